@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "controllers(setting=...): what the controllers of the embedded cluster do")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         # while the workers collect: each would compile the same for 20 s, where numba's cache does not have it yet
-        command = "from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels as c; c()"
+        command = "from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels as c; c()"
         config.add_cleanup(child([sys.executable, "-c", command]).wait)
 
 

@@ -53,7 +53,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client_mistakes": {"wording"},
     "patterns": set(),
     "lang": {"diagnostics"},
-    "cluster": set(),
+    "quantities": set(),
+    "cel": set(),
+    "cluster": {"cel"},
     "framework": {"cluster"},
     "documents": {"diagnostics", "lang"},
     "builtins": {"lang", "cluster", "framework", "diagnostics"},
@@ -109,7 +111,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "demo": {"embedded", "adapters", "daemon", "cluster", "documents"},
 }
-_FOR_ALL = {"times", "wording", "loopback", "client_mistakes", "patterns"}
+_FOR_ALL = {"times", "wording", "loopback", "client_mistakes", "patterns", "quantities"}
 for _above in MAY_IMPORT.keys() - {"diagnostics", "installation"} - _FOR_ALL:
     MAY_IMPORT[_above] |= _FOR_ALL
 """For each package of the engine, the packages below it. What is not listed is forbidden: imports go downward only."""
@@ -126,6 +128,8 @@ MAY_USE: dict[str, set[str]] = {
     "client_mistakes": {"aiohttp"},
     "patterns": {"re2"},
     "lang": {"lark", "msgspec", "numpy"},
+    "quantities": {"msgspec"},
+    "cel": {"msgspec"},
     "cluster": {"cel_expr_python", "msgspec", "numpy"},
     "framework": {"msgspec", "numpy"},
     "documents": {"jsonschema", "msgspec", "yaml"},
@@ -153,9 +157,9 @@ ONLY_IN: dict[str, str] = {
     "lark": r"lang/reading/(parse|lower)\w*\.py",
     "jsonschema": r"documents/schema\.py",
     "kubernetes": r"adapters/kube/\w+\.py",
-    "prometheus_api_client": r"adapters/prometheus\.py",
+    "prometheus_api_client": r"adapters/prometheus/\w+\.py",
     "re2": r"patterns\.py",
-    "watchdog": r"adapters/\w+\.py",
+    "watchdog": r"adapters/files/\w+\.py",
 }
 """Clients whose errors and types stay in one place."""
 
@@ -166,6 +170,8 @@ PURE = (
     "loopback",
     "patterns",
     "lang",
+    "quantities",
+    "cel",
     "cluster",
     "framework",
     "builtins",
@@ -190,19 +196,19 @@ WHOLE = {
 """Folders of tests that try the whole scheduler, or what is shipped with it. All others mirror the engine."""
 
 OPTIONAL = {
-    "distributed": "adapters/parallel.py",
-    "highspy": "adapters/integer_programs.py",
-    "joblib": "adapters/parallel.py",
+    "distributed": "adapters/process/parallel.py",
+    "highspy": "adapters/compute/integer_programs.py",
+    "joblib": "adapters/process/parallel.py",
     "lsprotocol": "cli/language_server.py",
     "matplotlib": "pages/charts.py",
-    "numba": "adapters/compiled_kernels.py",
+    "numba": "adapters/compute/compiled_kernels.py",
     "onnxruntime": "extensions/onnx_worker.py",
-    "optuna": "adapters/optimizer.py",
+    "optuna": "adapters/compute/optimizer.py",
     "opentelemetry": "adapters/open_telemetry.py",
     "pygls": "cli/language_server.py",
-    "ray": "adapters/parallel.py",
+    "ray": "adapters/process/parallel.py",
     "pygments": "editor/pygments_lexer.py",
-    "zlib_ng": "adapters/inflating.py",
+    "zlib_ng": "adapters/compute/inflating.py",
 }
 """Imported inside functions by the one module that works without it for all but what it needs it for, or by a module
 that is itself imported only then."""
@@ -511,8 +517,8 @@ def test_the_layout_of_the_tests_mirrors_the_engine() -> None:
 STEADY = ("cluster", "framework", "policy", "daemon/scheduling", "daemon/modes")
 KEEPS_WALL_TIME = {
     "daemon/scheduling/past_usage.py: _stored_at": "people read it",
-    "framework/metric_readings.py: _since": "values hold from this moment until another; both sides are looked at",
-    "framework/victims.py: _now": "of one search: how long pods have run",
+    "framework/evaluate/metric_readings.py: _since": "values hold from this moment until another; both are looked at",
+    "framework/preempt/victims.py: _now": "of one search: how long pods have run",
 }
 """What may keep a time of the wall clock in the packages above, and why it does not matter that it may go back."""
 

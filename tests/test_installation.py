@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler import installation
-from kube_policy_scheduler.adapters import parallel
+from kube_policy_scheduler.adapters.process import parallel
 from kube_policy_scheduler.cli.main import run
 
 

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.compiled_kernels import LEAST_NUMBA, CompiledKernels, compile_kernels, find_numba
+from kube_policy_scheduler.adapters.compute.compiled_kernels import (
+    LEAST_NUMBA,
+    CompiledKernels,
+    compile_kernels,
+    find_numba,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kube_policy_scheduler.adapters.decision_client import DecisionLogError, fetch_decisions
+from kube_policy_scheduler.adapters.http.decision_client import DecisionLogError, fetch_decisions
 
 LINES = b'{"version":1}\n{"version":1,"node":"a"}\n'
 

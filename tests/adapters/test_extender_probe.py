@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kube_policy_scheduler.adapters.extender_probe import ExtenderProbe, probe
+from kube_policy_scheduler.adapters.http.extender_probe import ExtenderProbe, probe
 from kube_policy_scheduler.documents.extender_settings import HttpExtenderSettings
 from tests.fakes.extender_server import ExtenderServer, in_thread
 

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from kube_policy_scheduler.adapters import freed_memory
+from kube_policy_scheduler.adapters.process import freed_memory
 
 FREES = """
 import numpy as np, psutil
-from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.adapters.process.freed_memory import return_freed_memory
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 
 cycle = Cycle()  # the allocator keeps what is freed from now on
 columns = [np.ones(130_000) for _ in range(200)]
@@ -51,7 +51,7 @@ async def test_it_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPatch)
 
 UNUSED = """
 import numpy as np, psutil
-from kube_policy_scheduler.adapters.freed_memory import return_code
+from kube_policy_scheduler.adapters.process.freed_memory import return_code
 
 def resident():
     mapped = psutil.Process().memory_maps(grouped=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.garbage_collector import LONG_SECONDS, short_collections
+from kube_policy_scheduler.adapters.process.garbage_collector import LONG_SECONDS, short_collections
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_policy_scheduler.adapters.http_access import token_of
+from kube_policy_scheduler.adapters.http.access import token_of
 from kube_policy_scheduler.adapters.kube.errors import Unreachable
 from kube_policy_scheduler.adapters.kube.reviews import KEEP_SECONDS, MAX_KEPT, Access, AccessReviewer
 

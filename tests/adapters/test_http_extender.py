@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube_policy_scheduler.adapters import http_extender
-from kube_policy_scheduler.adapters.extender_error import ExtenderError
-from kube_policy_scheduler.adapters.http_extender import Filtered, HttpExtender
+from kube_policy_scheduler.adapters.http import extender as http_extender
+from kube_policy_scheduler.adapters.http.extender import Filtered, HttpExtender
+from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
 from kube_policy_scheduler.documents.extender_settings import HttpExtenderSettings
 from tests.fakes.extender_server import Answer, ExtenderServer, only, scoring
 

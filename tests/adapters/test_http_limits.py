@@ -14,11 +14,11 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.health_checks import HealthChecks
-from kube_policy_scheduler.adapters.http_limits import LONGEST_PROBE_WAIT_SECONDS, ConnectionLimits, RateLimit
-from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.http_server import HttpServer
-from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
+from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http.limits import LONGEST_PROBE_WAIT_SECONDS, ConnectionLimits, RateLimit
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 
 SHORT = 0.05
 

@@ -14,10 +14,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kube_policy_scheduler.adapters.health_checks import HealthChecks
-from kube_policy_scheduler.adapters.http_port import HttpPort, ServerError
-from kube_policy_scheduler.adapters.http_server import HttpServer
-from kube_policy_scheduler.adapters.spare_time import SpareTime
+from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http.port import HttpPort, ServerError
+from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.process.spare_time import SpareTime
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.inflating import Inflater, InvalidGzip, library
+from kube_policy_scheduler.adapters.compute.inflating import Inflater, InvalidGzip, library
 
 CONTENT = st.binary(max_size=200) | st.builds(bytes.__mul__, st.binary(max_size=20), st.integers(0, 5_000))
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube_policy_scheduler.adapters.loops import Loops
+from kube_policy_scheduler.adapters.process.loops import Loops
 from tests.simulation.virtual_time import run
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.adapters.optimizer import Optimizer, OptimizerError, Range
-from kube_policy_scheduler.adapters.parallel import workers
+from kube_policy_scheduler.adapters.compute.optimizer import Optimizer, OptimizerError, Range
+from kube_policy_scheduler.adapters.process.parallel import workers
 
 RANGES = [Range("w", 0.1, 10.0, True), Range("t", -1.0, 1.0, False)]
 TODAY = {"w": 5.0, "t": 0.0}

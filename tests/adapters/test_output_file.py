@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
 
 
 def test_a_file_that_is_replaced_keeps_its_mode_and_the_link_to_it(tmp_path: Path) -> None:

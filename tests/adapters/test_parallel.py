@@ -12,7 +12,7 @@ import joblib
 import pytest
 from joblib._parallel_backends import ThreadingBackend
 
-from kube_policy_scheduler.adapters.parallel import DASK, RAY, workers
+from kube_policy_scheduler.adapters.process.parallel import DASK, RAY, workers
 
 
 class _InThreads(ThreadingBackend):  # type: ignore[misc]  # joblib has no types

@@ -22,10 +22,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters import folder_watch, policy_directory, policy_sources
-from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import (
+from kube_policy_scheduler.adapters.files import folder_watch, policy_directory, policy_sources
+from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import (
     LIMITS,
     FolderLimits,
     PolicySources,

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
-from kube_policy_scheduler.adapters.policy_proof import SIGNATURE, SUMS, PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import (
+from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.files.policy_proof import SIGNATURE, SUMS, PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import (
     PolicySources,
     PolicySourcesError,
     policies_of_config_map,

@@ -16,8 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
-from kube_policy_scheduler.adapters import prometheus
-from kube_policy_scheduler.adapters.prometheus import (
+from kube_policy_scheduler.adapters.prometheus.queries import (
     PrometheusClient,
     PrometheusEndpoint,
     PrometheusError,
@@ -25,6 +24,7 @@ from kube_policy_scheduler.adapters.prometheus import (
     QueryFailedError,
     QueryRefusedError,
 )
+from kube_policy_scheduler.adapters.prometheus.queries import queries as prometheus
 from kube_policy_scheduler.cluster.signals import Query, Reading, SeriesColumns
 from tests.fakes.prometheus_server import PrometheusServer
 
@@ -290,7 +290,7 @@ def test_as_many_series_as_the_largest_clusters_have_nodes() -> None:
 
 
 def test_the_answers_to_all_queries_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube_policy_scheduler.adapters.prometheus.MAX_KEPT_BYTES", 1000)
+    monkeypatch.setattr("kube_policy_scheduler.adapters.prometheus.queries.MAX_KEPT_BYTES", 1000)
     long = {"resultType": "vector", "result": [{"metric": {"node": "a" * 600}, "value": [1.0, "2"]}]}
     body = json.dumps({"status": "success", "data": long})
     with answering(lambda _: (200, "application/json", body)) as url:

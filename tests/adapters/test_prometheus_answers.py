@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.prometheus_answers import (
+from kube_policy_scheduler.adapters.prometheus.answers import (
     AnswerError,
     MalformedResultError,
     NotAnAnswerError,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.adapters.rotating_file import FileError, RotatingLines
+from kube_policy_scheduler.adapters.files.rotating_file import FileError, RotatingLines
 
 
 def lines(folder: Path, **changes: int) -> RotatingLines:

@@ -15,10 +15,10 @@ import trustme
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.health_checks import HealthChecks
-from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.http_server import HttpServer
-from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate, self_signed
+from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError, ServingCertificate, self_signed
 from tests.adapters.kube.scripted_server import until
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
-from kube_policy_scheduler.adapters import signal_source
-from kube_policy_scheduler.adapters.prometheus import (
+from kube_policy_scheduler.adapters.prometheus.queries import (
     PrometheusEndpoint,
     PrometheusUnreachableError,
     QueryRefusedError,
     QueryTimedOutError,
+    signal_source,
 )
-from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
 from kube_policy_scheduler.cluster.signals import About, Query, Reading, Series, Signals
 from tests.fakes.prometheus_server import PrometheusServer

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from kube_policy_scheduler.adapters.spare_time import SpareTime
+from kube_policy_scheduler.adapters.process.spare_time import SpareTime
 
 
 def steps(many: int, made: list[int]) -> Generator[None, None, str]:
@@ -31,7 +31,7 @@ async def test_between_slices_everything_else_runs() -> None:
         seen.append(len(made))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kube_policy_scheduler.adapters.spare_time.asyncio.sleep", sleep)
+        patch.setattr("kube_policy_scheduler.adapters.process.spare_time.asyncio.sleep", sleep)
         assert await task == "made"
     assert made == list(range(7))
     assert seen == [2, 4, 6], "two steps of a second are a slice"

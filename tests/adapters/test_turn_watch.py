@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube_policy_scheduler.adapters.turn_watch import RECENT_SECONDS, SAID_SECONDS, LongTurn, TurnWatch
+from kube_policy_scheduler.adapters.process.turn_watch import RECENT_SECONDS, SAID_SECONDS, LongTurn, TurnWatch
 
 
 class Machine:

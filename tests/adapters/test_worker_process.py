@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters import worker_process
-from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
+from kube_policy_scheduler.adapters.process import worker_process
+from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 from tests.adapters.worker_to_break import handle
 
 Make = Callable[..., WorkerProcess]

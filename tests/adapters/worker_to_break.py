@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.adapters.process.worker_process import serve
 
 
 def handle(work: bytes) -> bytes:

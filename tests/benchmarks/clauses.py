@@ -29,7 +29,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import LabelSets, Reading, SeriesColumns, Signals
 from kube_policy_scheduler.extensions.onnx_models import FOLDER_VARIABLE
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.times import rfc3339
 from tests.benchmarks.decisions import NOW, Measurement, Run, measure, start
 from tests.benchmarks.manifests import Json, node, pod, pod_info

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.accelerator import Accelerator
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, reserve_on, undo
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, reserve_on, undo
 from kube_policy_scheduler.policy.policy import Policy
 from tests.benchmarks.devices import claim
 from tests.benchmarks.manifests import pod_info

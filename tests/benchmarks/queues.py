@@ -15,10 +15,10 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.queue import SchedulingQueue
-from kube_policy_scheduler.framework.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 
 NODES, QUEUES, PODS, BATCH = 5_000, 100, 10_000, 200

@@ -7,8 +7,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted

@@ -13,9 +13,9 @@ from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
 from kube_policy_scheduler.adapters.kube.pages import PAGE_OBJECTS
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from tests.benchmarks.decisions import NOW
 from tests.benchmarks.manifests import Json, node, pod
 from tests.benchmarks.reference import Reference

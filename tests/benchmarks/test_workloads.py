@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from tests.benchmarks import report
 from tests.benchmarks.chart import svg

@@ -15,7 +15,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy import Policy
 from tests.benchmarks import devices, volumes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters
 from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.reading import foreign
 from tests.lang.texts import said

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.references import values
-from kube_policy_scheduler.cluster.cel.selector import (
+from kube_policy_scheduler.cluster.devices.attribute_references import values
+from kube_policy_scheduler.cluster.devices.device_selectors import (
     MAX_COST,
     MAX_LENGTH,
     Evaluation,
@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cel.selector import (
     compile_selector,
     device_variables,
 )
-from kube_policy_scheduler.cluster.resource_slices import SliceInfo
+from kube_policy_scheduler.cluster.devices.resource_slices import SliceInfo
 from kube_policy_scheduler.cluster.search_work import Work
 
 DRIVER = "gpu.example.com"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.devices import ANNOTATION, Ask, annotated, annotation, ask_of
+from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, Ask, annotated, annotation, ask_of
 from kube_policy_scheduler.cluster.pods import PodInfo
 
 GPU = "nvidia.com/gpu"

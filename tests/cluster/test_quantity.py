@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster.quantity import MAX_INT64, QuantityError, amount, nanos, scaled, units
+from kube_policy_scheduler.quantities.quantity import MAX_INT64, QuantityError, amount, nanos, scaled, units
 
 SUFFIXES = {
     **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_overview import QueueOverview, others, overview
+from kube_policy_scheduler.cluster.quotas.queue_overview import QueueOverview, others, overview
 from kube_policy_scheduler.daemon.observing.live_metrics import MAX_QUEUES, LiveMetrics, LiveState
 from tests.daemon.deciding_stage import Stage, policies
 from tests.exposition import unique_series

@@ -15,12 +15,12 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_info import MOST_RESOURCES
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugins.node_resources_fit import MOST_REASONS
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 
 GPU = "example.com/gpu"
 NATIVE = ["cpu", "ephemeral-storage", "memory", "pods"]

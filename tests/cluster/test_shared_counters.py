@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.resource_slices import DeviceID, Pool
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool
 
 NODES = ["a", "b", "c"]
 COUNTERS = [{"name": "parts", "counters": {"n": {"value": "4"}}}]

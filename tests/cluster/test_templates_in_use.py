@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.selectors import EVERYTHING, Expression, Selector
 from kube_policy_scheduler.cluster.templates_in_use import MOST_IDLE
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 
 
 class World:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.adapters.conformance_files import read_lines
+from kube_policy_scheduler.adapters.files.conformance_files import read_lines
 from kube_policy_scheduler.tooling.conformance import check, parse_case, report
 
 BETTER = {

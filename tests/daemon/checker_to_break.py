@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.daemon.webhook.checker import check
 
 

@@ -15,8 +15,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 

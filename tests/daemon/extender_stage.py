@@ -13,9 +13,9 @@ from typing import Any, cast
 import aiohttp
 import msgspec
 
-from kube_policy_scheduler.adapters.health_checks import HealthChecks
-from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.http_server import HttpServer
+from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import HttpServer
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Unknown
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster

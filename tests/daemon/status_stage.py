@@ -22,9 +22,9 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import (
     SnapshotSources,
     take_snapshot,
 )
-from kube_policy_scheduler.framework.gang_state import GangState
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import Membership, SchedulingQueue
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.groups.state import GangState
+from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, SchedulingQueue
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
 POLICY = """# Web pods go where it is calm.

@@ -21,10 +21,10 @@ import trustme
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
-from kube_policy_scheduler.adapters.admission_review import WARNINGS_CHARACTERS, decode_review, encode_answer
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.http.admission_review import WARNINGS_CHARACTERS, decode_review, encode_answer
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from kube_policy_scheduler.daemon.webhook import server as webhook_module
 from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, AdmissionResult, judge
 from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies

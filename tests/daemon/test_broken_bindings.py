@@ -8,7 +8,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from tests.simulation.calm import Calm, story
 from tests.simulation.network import OurFaultError
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison, compared
 from kube_policy_scheduler.daemon.observing.observers import PodBound
-from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import kube_policy_scheduler.daemon
-from kube_policy_scheduler.framework.pod_transitions import Standing
-from kube_policy_scheduler.framework.queue import Place, QueuedPod
-from kube_policy_scheduler.framework.queued_pod import PodState
+from kube_policy_scheduler.framework.queue.pod_transitions import Standing
+from kube_policy_scheduler.framework.queue.queued_pod import PodState
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
 from tests.simulation.calm import Calm, story
 from tests.simulation.network import OurFaultError
 

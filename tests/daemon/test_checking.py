@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.policies.checker import prepare
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker, dump_tree, load_tree
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler

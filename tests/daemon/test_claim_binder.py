@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, ReservedClaim
+from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, ReservedClaim
 from tests.policy.worlds import pod
 from tests.simulation.virtual_time import run
 

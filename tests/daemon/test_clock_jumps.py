@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint, PrometheusUnreachableError
-from kube_policy_scheduler.adapters.settable_clock import SettableClock
-from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.prometheus.queries import PrometheusEndpoint, PrometheusUnreachableError
+from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signals import Query, Reading, Signals
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from tests.simulation.calm import Calm, story
 
 PLAIN = "score node.free.cpu\n"

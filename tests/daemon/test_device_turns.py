@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_policy_scheduler.cluster import objects, search_work
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices.node_devices import search_work
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, Work, most_steps
-from kube_policy_scheduler.framework.dynamic_resources import allocator
+from kube_policy_scheduler.framework.devices import allocator
 from tests.growth import stage as stages
 from tests.growth.stage import Json, Stage
 
@@ -265,7 +266,7 @@ def test_an_error_on_a_node_ends_the_attempt_there(failures: list[str], monkeypa
         asked.append(named["node_name"])
         return allocate(*given, **named)
 
-    monkeypatch.setattr("kube_policy_scheduler.framework.dynamic_resources.allocations.allocate_in_steps", noted)
+    monkeypatch.setattr("kube_policy_scheduler.framework.devices.allocations.allocate_in_steps", noted)
 
     def tell(stage: Stage) -> None:
         nodes_with(stage, 2)

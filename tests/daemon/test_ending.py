@@ -7,7 +7,7 @@ import sys
 
 ENDS = """
 import asyncio, sys, threading
-from kube_policy_scheduler.adapters.worker_thread import WorkerThread
+from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread
 from kube_policy_scheduler.daemon.ending import LEFT_BEHIND, end_process
 
 async def run():

@@ -18,10 +18,10 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.schedule_one import PermitReports, waiting_pods
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
 from tests.fakes.scheduler_context import context_of
 
 OURS = "policy-scheduler"

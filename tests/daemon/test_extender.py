@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kube_policy_scheduler.adapters.client_certificates import Clients
-from kube_policy_scheduler.adapters.extender_protocol import read_nodes, read_preemption, write_filtered
+from kube_policy_scheduler.adapters.http.extender_protocol import read_nodes, read_preemption, write_filtered
 from kube_policy_scheduler.adapters.kube.binding import Bound, Reason, Refused, Unknown
-from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
+from kube_policy_scheduler.adapters.tls.client_certificates import Clients
+from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, Settings, TlsSettings
 from kube_policy_scheduler.daemon.modes.selection import knows_clients
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent

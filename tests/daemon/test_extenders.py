@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kube_policy_scheduler.adapters.http_extender import HttpExtender
+from kube_policy_scheduler.adapters.http.extender import HttpExtender
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Reason, Refused, Unknown
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -20,7 +20,7 @@ from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, Extende
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.documents.extender_settings import HttpExtenderSettings, ManagedResource
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
 from tests.fakes.extender_server import ExtenderServer, names_of, only, scoring
 from tests.fakes.scheduler_context import context_of
 from tests.lang.clusters import pod as make_pod

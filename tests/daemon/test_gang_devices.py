@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.framework.claims_in_memory import make_claims
+from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims
 from tests.daemon.gang_stage import GANG, GangStage
 from tests.simulation.virtual_time import run
 

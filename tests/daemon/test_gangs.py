@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.daemon.scheduling import schedule_one
-from kube_policy_scheduler.framework.gang_trial import UNFINISHED, GangTrial
+from kube_policy_scheduler.framework.groups.trial import UNFINISHED, GangTrial
 from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
 from tests.simulation.virtual_time import run

@@ -14,10 +14,10 @@ from weakref import ref
 import msgspec
 import pytest
 
-from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
-from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.prometheus.queries import PrometheusEndpoint
+from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.builtins.metrics import column_of
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
@@ -26,7 +26,7 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from tests.benchmarks.manifests import node, pod, pod_info
 from tests.benchmarks.policies import signals
 from tests.fakes.configmap_volume import ConfigMapVolume

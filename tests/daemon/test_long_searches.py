@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kube_policy_scheduler.daemon.scheduling import schedule_one
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.trial import NODE_WORK
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.preempt.trials import NODE_WORK
 from tests.simulation.calm import Calm, story
 
 NODES = 12

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_policy_scheduler.adapters.turn_watch import LONG_SECONDS, LongTurn, TurnWatch
+from kube_policy_scheduler.adapters.process.turn_watch import LONG_SECONDS, LongTurn, TurnWatch
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.queue import QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from tests.fakes.scheduler_context import context_of
 from tests.simulation.chaos import policies_of
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
-from kube_policy_scheduler.cluster.queue_usage import QueueState
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueState
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.modes import shadow_report
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
@@ -48,10 +48,10 @@ from kube_policy_scheduler.daemon.observing.observers import (
     ShadowOutcome,
 )
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.configuration.settings import OwnerSettings, PolicySettings, Settings
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies import owners as owners_module

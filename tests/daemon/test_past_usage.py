@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kube_policy_scheduler.adapters.kube.past_usage_lease import ANNOTATION, decode_past_usage
-from kube_policy_scheduler.cluster.past_usage import PastUsage
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.daemon.scheduling.past_usage import STORE_SECONDS
 from tests.simulation.api_server import ApiServer, refusal
 from tests.simulation.calm import Calm, story

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError
-from kube_policy_scheduler.adapters.worker_process import WorkerLost
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources, PolicySourcesError
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.process.worker_process import WorkerLost
 from kube_policy_scheduler.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,

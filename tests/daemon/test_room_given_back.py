@@ -18,9 +18,9 @@ from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservation, Reservations
 from kube_policy_scheduler.daemon.scheduling.schedule_one import PermitReports, waiting_pods
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.nominations import nominate
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.nominations import nominate
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from tests.fakes.scheduler_context import context_of
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from kube_policy_scheduler.adapters import spare_time
-from kube_policy_scheduler.adapters.loops import Loops
+from kube_policy_scheduler.adapters.process import spare_time
+from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 

@@ -56,7 +56,7 @@ NOT_AT_THE_START = {
     "importlib.metadata": "the version, with the first scrape",
     "watchdog": "changes of the policies' directory, a second after it was read",
     "re2": "regular expressions in policies and selectors of devices",
-    "kube_policy_scheduler.cluster.cel": "selectors of devices",
+    "kube_policy_scheduler.cel": "selectors of devices",
     "zoneinfo": "policies that name a time zone",
     "rich": "commands for people",
     "kube_policy_scheduler.daemon.commands.config": "its command",

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.daemon.serving.state_dump import MOST_PODS, dump_in_steps
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from tests.daemon.deciding_stage import NOW, Stage, finished, policies
 
 

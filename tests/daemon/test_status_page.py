@@ -17,14 +17,14 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.health_checks import HealthChecks
-from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.http_server import HttpServer
+from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import HttpServer
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, Snapshot, take_snapshot
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
-from kube_policy_scheduler.framework.gang_state import GangState
+from kube_policy_scheduler.framework.groups.state import GangState
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
 from kube_policy_scheduler.times import ago, duration

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.prometheus import PrometheusClient
-from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.prometheus.queries import PrometheusClient
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow

@@ -8,7 +8,7 @@ from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 
 
 def registry() -> CollectorRegistry:

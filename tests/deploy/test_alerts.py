@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
-from kube_policy_scheduler.cluster.queue_usage import QueueState
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueState
 from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison
 from kube_policy_scheduler.daemon.observing.live_metrics import (
     LeaseState,
@@ -30,7 +30,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from tests.daemon.deciding_stage import Stage, policies
 from tests.deploy.recorded import SCRAPE_SECONDS, TARGET, Recording, firing, metrics_of
 from tests.deploy.test_monitoring import ALERTS, RULES

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import read_policies
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import read_policies
 from tests.cli.transcript import command
 from tests.deploy.manifests import DEPLOY, NAMESPACE
 from tests.integration.cluster import Cluster

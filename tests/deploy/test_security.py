@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.builtins.texts import pattern
 from kube_policy_scheduler.cluster import objects
@@ -33,7 +33,7 @@ from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadR
 from kube_policy_scheduler.daemon.serving.server import shown_settings
 from kube_policy_scheduler.daemon.serving.status_page import rendered
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage, policies
 from tests.daemon.status_stage import Scene

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cluster import defaulting
-from kube_policy_scheduler.cluster.quantity import scaled
+from kube_policy_scheduler.quantities.quantity import scaled
 from tests.embedded.cases import recording_of, steps_of
 
 Json = dict[str, Any]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster.quantity import QuantityError, scaled
 from kube_policy_scheduler.embedded.decoding import canonical
+from kube_policy_scheduler.quantities.quantity import QuantityError, scaled
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 
 
 def context_of(

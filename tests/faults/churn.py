@@ -37,9 +37,9 @@ from kube_policy_scheduler.daemon.observing.reporter import ApiReporter
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
 from tests.fakes.scheduler_context import context_of
 

@@ -12,11 +12,10 @@ from typing import Protocol
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.exact_quantity import Quantity
-from kube_policy_scheduler.cluster.resource_claims import DevicesInUse
-from kube_policy_scheduler.cluster.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import UNLIMITED
-from kube_policy_scheduler.framework.dynamic_resources.allocator import (
+from kube_policy_scheduler.framework.devices.allocator import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
     TIMED_OUT,
@@ -24,13 +23,14 @@ from kube_policy_scheduler.framework.dynamic_resources.allocator import (
     NodeAllocation,
     counters_left,
 )
-from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
-from kube_policy_scheduler.framework.dynamic_resources.requests import (
+from kube_policy_scheduler.framework.devices.constraints import attribute_of
+from kube_policy_scheduler.framework.devices.requests import (
     MAX_RESULTS,
     AllocationError,
     ClaimRequests,
     Request,
 )
+from kube_policy_scheduler.quantities.exact_quantity import Quantity
 
 
 def plain_allocate(

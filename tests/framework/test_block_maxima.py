@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
-from kube_policy_scheduler.framework.block_maxima import BlockMaxima, DomainBlocks, DomainMaxima
 from kube_policy_scheduler.framework.choice import Choice, TieBreak
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
+from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, DomainBlocks, DomainMaxima
 
 
 @given(

@@ -11,11 +11,11 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_columns import ClassDevices, class_devices
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_columns import ClassDevices, class_devices
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 
 NOW = 1_800_000_000.0

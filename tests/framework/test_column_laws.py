@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters, kubernetes_profile, kubernetes_scores
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_profile, kubernetes_scores
 from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
-from kube_policy_scheduler.framework.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.conformance import verdict
 from tests.framework.worlds import EVENTS, PODS, WIDE, WIDE_EVENTS, Event, World, incoming

@@ -9,7 +9,7 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.dynamic_resources.contention import contention
+from kube_policy_scheduler.framework.devices.contention import contention
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import NO_NODES, Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import NO_NODES, Cycle
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.events import wake_events
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 
 ZONES = ("a", "b", "c")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kube_policy_scheduler.framework.kubernetes import kube_scheduler_filters, kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.default_profile import (
+    kube_scheduler_filters,
+    kubernetes_filters,
+    kubernetes_scores,
+)
 
 
 def test_filters_are_asked_in_kube_schedulers_order_and_then_ours() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
+from kube_policy_scheduler.framework.devices.allocations import Allocations, Outcome, allocations
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome
 
 DRIVER = "gpu.example.com"

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, reserve_on
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_room import claimed_kinds, thrifty_orders
-from kube_policy_scheduler.framework.dynamic_resources.thrift import Thrifty
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Members, Shortfall, choose, free_now, places_of
+from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Domain, Members, Shortfall, choose, free_now, places_of
+from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, reserve_on
 from tests.policy.claimed_devices import NOW, claiming, device, profile_of
 
 GPU = "gpu"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.resource_claims import TriedDevices
-from kube_policy_scheduler.cluster.resource_slices import DeviceID, Pool
+from kube_policy_scheduler.cluster.devices.resource_claims import TriedDevices
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool
 from kube_policy_scheduler.cluster.search_work import Work
-from kube_policy_scheduler.framework.dynamic_resources import allocator
-from kube_policy_scheduler.framework.dynamic_resources.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
-from kube_policy_scheduler.framework.dynamic_resources.requests import ClaimRequests, read_claim
+from kube_policy_scheduler.framework.devices import allocator
+from kube_policy_scheduler.framework.devices.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
+from kube_policy_scheduler.framework.devices.requests import ClaimRequests, read_claim
 from tests.framework.plain_allocator import plain_allocate
 
 Json = dict[str, Any]

@@ -14,11 +14,11 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceRule
-from kube_policy_scheduler.framework.fragmentation import COVERED, fragmentation
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters
+from kube_policy_scheduler.framework.devices.device_order import DeviceRule
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.plugins.fragmentation import COVERED, fragmentation
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.compiled import DeviceOrder
 from kube_policy_scheduler.policy.policy_set import load

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.fair_line import FairLine
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.queue import SchedulingQueue
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.queue.fair_line import FairLine
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from kube_policy_scheduler.policy.policy_set import load
 
 ORDERS = ["queue.share, pod.priority desc, pod.queued", "pod.priority desc, queue.share, pod.queued", "queue.share"]

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS
-from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
-from kube_policy_scheduler.framework.block_maxima import BlockMaxima
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
+from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.plugin import ScorePlugin, Weighted
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
@@ -28,7 +29,6 @@ from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 
 GPU = "example.com/gpu"
 AMOUNTS = {

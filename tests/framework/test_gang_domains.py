@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.gang_domains import (
+from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
     DomainRule,
     Members,

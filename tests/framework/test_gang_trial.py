@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework import gang_trial
-from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.gang_attempt import Attempt
-from kube_policy_scheduler.framework.gang_trial import UNFINISHED, GangTrial, Unfinished
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.groups import trial as gang_trial
+from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.groups.trial import UNFINISHED, GangTrial, Unfinished
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
+from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import Membership, QueuedPod, SchedulingQueue, priority_turn
-from kube_policy_scheduler.framework.trial import VERDICT_WORK
+from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, QueuedPod, SchedulingQueue, priority_turn
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
@@ -310,5 +310,5 @@ def test_a_turn_ends_after_few_members_if_all_of_them_differ(monkeypatch: pytest
 
     differ, alike = [1, 2, 3, 4, 5, 6, 7, 8], [3] * 8
     assert turns(differ) == turns(alike) == 0
-    monkeypatch.setattr("kube_policy_scheduler.framework.gang_attempt.NODES_A_UNIT", 1 / 250)  # 1,000 units a kind
+    monkeypatch.setattr("kube_policy_scheduler.framework.groups.attempt.NODES_A_UNIT", 1 / 250)  # 1,000 units a kind
     assert (turns(differ), turns(alike)) == (8, 1)

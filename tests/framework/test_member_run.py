@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.accelerator import Accelerator
-from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
+from kube_policy_scheduler.framework.decide.member_run import MemberRun
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.member_run import MemberRun
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
 from tests.simulation.chaos import policies_of
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.decide.new_nodes import SKIPPED, UNSCHEDULABLE, AwaitingNodes, NewNodes, judge
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.new_nodes import SKIPPED, UNSCHEDULABLE, AwaitingNodes, NewNodes, judge
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
 LOAD = 'metric load = promql("load") default 100\nfilter load < 80'

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework import nominations
-from kube_policy_scheduler.framework.evaluation import pre_filter
+from kube_policy_scheduler.framework.evaluate import nominations
+from kube_policy_scheduler.framework.evaluate.evaluation import pre_filter
+from kube_policy_scheduler.framework.evaluate.nominations import blocked_by_nominated, taken_by_nominated
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import blocked_by_nominated, taken_by_nominated
 from tests.policy.worlds import node, pod, policy
 
 PROFILE = policy("").profile

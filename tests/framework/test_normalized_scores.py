@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.profile import Profile

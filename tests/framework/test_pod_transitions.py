@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.pod_transitions import (
+from kube_policy_scheduler.framework.queue.pod_transitions import (
     MOST_REMEMBERED,
     TRANSITIONS,
     Standing,
@@ -13,8 +13,8 @@ from kube_policy_scheduler.framework.pod_transitions import (
     standing,
     validate,
 )
-from kube_policy_scheduler.framework.queue import SchedulingQueue
-from kube_policy_scheduler.framework.queued_pod import PLACES, Place, PodState, QueuedPod
+from kube_policy_scheduler.framework.queue.queued_pod import PLACES, Place, PodState, QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from tests.framework.test_queue import make_pod
 
 ENDS = (PodState.BOUND, PodState.GONE)

@@ -17,17 +17,17 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.preemption import MIN_CANDIDATES, Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.trials import NODE_WORK
+from kube_policy_scheduler.framework.preempt.victims import Budgets, KeptVictims
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue_quota import QueueQuota
+from kube_policy_scheduler.framework.quota import QueueQuota
 from kube_policy_scheduler.framework.status import Code, Status
-from kube_policy_scheduler.framework.trial import NODE_WORK
-from kube_policy_scheduler.framework.victims import Budgets, KeptVictims
 from kube_policy_scheduler.policy.clauses import LimitClause
 from tests.simulation.chaos import policies_of
 

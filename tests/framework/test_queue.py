@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import (
+from kube_policy_scheduler.framework.queue.scheduling_queue import (
     MOVED_AT_ONCE,
     Place,
     QueuedPod,
@@ -364,7 +364,7 @@ def test_moving_in_steps_ends_as_moving_at_once_does(
     at_once, in_steps = SchedulingQueue(), SchedulingQueue()
     for queue in (at_once, in_steps):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kube_policy_scheduler.framework.queue.MOVED_AT_ONCE", 4)
+            patch.setattr("kube_policy_scheduler.framework.queue.scheduling_queue.MOVED_AT_ONCE", 4)
             for number in range(len(rejectors)):
                 queue.add(make_pod(f"pod-{number}", priority=number % 3), 0.0)
             while (queued := queue.pop(0.0)) is not None:
@@ -425,7 +425,7 @@ def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
     at_once, in_steps = SchedulingQueue(hold=old_hold), SchedulingQueue(hold=old_hold)
     for queue in (at_once, in_steps):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kube_policy_scheduler.framework.queue.MOVED_AT_ONCE", parity)
+            patch.setattr("kube_policy_scheduler.framework.queue.scheduling_queue.MOVED_AT_ONCE", parity)
             for number, place in enumerate(places):
                 queue.add(make_pod(f"pod-{number}"), 0.0)
                 if place in ("backoff", "unschedulable") and (queued := queue.pop(0.0)) is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.framework import refusal_memo
+from kube_policy_scheduler.framework.decide import refusal_memo
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from tests.daemon.deciding_stage import NOW, Stage, policies
 
 

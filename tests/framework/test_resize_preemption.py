@@ -9,10 +9,10 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.preempt.resize import DISABLED, ResizePlan, Room, is_deferred, plan_resize
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.resize_preemption import DISABLED, ResizePlan, Room, is_deferred, plan_resize
 from tests.simulation.chaos import policies_of
 
 NOW = 1_800_000_000.0

@@ -11,14 +11,14 @@ import pytest
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.diagnosis import Diagnosis
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.preemption import post_filter
-from kube_policy_scheduler.framework.standing_refusals import KeptRefusals
-from kube_policy_scheduler.framework.template_cache import TemplateCaches
+from kube_policy_scheduler.framework.preempt.preemption import post_filter
+from kube_policy_scheduler.framework.preempt.standing_refusals import KeptRefusals
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
     {"cpu": "3", "priority": 10},

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework import template_cache
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate import template_cache
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches, most_kept_bytes
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugin import Readings, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.template_cache import TemplateCaches, most_kept_bytes
 from tests.simulation.chaos import policies_of
 
 ROWS = np.arange(4)

@@ -17,7 +17,12 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue, priority_turn
+from kube_policy_scheduler.framework.queue.scheduling_queue import (
+    QueuedPod,
+    QueuePosition,
+    SchedulingQueue,
+    priority_turn,
+)
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import load
 from tests.lang.clusters import NOW, cluster, node, pod

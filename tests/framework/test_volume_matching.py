@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.claims import requested_storage
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.quantity import units
+from kube_policy_scheduler.cluster.volumes.claims import requested_storage
 from kube_policy_scheduler.framework.plugins.volume_matching import Matches, candidates, class_volumes, provisionable
+from kube_policy_scheduler.quantities.quantity import units
 
 HOST, ZONE, DISK = "kubernetes.io/hostname", "zone", "disk"
 NODES = [

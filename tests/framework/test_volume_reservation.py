@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import OutOfSyncError
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.volume_binding import NO_VOLUME, VolumeBinding
-from kube_policy_scheduler.framework.volume_reservation import (
+from kube_policy_scheduler.framework.reserve.volume_reservation import (
     Bound,
     Failed,
     VolumeReservation,

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Skip
 from kube_policy_scheduler.framework.plugins.inter_pod_affinity import InterPodAffinity
 from kube_policy_scheduler.framework.plugins.node_volume_limits import NodeVolumeLimits
 from kube_policy_scheduler.framework.plugins.pod_topology_spread import PodTopologySpread
 from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
-from kube_policy_scheduler.framework.queue_quota import QueueQuota
+from kube_policy_scheduler.framework.quota import QueueQuota
 from tests.framework import test_volume_plugins as volumes
 from tests.framework.clusters import Body
 from tests.framework.worlds import NODES, PODS, make_node, make_pod

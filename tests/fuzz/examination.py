@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source, render
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.formatting.format import Formatted, Unfaithful, format_source
 from kube_policy_scheduler.policy.policy import Policy

@@ -15,17 +15,17 @@ FOLLOWED: dict[str, list[str]] = {
         "kube_policy_scheduler.cluster",
         "kube_policy_scheduler.framework",
     ],
-    "selectors": ["kube_policy_scheduler.cluster.cel"],
-    "quantities": ["kube_policy_scheduler.cluster.quantity"],
+    "selectors": ["kube_policy_scheduler.cel"],
+    "quantities": ["kube_policy_scheduler.quantities.quantity"],
     "yaml": ["kube_policy_scheduler.documents", "kube_policy_scheduler.daemon.configuration", "yaml"],
     "extender": [
-        "kube_policy_scheduler.adapters.extender_protocol",
+        "kube_policy_scheduler.adapters.http.extender_protocol",
         "kube_policy_scheduler.daemon.modes",
         "kube_policy_scheduler.policy",
     ],
     "reviews": [
-        "kube_policy_scheduler.adapters.admission_review",
-        "kube_policy_scheduler.adapters.policy_sources",
+        "kube_policy_scheduler.adapters.http.admission_review",
+        "kube_policy_scheduler.adapters.files.policy_sources",
         "kube_policy_scheduler.daemon.webhook",
     ],
     "files": [
@@ -40,12 +40,12 @@ FOLLOWED: dict[str, list[str]] = {
         "yaml",
     ],
     "prometheus": [
-        "kube_policy_scheduler.adapters.prometheus_answers",
+        "kube_policy_scheduler.adapters.prometheus.answers",
         "kube_policy_scheduler.cluster.signals",
         "kube_policy_scheduler.cluster.signal_join",
     ],
     "headers": [
-        "kube_policy_scheduler.adapters.http_access",
+        "kube_policy_scheduler.adapters.http.access",
         "kube_policy_scheduler.adapters.kube.throttle",
         "prometheus_client",
     ],

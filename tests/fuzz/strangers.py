@@ -24,20 +24,19 @@ import numpy as np
 from aiohttp.streams import StreamReader
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_review, encode_answer
-from kube_policy_scheduler.adapters.http_access import token_of
-from kube_policy_scheduler.adapters.http_server import encoder_for
+from kube_policy_scheduler.adapters.http.access import token_of
+from kube_policy_scheduler.adapters.http.admission_review import ReviewError, decode_review, encode_answer
+from kube_policy_scheduler.adapters.http.server import encoder_for
 from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.adapters.kube.decoding import MalformedEvent, ObjectDecoder, WatchEvent
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
 from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
-from kube_policy_scheduler.adapters.prometheus_answers import AnswerError, Scalar, Vector, decode_answer, decode_failure
+from kube_policy_scheduler.adapters.prometheus.answers import AnswerError, Scalar, Vector, decode_answer, decode_failure
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.selector import MAX_COST, compile_selector
+from kube_policy_scheduler.cluster.devices.device_selectors import MAX_COST, compile_selector
 from kube_policy_scheduler.cluster.objects import Pod
-from kube_policy_scheduler.cluster.quantity import NANO, QuantityError, amount, nanos
 from kube_policy_scheduler.cluster.signal_join import NodeIndex, SignalColumns, join
 from kube_policy_scheduler.cluster.signals import Query, Reading, Signals
 from kube_policy_scheduler.daemon.configuration.settings import parse_settings
@@ -48,9 +47,10 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.trace import parse_nodes, parse_pods
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.quantities.quantity import NANO, QuantityError, amount, nanos
 from tests.cli.bad_files import COMMANDS, FILES, files_of, problem
 from tests.daemon.extender_stage import Stage
 from tests.daemon.test_event_handlers import World, node, pod

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.selector import compile_selector
+from kube_policy_scheduler.cluster.devices.device_selectors import compile_selector
 from tests.growth.axes import TENANT, Axis
 from tests.growth.stage import Json, Stage
 

@@ -9,7 +9,8 @@ import pytest
 
 from kube_policy_scheduler.cluster import pods, previous_nodes
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.framework import ranked_totals, refusal_memo, template_cache
+from kube_policy_scheduler.framework.decide import refusal_memo
+from kube_policy_scheduler.framework.evaluate import ranked_totals, template_cache
 from tests.growth.axes import IN_A_POD, MANY, Axis
 from tests.growth.device_axes import DEVICES
 from tests.growth.run import afterwards, left_over, measure

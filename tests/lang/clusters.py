@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source, render
-from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation, evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet, load

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from kube_policy_scheduler.diagnostics import Source, render
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.formatting.format import format_source
 from kube_policy_scheduler.policy.policy_set import load

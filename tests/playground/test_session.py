@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.session import (
     MOST_FILES,

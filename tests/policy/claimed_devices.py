@@ -10,10 +10,10 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source, render
-from kube_policy_scheduler.framework.claims_in_memory import make_claims, take_claims
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
 from kube_policy_scheduler.policy.policy_set import load
 
 NOW = 1_800_000_000.0

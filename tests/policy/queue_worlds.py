@@ -9,8 +9,8 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Queue, QueueUsage
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueUsage
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from tests.lang.clusters import NOW, policy_set

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.claimed_devices import claimed_devices, device_class
+from kube_policy_scheduler.cluster.devices.claimed_devices import claimed_devices, device_class
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import AwaitedPods, QueueUsage
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.cluster.quotas.queue_usage import AwaitedPods, QueueUsage
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
-from kube_policy_scheduler.framework.reclaim import WAITS
+from kube_policy_scheduler.framework.preempt.reclaim import WAITS
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.queues import data, report
 from tests.lang.clusters import NOW, policy_set

@@ -7,7 +7,7 @@ import pytest
 from kube_policy_scheduler.cluster import counters
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from tests.lang.clusters import NOW, node, pod, policy
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source, render
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_columns import claimed_devices
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_columns import claimed_devices
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import load
 from tests.policy.claimed_devices import FOUR, NOW, cluster_of, device, frame_of, place, profile_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_state import gang_state
+from kube_policy_scheduler.framework.groups.state import gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from tests.policy.worlds import node, pod, policy
 

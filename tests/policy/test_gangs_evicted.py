@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.extension import may_evict
 from kube_policy_scheduler.policy.policy_set import PolicySet, load

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from kube_policy_scheduler.adapters.compiled_kernels import compile_kernels
+from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
-from kube_policy_scheduler.framework.accelerator import Accelerator
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause

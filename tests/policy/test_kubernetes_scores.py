@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.framework.kubernetes import kubernetes_scores
+from kube_policy_scheduler.framework.default_profile import kubernetes_scores
 from tests.lang.clusters import cluster, decide, node, pod, policy
 from tests.lang.texts import codes
 

@@ -9,9 +9,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster.queue_usage import QueueUsage
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueUsage
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from tests.policy.queue_worlds import GPU, World
 from tests.simulation.calm import Calm, story
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import queue_usage
-from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import AwaitedPods, QueueUsage
-from kube_policy_scheduler.framework.queue_quota import any_evictable
+from kube_policy_scheduler.cluster.quotas import queue_usage
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
+from kube_policy_scheduler.cluster.quotas.queue_usage import AwaitedPods, QueueUsage
+from kube_policy_scheduler.framework.quota import any_evictable
 from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.queue import QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from tests.daemon.deciding_stage import Stage, policies
 
 NONE_TO_EVICT = "preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod."

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler

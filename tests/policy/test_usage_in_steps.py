@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import queue_usage
-from kube_policy_scheduler.cluster.queue_usage import QueueUsage
+from kube_policy_scheduler.cluster.quotas import queue_usage
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueUsage
 from tests.policy.queue_worlds import GPU, World
 
 RULES = f"""\

@@ -11,7 +11,7 @@ from typing import Any
 
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.policy.policy_set import load
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.network import Connection

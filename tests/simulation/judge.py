@@ -6,9 +6,9 @@ from collections import Counter
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueUsage
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.decide.cycle import Decision
 
 
 class Judge(Observer):

@@ -19,7 +19,7 @@ from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease_annotation import LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
-from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, RebalancingSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
@@ -32,11 +32,11 @@ from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import Freshness
 from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
-from kube_policy_scheduler.framework.queue import Place
-from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
+from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Domain, GangTopology
 from tests.simulation.chaos import BASE, QUEUED, WIDE, Action, Chaos, compiled, policies_of, rack_of
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.adapters.kube.past_usage_lease import ANNOTATION, encode_past_usage
-from kube_policy_scheduler.cluster.past_usage import PastUsage
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from tests.simulation.api_server import ApiServer
 from tests.simulation.replica import PAST_USAGE
 from tests.simulation.virtual_time import run

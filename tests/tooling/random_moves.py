@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.conformance_files import CaseFileError, read_lines
+from kube_policy_scheduler.adapters.files.conformance_files import CaseFileError, read_lines
 from kube_policy_scheduler.tooling.conformance import CaseError, check, decide, parse_case, report
 from kube_policy_scheduler.tooling.differences import differences
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cli.exact import solver
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.capacity.seats import Seats, in_turn
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state

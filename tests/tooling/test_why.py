@@ -17,8 +17,8 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.embedded import EmbeddedCluster
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet, load

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
-from kube_policy_scheduler.framework.device_columns import claimed_devices, of_claimed
-from kube_policy_scheduler.framework.device_columns import class_devices as columns_of
-from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
-from kube_policy_scheduler.framework.dynamic_resources.device_order import number_of, text_of
+from kube_policy_scheduler.framework.decide.device_columns import claimed_devices, of_claimed
+from kube_policy_scheduler.framework.decide.device_columns import class_devices as columns_of
+from kube_policy_scheduler.framework.devices.constraints import attribute_of
+from kube_policy_scheduler.framework.devices.device_order import number_of, text_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.columns import texts_of
 from kube_policy_scheduler.lang.environment import Texts

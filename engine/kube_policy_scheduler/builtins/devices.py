@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.devices import WHOLE, Ask, DeviceTable, ask_of
+from kube_policy_scheduler.cluster.devices.node_devices import WHOLE, Ask, DeviceTable, ask_of
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.framework.fragmentation import fragmentation as fragmentation_of
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.fragmentation import fragmentation as fragmentation_of
 from kube_policy_scheduler.lang.signature import MaybeNumberReader, NumberReader, ResourceWord, builtin
 from kube_policy_scheduler.lang.types import Depends, Shape
 

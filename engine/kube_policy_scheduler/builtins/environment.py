@@ -14,9 +14,13 @@ from kube_policy_scheduler.builtins.metrics import QUERIES
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceRule
-from kube_policy_scheduler.framework.gang_domains import DomainRule
-from kube_policy_scheduler.framework.kubernetes import filters_needed_by_kubelet, kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.decide.gang_domains import DomainRule
+from kube_policy_scheduler.framework.default_profile import (
+    filters_needed_by_kubelet,
+    kubernetes_filters,
+    kubernetes_scores,
+)
+from kube_policy_scheduler.framework.devices.device_order import DeviceRule
 from kube_policy_scheduler.lang.environment import Environment, Field, collect
 from kube_policy_scheduler.lang.signature import Builtin
 

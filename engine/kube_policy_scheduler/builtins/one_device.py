@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame
+from kube_policy_scheduler.framework.devices.device_order import DeviceFrame
 from kube_policy_scheduler.lang.compiling.columns import as_texts, texts_of
 from kube_policy_scheduler.lang.signature import (
     ConstantText,

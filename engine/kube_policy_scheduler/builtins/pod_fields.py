@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from kube_policy_scheduler.cluster.pod_states import running_seconds
 from kube_policy_scheduler.cluster.requests import amounts, quality_of_service
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.framework.preempt.victims import Budgets
 from kube_policy_scheduler.lang.compiling.over_time import Line
 from kube_policy_scheduler.lang.environment import Key, pod_field
 from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList, Truth, TypeSpec

@@ -9,6 +9,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.prices import pod_prices
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -24,7 +25,6 @@ from kube_policy_scheduler.framework.plugins.taint_toleration import TaintTolera
 from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
 from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
 from kube_policy_scheduler.framework.plugins.volume_zone import VolumeZone
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang.signature import (
     MaybeNumber,
     Number,

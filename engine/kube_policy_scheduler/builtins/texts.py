@@ -7,7 +7,6 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any
 
-from kube_policy_scheduler.cluster.quantity import QuantityError, nanos
 from kube_policy_scheduler.lang.signature import (
     ConstantText,
     MaybeDuration,
@@ -23,6 +22,7 @@ from kube_policy_scheduler.lang.signature import (
 from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.lang.versions import version_key
 from kube_policy_scheduler.patterns import PatternError, compiled
+from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 
 _MAX_LENGTH = 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kube_policy_scheduler.cluster.devices.numa_demand import aligned
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.numa_demand import aligned
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.volume_matching import provisionable
 from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE

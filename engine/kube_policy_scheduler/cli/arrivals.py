@@ -164,7 +164,7 @@ def _over_time(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOver
 
 
 def _fetched(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime:
-    from kube_policy_scheduler.adapters.prometheus import PrometheusClient, PrometheusEndpoint, PrometheusError
+    from kube_policy_scheduler.adapters.prometheus.queries import PrometheusClient, PrometheusEndpoint, PrometheusError
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import TooMuchError, WrongAnswerError, of_answers
 
     begin, end, url = sources.begin, sources.end, sources.prometheus_url

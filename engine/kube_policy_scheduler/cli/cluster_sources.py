@@ -421,7 +421,7 @@ class Measured:
 
 def measured(url: str, queries: Iterable[Query]) -> Measured:
     """Ask each query once."""
-    from kube_policy_scheduler.adapters.prometheus import (
+    from kube_policy_scheduler.adapters.prometheus.queries import (
         PrometheusClient,
         PrometheusEndpoint,
         PrometheusError,
@@ -478,7 +478,7 @@ def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | N
     Raises:
         click.ClickException: it does not answer, or not with decisions.
     """
-    from kube_policy_scheduler.adapters.decision_client import DecisionLogError, fetch_decisions
+    from kube_policy_scheduler.adapters.http.decision_client import DecisionLogError, fetch_decisions
     from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
 
     try:

@@ -15,7 +15,7 @@ SECONDS = 10.0
 
 def solver(stop: Callable[[], bool] = lambda: False, *, seconds: float = SECONDS) -> Solver | None:
     """Return what solves programs; None where highspy is not installed."""
-    from kube_policy_scheduler.adapters.integer_programs import is_installed, minimize
+    from kube_policy_scheduler.adapters.compute.integer_programs import is_installed, minimize
     from kube_policy_scheduler.tooling.programs import Solution
 
     if not is_installed():

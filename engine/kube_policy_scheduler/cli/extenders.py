@@ -19,7 +19,7 @@ def say_not_asked() -> None:
     config = config_file()
     if config is None:
         return
-    from kube_policy_scheduler.adapters.http_extender import shown_url
+    from kube_policy_scheduler.adapters.http.extender import shown_url
     from kube_policy_scheduler.documents.extender_settings import read_extenders
 
     found = [shown_url(each.url_prefix) for each in read_extenders(config)]

@@ -150,7 +150,7 @@ def replace_file(path: Path, text: str | Iterable[str]) -> None:
     Raises:
         click.ClickException: the file cannot be written.
     """
-    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+    from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
 
     try:
         write_file(path, [text] if isinstance(text, str) else text)

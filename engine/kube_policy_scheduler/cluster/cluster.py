@@ -17,28 +17,28 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.attached_volumes import AttachedVolumes
 from kube_policy_scheduler.cluster.counters import PodCounters
-from kube_policy_scheduler.cluster.devices import Chosen, Devices
-from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
+from kube_policy_scheduler.cluster.devices.node_devices import Chosen, Devices
+from kube_policy_scheduler.cluster.devices.numa import NumaZones
+from kube_policy_scheduler.cluster.devices.resource_claims import ResourceClaims, gives_as_before, is_freed
+from kube_policy_scheduler.cluster.devices.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.events import ClusterEvent, node_events, object_event
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
-from kube_policy_scheduler.cluster.numa import NumaZones
 from kube_policy_scheduler.cluster.object_store import ObjectStore, is_another, is_same_group, key_of, object_key
-from kube_policy_scheduler.cluster.past_usage import PastUsage
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import AlikePods, PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
-from kube_policy_scheduler.cluster.quantity import MAX_INT64
-from kube_policy_scheduler.cluster.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
+from kube_policy_scheduler.cluster.quotas.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
 from kube_policy_scheduler.cluster.requests import PodRequests
-from kube_policy_scheduler.cluster.resource_claims import ResourceClaims, gives_as_before, is_freed
-from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
+from kube_policy_scheduler.cluster.volumes.attached_volumes import AttachedVolumes
+from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.workload import Workload
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
 from kube_policy_scheduler.times import Steady
 
 __all__ = ["Cluster", "DryRunChange", "object_key"]

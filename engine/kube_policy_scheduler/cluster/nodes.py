@@ -26,7 +26,6 @@ from kube_policy_scheduler.cluster.hashed_rows import HashedRows
 from kube_policy_scheduler.cluster.images import ImageTable
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, SharedParts, changes_between
-from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, PodRequests
 from kube_policy_scheduler.cluster.static_columns import (
     ALL_ROWS,
@@ -39,6 +38,7 @@ from kube_policy_scheduler.cluster.static_columns import (
     ValueColumn,
 )
 from kube_policy_scheduler.cluster.sum_column import SumColumn
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 __all__ = [
     "ALL_ROWS",

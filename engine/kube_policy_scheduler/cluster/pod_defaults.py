@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from kube_policy_scheduler.cluster.quantity import QuantityError, scaled
+from kube_policy_scheduler.quantities.quantity import QuantityError, scaled
 
 Json: TypeAlias = dict[str, Any]
 

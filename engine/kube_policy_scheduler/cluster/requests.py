@@ -17,7 +17,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import is_qualified_name
-from kube_policy_scheduler.cluster.quantity import NANO, amount, column_scale, nanos, rounded
+from kube_policy_scheduler.quantities.quantity import NANO, amount, column_scale, nanos, rounded
 
 Amounts = dict[str, int]
 """Amount by resource name, in column units; resources that are not counted are left out."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 _Column = NDArray[np.int64]
 _Rows = NDArray[np.intp]

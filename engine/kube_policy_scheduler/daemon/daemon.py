@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
-from kube_policy_scheduler.adapters.freed_memory import return_freed_memory, return_freed_memory_again
-from kube_policy_scheduler.adapters.health_checks import Check, Remark
-from kube_policy_scheduler.adapters.http_port import HttpPort
+from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, compile_kernels
+from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.http.health_checks import Check, Remark
+from kube_policy_scheduler.adapters.http.port import HttpPort
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.errors import Fenced
@@ -30,14 +31,13 @@ from kube_policy_scheduler.adapters.kube.lease_annotation import LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
 from kube_policy_scheduler.adapters.kube.rivals import Rival
-from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.open_telemetry import SpanExporter
-from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.settable_clock import SettableClock
-from kube_policy_scheduler.adapters.spare_time import in_turns
-from kube_policy_scheduler.adapters.turn_watch import LONG_SECONDS, LongTurn, TurnWatch
-from kube_policy_scheduler.adapters.worker_thread import WorkerThread
+from kube_policy_scheduler.adapters.process.freed_memory import return_freed_memory, return_freed_memory_again
+from kube_policy_scheduler.adapters.process.loops import Loop, Loops
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.process.spare_time import in_turns
+from kube_policy_scheduler.adapters.process.turn_watch import LONG_SECONDS, LongTurn, TurnWatch
+from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread
 from kube_policy_scheduler.builtins.environment import extension_failures
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -79,12 +79,12 @@ from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists, collection_deferred
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
-from kube_policy_scheduler.framework.accelerator import Accelerator
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.queue import QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
+    from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
     from kube_policy_scheduler.daemon.serving.server import DaemonServer
 
 logger = logging.getLogger(__name__)

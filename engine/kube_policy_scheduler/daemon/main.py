@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec.structs import replace
 
-from kube_policy_scheduler.adapters.garbage_collector import short_collections
-from kube_policy_scheduler.adapters.output_file import OutputError, write_file
-from kube_policy_scheduler.adapters.turn_watch import TurnWatch
-from kube_policy_scheduler.adapters.worker_thread import WorkerThread
+from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.process.garbage_collector import short_collections
+from kube_policy_scheduler.adapters.process.turn_watch import TurnWatch
+from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
@@ -30,10 +30,10 @@ from kube_policy_scheduler.daemon.ending import end_on_signals, end_process
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.loops import Loops
+    from kube_policy_scheduler.adapters.process.loops import Loops
     from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
-    from kube_policy_scheduler.framework.queue import QueuedPod
+    from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 logger = logging.getLogger(__name__)
 DISTRIBUTION = "kube-policy-scheduler"
@@ -204,7 +204,7 @@ async def _run(settings: Settings, address_file: Path | None, turns: TurnWatch[Q
 async def _schedule(settings: Settings, address_file: Path | None, turns: TurnWatch[QueuedPod]) -> int:
     """Ask the API server for what there is, import what decides while it answers, then do it."""
     from kube_policy_scheduler.adapters.kube.errors import CredentialsError
-    from kube_policy_scheduler.adapters.loops import Loops
+    from kube_policy_scheduler.adapters.process.loops import Loops
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
     random, loops = Random(), Loops()
@@ -232,7 +232,7 @@ async def begin_checker(settings: Settings) -> PolicyChecker:
     finally:
         importing.stop()
         importing.join()
-    from kube_policy_scheduler.adapters.worker_process import WorkerLost
+    from kube_policy_scheduler.adapters.process.worker_process import WorkerLost
     from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 
     checker = PolicyChecker(extensions=settings.policies.extensions)
@@ -251,11 +251,11 @@ async def _decide(
     loops: Loops,
     turns: TurnWatch[QueuedPod],
 ) -> int:
-    from kube_policy_scheduler.adapters.extender_error import ExtenderError
-    from kube_policy_scheduler.adapters.http_port import ServerError
+    from kube_policy_scheduler.adapters.files.rotating_file import FileError
+    from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
+    from kube_policy_scheduler.adapters.http.port import ServerError
     from kube_policy_scheduler.adapters.open_telemetry import TracingUnavailable
-    from kube_policy_scheduler.adapters.rotating_file import FileError
-    from kube_policy_scheduler.adapters.serving_certificate import CertificateError
+    from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError
     from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.builtins.extensions import ExtensionError
     from kube_policy_scheduler.daemon.daemon import Daemon

@@ -21,12 +21,12 @@ import msgspec
 import yaml
 from aiohttp import ClientError, ClientSession
 
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.demo.measurements import Measurements
 from kube_policy_scheduler.demo.screen import Screen, screen

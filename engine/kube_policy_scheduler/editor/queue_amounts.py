@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, QueueSpec, QueueState, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, QueueSpec, QueueState, QueueTree, QueueUsage
 from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.editor.project import Project
-from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS
 from kube_policy_scheduler.policy.queues import queue_tree

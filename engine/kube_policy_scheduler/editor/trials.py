@@ -9,8 +9,8 @@ import numpy as np
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.editor.project import Project
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.tooling.tester.outcome import TestedPolicy

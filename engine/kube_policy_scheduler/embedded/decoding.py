@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.embedded import schema
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.schema import FieldType, Type
+from kube_policy_scheduler.quantities.quantity import QuantityError
 
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<part>\d*))?"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kube_policy_scheduler.cluster.cel.selector import compile_selector
+from kube_policy_scheduler.cluster.devices.device_selectors import compile_selector
 from kube_policy_scheduler.embedded import causes
 from kube_policy_scheduler.embedded.cells import at as value_at
 from kube_policy_scheduler.embedded.errors import Cause, Json

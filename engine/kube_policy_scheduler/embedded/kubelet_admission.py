@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kube_policy_scheduler.cluster.pod_defaults import aggregate_requests, containers
-from kube_policy_scheduler.cluster.quantity import scaled
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.selectors import Requirement
+from kube_policy_scheduler.quantities.quantity import scaled
 
 Port = tuple[str, str, int]
 """Address (empty: all), protocol, number."""

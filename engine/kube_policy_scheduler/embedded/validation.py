@@ -6,11 +6,11 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from kube_policy_scheduler.cluster.quantity import QuantityError, scaled
 from kube_policy_scheduler.embedded import causes, decoding, device_validation, selectors
 from kube_policy_scheduler.embedded.causes import one_of, required
 from kube_policy_scheduler.embedded.errors import Cause, Json
 from kube_policy_scheduler.embedded.resources import Resource
+from kube_policy_scheduler.quantities.quantity import QuantityError, scaled
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _NANO = 9

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from kube_policy_scheduler.cluster.quantity import units
 from kube_policy_scheduler.embedded.admission import PROTECTION
 from kube_policy_scheduler.embedded.api import Api
 from kube_policy_scheduler.embedded.cells import at
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.store import Entry
+from kube_policy_scheduler.quantities.quantity import units
 from kube_policy_scheduler.times import rfc3339
 
 CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"

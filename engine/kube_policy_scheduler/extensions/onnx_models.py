@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
+from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 from kube_policy_scheduler.installation import command_for
 from kube_policy_scheduler.lang.signature import MaybeNumber, TypeSpec, Unavailable, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.extensions.onnx_files import NoModelError, tensors_elsewhere
 from kube_policy_scheduler.wording import some
 

@@ -8,17 +8,17 @@ from enum import Enum
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster.devices import Ask, Chosen, DeviceTable, choose, fullest, in_order
+from kube_policy_scheduler.cluster.devices.node_devices import Ask, Chosen, DeviceTable, choose, fullest, in_order
 from kube_policy_scheduler.cluster.hashed_rows import Hashes, hash_of
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray, NodeTable
-from kube_policy_scheduler.framework.accelerator import Accelerator, Kernels
-from kube_policy_scheduler.framework.block_maxima import BlockMaxima, TiedRows
-from kube_policy_scheduler.framework.dynamic_resources.device_order import DeviceFrame, DeviceRule, SharedDevices
-from kube_policy_scheduler.framework.fragmentation import fragmentation
+from kube_policy_scheduler.framework.devices.device_order import DeviceFrame, DeviceRule, SharedDevices
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
+from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, TiedRows
+from kube_policy_scheduler.framework.kernels.resource_bounds import BoundedTotals
 from kube_policy_scheduler.framework.plugins.device_shares import wanted
-from kube_policy_scheduler.framework.resource_bounds import BoundedTotals
+from kube_policy_scheduler.framework.plugins.fragmentation import fragmentation
 
 _FEW_BLOCKS = 32
 """With rows that tie in no more blocks, looking at all of these is cheaper than trying groups."""

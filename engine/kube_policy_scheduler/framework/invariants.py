@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import MOST_NONZERO
-from kube_policy_scheduler.cluster.quantity import MAX_INT64
-from kube_policy_scheduler.framework.pod_transitions import validate
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue.pod_transitions import validate
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 MOST_WHOLE = 5_000
 """Up to this number of pending pods a whole queue is checked while the scheduler runs: about 2 ms."""

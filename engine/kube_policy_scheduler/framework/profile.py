@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, Cl
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScoresByDomain, Weighted
-from kube_policy_scheduler.framework.queue_quota import RECLAIM, QueueRules
+from kube_policy_scheduler.framework.quota import RECLAIM, QueueRules
 
 
 class PreemptionRule(msgspec.Struct, frozen=True, eq=False):

@@ -24,8 +24,8 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from kube_policy_scheduler.adapters.http_access import token_of
-from kube_policy_scheduler.adapters.http_limits import HANDLER_LIMITS
+from kube_policy_scheduler.adapters.http.access import token_of
+from kube_policy_scheduler.adapters.http.limits import HANDLER_LIMITS
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.playground.session import (
     CapturedTest,

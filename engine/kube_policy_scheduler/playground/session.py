@@ -21,7 +21,6 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
-from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Severity, Source, errors
 from kube_policy_scheduler.documents.writing import yaml_list_lines, yaml_text
@@ -31,11 +30,11 @@ from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
 from kube_policy_scheduler.editor.fixes import fixes
 from kube_policy_scheduler.editor.hover import hover
 from kube_policy_scheduler.editor.project import Project, look_at
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import score
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, domains_of
+from kube_policy_scheduler.framework.evaluate.evaluation import score
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Shortfall, domains_of
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.compiling.expressions import Evaluate
@@ -46,6 +45,7 @@ from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules, unbound
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
 from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
 from kube_policy_scheduler.tooling.cluster_state import (

@@ -17,13 +17,13 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.evaluate.probe import FilterProbe, probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin
-from kube_policy_scheduler.framework.probe import FilterProbe, probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.policy.clauses import FilterClause, RequireClause

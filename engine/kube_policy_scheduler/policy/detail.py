@@ -15,10 +15,10 @@ import numpy as np
 from kube_policy_scheduler.builtins.metrics import missing_nodes
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import Query
+from kube_policy_scheduler.framework.evaluate.nominations import taken_by_nominated
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import taken_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin, Weighted
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.clauses import ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import undefined_nodes

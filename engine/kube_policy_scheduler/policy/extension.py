@@ -12,12 +12,12 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.diagnosis import Diagnosis
-from kube_policy_scheduler.framework.evaluation import diagnose, passes, pre_filter
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, passes, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.framework.plugins.device_shares import DeviceShares
-from kube_policy_scheduler.framework.preemption import spares_of, whole_gangs
+from kube_policy_scheduler.framework.preempt.preemption import spares_of, whole_gangs
 from kube_policy_scheduler.framework.profile import Profile
 
 _KUBERNETES = frozenset(type(plugin) for plugin in kubernetes_filters() if not isinstance(plugin, DeviceShares)) | {

@@ -26,6 +26,7 @@ from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
     SKIP,
@@ -40,7 +41,6 @@ from kube_policy_scheduler.framework.plugin import (
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.status import Code, Refusal
 from kube_policy_scheduler.lang.checked import ClauseKind, Grouping
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping

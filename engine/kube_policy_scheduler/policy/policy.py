@@ -13,15 +13,21 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.previous_nodes import workload
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.diagnosis import CLAUSE_NAMED, by_policy
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.evaluate.diagnosis import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
-from kube_policy_scheduler.framework.queue_quota import QueueRules
-from kube_policy_scheduler.framework.queued_pod import FairTurn, QueuedPod, QueuePosition, priority_sort, priority_turn
+from kube_policy_scheduler.framework.queue.queued_pod import (
+    FairTurn,
+    QueuedPod,
+    QueuePosition,
+    priority_sort,
+    priority_turn,
+)
+from kube_policy_scheduler.framework.quota import QueueRules
 from kube_policy_scheduler.lang.checked import Canary, ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledClause,

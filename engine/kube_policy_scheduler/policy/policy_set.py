@@ -20,8 +20,8 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, erro
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue_quota import QueueRules
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
+from kube_policy_scheduler.framework.quota import QueueRules
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.owners import scope_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledTest

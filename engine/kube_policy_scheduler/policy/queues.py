@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.cluster.quantity import column_scale
-from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, QueueSpec, QueueTree
+from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, QueueSpec, QueueTree
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue_quota import QueueQuota, QueueRules, ReclaimRule
+from kube_policy_scheduler.framework.quota import QueueQuota, QueueRules, ReclaimRule
 from kube_policy_scheduler.lang.checked import CheckedPolicy, QueueDeclaration, Reclaim
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, template_test, template_text
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.quantities.quantity import column_scale
 
 _UNNAMED = ("cpu", "memory")
 """The resources of shares where no queue names one."""

@@ -13,14 +13,14 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, AdmissionError, default_object
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quantity import QuantityError, nanos
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, closest
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.documents.yaml_nodes import Step
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims
 from kube_policy_scheduler.policy.decision_inputs import unbound
+from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object
 

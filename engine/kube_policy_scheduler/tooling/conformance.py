@@ -17,7 +17,15 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.claim_reservation import (
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.devices.extended_resources import CLAIM_NAME
+from kube_policy_scheduler.framework.devices.pod_claims import ClaimProblem, find_claims
+from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.reserve.claim_reservation import (
     ClaimWrite,
     ReservedClaim,
     allocated_on,
@@ -26,14 +34,6 @@ from kube_policy_scheduler.framework.claim_reservation import (
     waits_for_binding_conditions,
     writes,
 )
-from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import ClaimProblem, find_claims
-from kube_policy_scheduler.framework.evaluation import Evaluation
-from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.preemption import Preemption, post_filter
-from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.cluster.queue_usage import QueueUsage
-from kube_policy_scheduler.cluster.resource_slices import DeviceID
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueUsage
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
-from kube_policy_scheduler.framework.claim_reservation import has_claims
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_columns import held_devices, preferred_devices
-from kube_policy_scheduler.framework.queue_quota import QueueQuota, quantity
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_columns import held_devices, preferred_devices
+from kube_policy_scheduler.framework.quota import QueueQuota, quantity
+from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting

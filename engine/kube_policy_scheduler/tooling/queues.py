@@ -8,10 +8,10 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import Queue, QueueState, QueueUsage
-from kube_policy_scheduler.framework.queue_quota import QueueRules, quantity
-from kube_policy_scheduler.framework.reclaim import Unit, next_victims
-from kube_policy_scheduler.framework.victims import by_importance
+from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueState, QueueUsage
+from kube_policy_scheduler.framework.preempt.reclaim import Unit, next_victims
+from kube_policy_scheduler.framework.preempt.victims import by_importance
+from kube_policy_scheduler.framework.quota import QueueRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
 from kube_policy_scheduler.wording import amount, plural
 

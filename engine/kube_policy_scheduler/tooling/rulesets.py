@@ -11,9 +11,9 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.evaluation import score
+from kube_policy_scheduler.framework.evaluate.evaluation import score
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet

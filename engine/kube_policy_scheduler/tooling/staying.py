@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.victims import Budgets, started
+from kube_policy_scheduler.framework.preempt.victims import Budgets, started
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.wording import listed
 

@@ -22,7 +22,7 @@ from kube_policy_scheduler.adapters.kube.past_usage_lease import (
     encode_past_usage,
 )
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.cluster.past_usage import PastUsage
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases/scheduler-queues"

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.kube import policy_history
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.fence import Fence
@@ -24,8 +26,6 @@ from kube_policy_scheduler.adapters.kube.policy_history import (
     RevisionsOf,
 )
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 OF = RevisionsOf("default", "policies")

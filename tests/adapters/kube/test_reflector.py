@@ -16,13 +16,13 @@ import pytest
 import kube_policy_scheduler.adapters.kube.discovery
 import kube_policy_scheduler.adapters.kube.pages
 import kube_policy_scheduler.adapters.kube.reflector
-from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Phase, Updated
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS, SHORT_WATCH_SECONDS, Reflector, wait_synced
 from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.process.backoff import Backoff
 from kube_policy_scheduler.cluster.objects import Pod
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
 

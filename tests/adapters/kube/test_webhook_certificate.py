@@ -15,11 +15,17 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from kube_policy_scheduler.adapters.issued_certificate import LIFETIME, RENEW_BEFORE, IssuedCertificate, is_good, issue
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import NotFound
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookCertificate, WebhookNames
+from kube_policy_scheduler.adapters.tls.issued_certificate import (
+    LIFETIME,
+    RENEW_BEFORE,
+    IssuedCertificate,
+    is_good,
+    issue,
+)
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 NOW = datetime.now(UTC).replace(microsecond=0)  # TLS libraries have no other clock

@@ -27,7 +27,7 @@ from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 
-from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
+from kube_policy_scheduler.adapters.process.freed_memory import return_freed_memory
 from kube_policy_scheduler.pages.charts import bar_chart
 from tests.benchmarks.chart import svg
 from tests.benchmarks.decisions import Measurement

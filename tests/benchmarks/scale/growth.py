@@ -22,7 +22,7 @@ from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from tests.benchmarks.decisions import NOW, accelerated_cycle, quiet
 from tests.benchmarks.manifests import pod_info

@@ -15,9 +15,9 @@ from random import Random
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from tests.benchmarks.decisions import NOW
 from tests.benchmarks.manifests import add_node, node, pod, pod_info
 

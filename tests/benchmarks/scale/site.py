@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 
-from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.process.freed_memory import return_freed_memory
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
@@ -31,10 +31,10 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
 from kube_policy_scheduler.framework.choice import TieBreak, best
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
 from tests.benchmarks.decisions import NOW, accelerated_cycle, quiet
 from tests.benchmarks.manifests import Json, pod_info

@@ -17,17 +17,17 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.freed_memory import return_freed_memory
-from kube_policy_scheduler.adapters.garbage_collector import short_collections
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
 from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
-from kube_policy_scheduler.adapters.signal_source import SignalSource
-from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.process.freed_memory import return_freed_memory
+from kube_policy_scheduler.adapters.process.garbage_collector import short_collections
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.process.spare_time import SpareTime, in_turns
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.prometheus.queries import PrometheusEndpoint
+from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.daemon import SWITCH_SECONDS

@@ -13,7 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Updated
 from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS
-from kube_policy_scheduler.adapters.spare_time import SpareTime, in_turns
+from kube_policy_scheduler.adapters.process.spare_time import SpareTime, in_turns
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
@@ -21,7 +21,7 @@ from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus
 from kube_policy_scheduler.daemon.serving.status_page import rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, Replica, SnapshotSources, take_snapshot
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from tests.benchmarks.decisions import NOW
 from tests.benchmarks.manifests import Json, node, pod
 from tests.benchmarks.queues import with_queues

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, frozen

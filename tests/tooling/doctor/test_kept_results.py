@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube_policy_scheduler.cluster import counters
-from kube_policy_scheduler.framework import template_cache
+from kube_policy_scheduler.framework.evaluate import template_cache
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor import kept_results
 from kube_policy_scheduler.tooling.doctor.examine import examine

@@ -16,9 +16,9 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import Settings, parse_settings
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.framework.plugin import Weighted
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality

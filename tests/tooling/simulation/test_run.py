@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.framework.algorithm import NO_POLICY
+from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.tooling.simulation.results import Result, table
 from kube_policy_scheduler.tooling.simulation.run import next_look, run
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario

@@ -17,9 +17,9 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.writing import json_list_lines, yaml_list_lines
 from kube_policy_scheduler.documents.yaml_document import parse_document
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.tooling.cluster_state import READ_KINDS, cluster_state, stored_objects
 from kube_policy_scheduler.tooling.policy_reads import annotation_keys, key_reads, literals

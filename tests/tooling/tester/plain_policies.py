@@ -15,12 +15,12 @@ from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.framework.plugin import Ready, Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Filter, Score
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.tooling.tester.outcome import Conjunct
 from kube_policy_scheduler.tooling.tester.reports import case_lines, summary

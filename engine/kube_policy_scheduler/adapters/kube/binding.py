@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
@@ -33,6 +32,7 @@ from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.process.backoff import Backoff
 from kube_policy_scheduler.cluster.objects import Pod
 
 logger = logging.getLogger(__name__)

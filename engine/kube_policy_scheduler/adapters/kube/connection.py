@@ -13,7 +13,7 @@ from collections.abc import Callable
 import httptools
 import msgspec
 
-from kube_policy_scheduler.adapters.inflating import GZIP, Inflater, InvalidGzip
+from kube_policy_scheduler.adapters.compute.inflating import GZIP, Inflater, InvalidGzip
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError, MalformedAnswer
 
 MAX_BODY_BYTES = 1 << 30  # a page of 500 objects at the API's own 1.5 MiB limit stays below this

@@ -166,7 +166,7 @@ class ObjectDecoder(Generic[T]):
         if self._kind is not Pod and self._kind is not Node:
             return None
         # most starts do without
-        from kube_policy_scheduler.adapters.compiled_kernels import compile_loop
+        from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_loop
         from kube_policy_scheduler.adapters.kube import item_scan
         from kube_policy_scheduler.adapters.kube.similar_nodes import SimilarNodes
         from kube_policy_scheduler.adapters.kube.similar_pods import SimilarPods

@@ -25,7 +25,6 @@ from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
@@ -40,6 +39,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from kube_policy_scheduler.adapters.process.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

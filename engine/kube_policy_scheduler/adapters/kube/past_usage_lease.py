@@ -10,7 +10,7 @@ from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease_annotation import MOST_BYTES, LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.cluster.past_usage import PastUsage
+from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.times import Steady
 
 ANNOTATION = "policy-scheduler/past-usage"

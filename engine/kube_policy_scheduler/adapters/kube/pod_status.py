@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.binding import LINGER_SECONDS, PATIENCE_SECONDS
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
@@ -35,6 +34,7 @@ from kube_policy_scheduler.adapters.kube.pod_view import PodNow, PodView, view_o
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.process.backoff import Backoff
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PASSED_ON
 from kube_policy_scheduler.cluster.resource_versions import version_number

@@ -18,6 +18,15 @@ from urllib.parse import quote
 
 import msgspec
 
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import (
+    LIMITS,
+    OWNER_LIMITS,
+    FolderLimits,
+    PolicySources,
+    PolicySourcesError,
+    policies_of_config_map,
+)
 from kube_policy_scheduler.adapters.kube.config_maps import ConfigMapData, get_config_map
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import (
@@ -34,15 +43,6 @@ from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.scheduling_policies import SchedulingPolicies, get_scheduling_policies
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import (
-    LIMITS,
-    OWNER_LIMITS,
-    FolderLimits,
-    PolicySources,
-    PolicySourcesError,
-    policies_of_config_map,
-)
 
 logger = logging.getLogger(__name__)
 

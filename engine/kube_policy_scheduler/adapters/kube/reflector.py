@@ -24,7 +24,6 @@ from typing import Any, Generic, NoReturn, assert_never
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Handler, Phase, Status, Updates
 from kube_policy_scheduler.adapters.kube.connection import Stream
 from kube_policy_scheduler.adapters.kube.decoding import (
@@ -61,6 +60,7 @@ from kube_policy_scheduler.adapters.kube.recency import NEVER
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.kube.view_state import Step, ViewState
+from kube_policy_scheduler.adapters.process.backoff import Backoff
 from kube_policy_scheduler.cluster.objects import ListedPods
 from kube_policy_scheduler.cluster.resource_versions import version_number
 

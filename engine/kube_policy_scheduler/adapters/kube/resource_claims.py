@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
@@ -33,8 +32,9 @@ from kube_policy_scheduler.adapters.kube.protobuf_objects import CONTENT_TYPE as
 from kube_policy_scheduler.adapters.kube.protobuf_objects import ProtobufError, with_finalizer
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCE_CLAIMS
 from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.process.backoff import Backoff
+from kube_policy_scheduler.cluster.devices.resource_claims import gives_the_same
 from kube_policy_scheduler.cluster.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
-from kube_policy_scheduler.cluster.resource_claims import gives_the_same
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that has devices from being deleted."""

@@ -9,13 +9,17 @@ from urllib.parse import quote
 
 import msgspec
 
+from kube_policy_scheduler.adapters.files.policy_sources import (
+    PolicySources,
+    PolicySourcesError,
+    policies_of_config_map,
+)
 from kube_policy_scheduler.adapters.kube.config_maps import get_config_map
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Forbidden, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReport, decode_reports
 from kube_policy_scheduler.adapters.kube.scheduling_policies import get_scheduling_policies
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError, policies_of_config_map
 
 
 class _Spec(msgspec.Struct):

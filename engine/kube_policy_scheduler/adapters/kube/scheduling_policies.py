@@ -12,6 +12,13 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.files.policy_sources import (
+    OWNER_LIMITS,
+    SUFFIX,
+    PolicySources,
+    PolicySourcesError,
+    policies_of_config_map,
+)
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
@@ -21,13 +28,6 @@ from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, Transport
-from kube_policy_scheduler.adapters.policy_sources import (
-    OWNER_LIMITS,
-    SUFFIX,
-    PolicySources,
-    PolicySourcesError,
-    policies_of_config_map,
-)
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.wording import shortened

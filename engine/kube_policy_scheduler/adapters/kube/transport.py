@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from kube_policy_scheduler.adapters.inflating import GZIP
+from kube_policy_scheduler.adapters.compute.inflating import GZIP
 from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import (

@@ -66,7 +66,7 @@ def command(
     see whether the imported policies do what the profiles did. With several profiles, there is a line for each profile
     and family.
     """
-    from kube_policy_scheduler.adapters.conformance_files import CaseFileError
+    from kube_policy_scheduler.adapters.files.conformance_files import CaseFileError
     from kube_policy_scheduler.tooling.conformance import report
 
     policies = _imported(scheduler_config) if scheduler_config is not None else None
@@ -122,7 +122,7 @@ def _imported(path: Path) -> PolicySet:
 
 
 def _cases(files: Iterable[Path]) -> Iterator[Case]:
-    from kube_policy_scheduler.adapters.conformance_files import CaseFileError, read_lines
+    from kube_policy_scheduler.adapters.files.conformance_files import CaseFileError, read_lines
     from kube_policy_scheduler.tooling.conformance import CaseError, parse_case
 
     for path in files:

@@ -65,7 +65,7 @@ def command(
     HTTP extenders that do not answer, or are slow; from 1,000 nodes on, whether compiled kernels are available; and
     in larger clusters than 130,000 nodes how much memory kept results may take.
     """
-    from kube_policy_scheduler.adapters.compiled_kernels import NODES_FOR_KERNELS, find_numba
+    from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
     from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
@@ -127,7 +127,7 @@ def _signals(policy_set: PolicySet, given: Given, now: float) -> Measured:
 
 def _extenders() -> list[ExtenderAnswer]:
     """Return how the extenders in the configuration of `--config` answer."""
-    from kube_policy_scheduler.adapters.extender_probe import probe
+    from kube_policy_scheduler.adapters.http.extender_probe import probe
     from kube_policy_scheduler.cli.owners import config_file
     from kube_policy_scheduler.documents.extender_settings import read_extenders
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer

@@ -374,7 +374,7 @@ class FileDoors:
             raise RequestError(str(error.diagnostics[0].message)) from error
 
     def _write(self, path: Path, text: str) -> None:
-        from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+        from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
         from kube_policy_scheduler.playground.session import RequestError
 
         try:

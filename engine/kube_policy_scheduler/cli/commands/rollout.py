@@ -110,8 +110,8 @@ def status(*, lease: str, deployment: str, watch: bool, timeout: str, form: str,
     Each replica reports its policies in an annotation of a Lease, once a minute and after every change. You need
     permission to read the ConfigMap (or the SchedulingPolicies), the Lease, and the Deployment.
     """
+    from kube_policy_scheduler.adapters.files.policy_sources import PolicySourcesError
     from kube_policy_scheduler.adapters.kube.errors import KubeError
-    from kube_policy_scheduler.adapters.policy_sources import PolicySourcesError
     from kube_policy_scheduler.tooling.rollout import data, lines
 
     place = _place(**where)
@@ -266,8 +266,8 @@ class _ConfigMap:
 
     def read(self) -> None:
         """Read it, and its stored versions."""
+        from kube_policy_scheduler.adapters.files.policy_sources import PolicySourcesError, policies_of_config_map
         from kube_policy_scheduler.adapters.kube.policy_history import read_history
-        from kube_policy_scheduler.adapters.policy_sources import PolicySourcesError, policies_of_config_map
 
         reading = read_history(self.namespace, self.name, **self.access)
         now, self.revisions = asked(reading, about=f"ConfigMap {self.namespace}/{self.name}")
@@ -316,8 +316,8 @@ class _Objects:
 
     def read(self) -> None:
         """Read them, and their stored versions."""
+        from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
         from kube_policy_scheduler.adapters.kube.policy_history import read_owner_history
-        from kube_policy_scheduler.adapters.policy_sources import PolicySources
 
         reading = read_owner_history(self.namespace, self.owner, home=self.home, **self.access)
         now, self.revisions = asked(reading, about=str(self))

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cli.commands import simulate
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.optimizer import Optimizer
+    from kube_policy_scheduler.adapters.compute.optimizer import Optimizer
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
     from kube_policy_scheduler.tooling.tuning.judging import Trial
@@ -114,8 +114,8 @@ def command(
     The command changes the numbers that the policies declare with a range, and simulates a trace with each choice. It
     looks for better numbers on one part of the trace, and judges them on another.
     """
-    from kube_policy_scheduler.adapters.optimizer import Optimizer, OptimizerError, Range
-    from kube_policy_scheduler.adapters.parallel import ParallelError, workers
+    from kube_policy_scheduler.adapters.compute.optimizer import Optimizer, OptimizerError, Range
+    from kube_policy_scheduler.adapters.process.parallel import ParallelError, workers
     from kube_policy_scheduler.cli.policies import beside, compiled
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
     from kube_policy_scheduler.tooling.tuning.samples import TooShortError, by_seed, by_time

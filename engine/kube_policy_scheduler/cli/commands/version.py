@@ -30,7 +30,7 @@ def command(form: str) -> int:
     """
     from importlib.metadata import version
 
-    from kube_policy_scheduler.adapters.compiled_kernels import find_numba
+    from kube_policy_scheduler.adapters.compute.compiled_kernels import find_numba
     from kube_policy_scheduler.installation import command_for, extras
 
     ours, numpy, numba = version("kube-policy-scheduler"), version("numpy"), find_numba()

@@ -119,7 +119,6 @@ from kube_policy_scheduler.cluster.objects.structs import (
     ObjectMeta,
     ObjectReference,
     OwnerReference,
-    Quantity,
     Requirement,
     ResourceRequirements,
     Resources,
@@ -150,6 +149,7 @@ from kube_policy_scheduler.cluster.objects.workloads import (
     StatefulSet,
     WorkloadSpec,
 )
+from kube_policy_scheduler.quantities.quantity import Quantity
 
 __all__ = [
     "Affinity",

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType, field
 
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, NodeSelector, ObjectMeta, Quantity
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, NodeSelector, ObjectMeta
+from kube_policy_scheduler.quantities.quantity import Quantity
 
 
 class CELDeviceSelector(ApiStruct):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, ObjectMeta, Quantity, Resources
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, ObjectMeta, Resources
+from kube_policy_scheduler.quantities.quantity import Quantity
 
 
 class Taint(ApiStruct):

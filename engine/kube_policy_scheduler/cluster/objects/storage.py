@@ -11,10 +11,10 @@ from kube_policy_scheduler.cluster.objects.structs import (
     NodeSelector,
     ObjectMeta,
     ObjectReference,
-    Quantity,
     ResourceRequirements,
     Resources,
 )
+from kube_policy_scheduler.quantities.quantity import Quantity
 
 
 class DiskSource(ApiStruct):

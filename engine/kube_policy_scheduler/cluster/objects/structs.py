@@ -6,7 +6,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-Quantity: TypeAlias = str | int | float
+from kube_policy_scheduler.quantities.quantity import Quantity
+
 Resources: TypeAlias = dict[str, Quantity]
 Labels: TypeAlias = dict[str, str]
 Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]

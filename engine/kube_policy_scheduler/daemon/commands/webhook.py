@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from kube_policy_scheduler.adapters.http_port import ServerError
+from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.http.port import ServerError
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.errors import KubeError
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.output_file import OutputError, write_file
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError, ServingCertificate
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port
 from kube_policy_scheduler.daemon.configuration.settings import LogSettings, PolicySettings, load_settings

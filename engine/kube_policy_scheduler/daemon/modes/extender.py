@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kube_policy_scheduler.adapters.extender_protocol import (
+from kube_policy_scheduler.adapters.http.extender_protocol import (
     MAX_SCORE,
     BindingArguments,
     Filtered,
@@ -29,8 +29,8 @@ from kube_policy_scheduler.daemon.observing.metrics import ExtenderMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.context import Binder
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.choice import best
+from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.status import fit_message
 from kube_policy_scheduler.policy.extension import Refusals, may_evict, priorities, refusals
 from kube_policy_scheduler.tooling.decision_record import Outcome

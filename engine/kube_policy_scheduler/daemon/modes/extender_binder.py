@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
-from kube_policy_scheduler.adapters.extender_protocol import BindingArguments
+from kube_policy_scheduler.adapters.http.extender_protocol import BindingArguments
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
-from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
+from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.modes.asked_pods import AskedPod, AskedPods
 from kube_policy_scheduler.daemon.scheduling.context import Binder
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.evaluation import passes
+from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.policy.extension import refusals
 from kube_policy_scheduler.tooling.decision_record import Outcome as Decided
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from kube_policy_scheduler.adapters.extender_protocol import (
+from kube_policy_scheduler.adapters.http.extender_protocol import (
     read_binding,
     read_nodes,
     read_preemption,
@@ -25,7 +25,7 @@ from kube_policy_scheduler.adapters.extender_protocol import (
     write_preemption,
     write_priorities,
 )
-from kube_policy_scheduler.adapters.http_server import Handler
+from kube_policy_scheduler.adapters.http.server import Handler
 from kube_policy_scheduler.daemon.modes.extender import Extender, NotReadyError
 from kube_policy_scheduler.daemon.observing.metrics import ExtenderMetrics
 

@@ -16,7 +16,7 @@ from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.http_server import Handler
+    from kube_policy_scheduler.adapters.http.server import Handler
     from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 
 

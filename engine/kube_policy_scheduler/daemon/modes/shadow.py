@@ -23,10 +23,10 @@ from kube_policy_scheduler.daemon.modes.shadow_report import facts
 from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.queue import Place, QueuedPod
-from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
+from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation
+from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
 
 logger = logging.getLogger(__name__)
 

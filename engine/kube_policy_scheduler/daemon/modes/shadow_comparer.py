@@ -15,12 +15,12 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.framework.algorithm import NO_POLICY
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.evaluation import diagnose, pre_filter
+from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import Place, QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
 from kube_policy_scheduler.times import Steady
 
 

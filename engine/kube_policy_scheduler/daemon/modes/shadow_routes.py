@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from kube_policy_scheduler.adapters.http_server import Handler
+from kube_policy_scheduler.adapters.http.server import Handler
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 
 DEFAULT_LIMIT = 100

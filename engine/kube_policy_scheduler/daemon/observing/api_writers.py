@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import LIMITS, OWNER_LIMITS, PolicySources
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
@@ -17,9 +19,7 @@ from kube_policy_scheduler.adapters.kube.policy_history import PolicyHistory, Re
 from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReports
 from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.loops import Loop, Loops, Run
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import LIMITS, OWNER_LIMITS, PolicySources
+from kube_policy_scheduler.adapters.process.loops import Loop, Loops, Run
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
 from kube_policy_scheduler.daemon.configuration.settings import Settings

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.metrics import Children, QuickHistogram
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer, PodBound
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import PolicySet

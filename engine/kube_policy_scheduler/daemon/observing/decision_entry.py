@@ -10,7 +10,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.policy.detail import Detail
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, recorded_pod
 

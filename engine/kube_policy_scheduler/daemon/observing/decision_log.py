@@ -24,7 +24,7 @@ from kube_policy_scheduler.daemon.observing.observers import (
     Observer,
     PodBound,
 )
-from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, Reason

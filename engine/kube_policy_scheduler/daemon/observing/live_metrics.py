@@ -16,11 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
-from kube_policy_scheduler.adapters.loops import Loop
+from kube_policy_scheduler.adapters.process.loops import Loop
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.queue_overview import QueueOverview, overview
-from kube_policy_scheduler.cluster.queue_usage import QueueState
-from kube_policy_scheduler.framework.queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
+from kube_policy_scheduler.cluster.quotas.queue_overview import QueueOverview, overview
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueState
+from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 

@@ -16,7 +16,7 @@ import msgspec
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.decision_record import Outcome, Reason

@@ -12,8 +12,8 @@ from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusW
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.new_nodes import SKIPPED, UNSCHEDULABLE
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.new_nodes import SKIPPED, UNSCHEDULABLE
 from kube_policy_scheduler.policy.pod_groups import native_group
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
@@ -74,7 +74,7 @@ class ApiReporter:
     def unschedulable(self, decision: Decision) -> None:
         """Record a FailedScheduling event and the condition with the whole message.
 
-        The reason of the condition tells autoscalers whether new nodes would help (`framework.new_nodes`).
+        The reason of the condition tells autoscalers whether new nodes would help (`framework.decide.new_nodes`).
         """
         found = decision.preemption
         nominated = found.nomination if found is not None else None

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from kube_policy_scheduler.adapters.loops import Loop, Loops
-from kube_policy_scheduler.adapters.settable_clock import SettableClock
-from kube_policy_scheduler.adapters.spare_time import in_turns
+from kube_policy_scheduler.adapters.process.loops import Loop, Loops
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.process.spare_time import in_turns
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.signal_source import SignalSource
+    from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 
 logger = logging.getLogger(__name__)
 
@@ -120,10 +120,10 @@ class SignalFeed:
         self._ready = ReadyReadings(publish=self._publish, joining=joining, loops=loops)
         self._source: SignalSource | None = None
         if settings is not None:
-            from kube_policy_scheduler.adapters.prometheus import (
+            from kube_policy_scheduler.adapters.prometheus.queries import (
                 PrometheusEndpoint,  # 60 ms, for nothing where there is none
             )
-            from kube_policy_scheduler.adapters.signal_source import SignalSource
+            from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 
             endpoint = PrometheusEndpoint(
                 url=settings.url,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.builtins.environment import install_extensions
 from kube_policy_scheduler.daemon.policies.checking import CheckRequest, CheckResult, dump_tree
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render

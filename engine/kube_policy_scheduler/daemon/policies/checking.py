@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerProcess
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.owner import Owner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -13,10 +13,10 @@ from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker, load_tree
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import waits_for_claims
+from kube_policy_scheduler.framework.devices.pod_claims import waits_for_claims
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import parse

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.files.policy_sources import OWNER_LIMITS, SUFFIX, PolicySources
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.scheduling_policies import (
@@ -23,9 +25,7 @@ from kube_policy_scheduler.adapters.kube.scheduling_policies import (
     SchedulingPolicy,
 )
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
-from kube_policy_scheduler.adapters.policy_sources import OWNER_LIMITS, SUFFIX, PolicySources
+from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kube_policy_scheduler.adapters.loops import Loop, Loops
-from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError
-from kube_policy_scheduler.adapters.worker_process import WorkerLost
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources, PolicySourcesError
+from kube_policy_scheduler.adapters.process.loops import Loop, Loops
+from kube_policy_scheduler.adapters.process.worker_process import WorkerLost
 from kube_policy_scheduler.wording import shortened
 
 log = logging.getLogger(__name__)

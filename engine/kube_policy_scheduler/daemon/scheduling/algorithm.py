@@ -12,15 +12,15 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
-from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.member_run import MemberRun
+from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.member_run import MemberRun
-from kube_policy_scheduler.framework.new_nodes import AwaitingNodes
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 
 class Algorithm(ScheduleAlgorithm):

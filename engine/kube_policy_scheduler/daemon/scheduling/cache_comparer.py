@@ -15,7 +15,7 @@ from typing import Literal, NoReturn
 
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, is_lost, node_violations, pod_violations
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 
 logger = logging.getLogger(__name__)
 

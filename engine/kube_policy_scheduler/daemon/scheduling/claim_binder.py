@@ -15,12 +15,20 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError
 from kube_policy_scheduler.adapters.kube.resource_claims import ClaimChanged, ResourceClaimWriter
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices.resource_claims import gives_the_same
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.resource_claims import gives_the_same
 from kube_policy_scheduler.daemon.observing.observers import ClaimsBound
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS, View
-from kube_policy_scheduler.framework.claim_reservation import (
+from kube_policy_scheduler.framework.deadlines import Deadlines
+from kube_policy_scheduler.framework.devices.contention import contention
+from kube_policy_scheduler.framework.devices.extended_resources import CLAIM_NAME
+from kube_policy_scheduler.framework.devices.pod_claims import (
+    binding_failure,
+    binding_seconds_left,
+    is_ready_for_binding,
+)
+from kube_policy_scheduler.framework.reserve.claim_reservation import (
     ClaimReservation,
     ReservedClaim,
     drivers_with_conditions,
@@ -29,14 +37,6 @@ from kube_policy_scheduler.framework.claim_reservation import (
     stamped,
     undo,
     waits_for_binding_conditions,
-)
-from kube_policy_scheduler.framework.deadlines import Deadlines
-from kube_policy_scheduler.framework.dynamic_resources.contention import contention
-from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
-    binding_failure,
-    binding_seconds_left,
-    is_ready_for_binding,
 )
 from kube_policy_scheduler.times import Steady, rfc3339
 

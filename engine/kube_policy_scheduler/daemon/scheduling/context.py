@@ -12,8 +12,8 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
-from kube_policy_scheduler.adapters.settable_clock import SettableClock
-from kube_policy_scheduler.adapters.turn_watch import TurnWatch
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.adapters.process.turn_watch import TurnWatch
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import NodeTable
@@ -24,15 +24,15 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.extenders import Extenders
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
-from kube_policy_scheduler.framework.claim_reservation import ClaimReservation, redo
-from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.nominations import nominate
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue
-from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
-from kube_policy_scheduler.framework.volume_reservation import undo as undo_volumes
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, SchedulingQueue
+from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, redo
+from kube_policy_scheduler.framework.reserve.claim_reservation import undo as undo_claims
+from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
+from kube_policy_scheduler.framework.reserve.volume_reservation import undo as undo_volumes
 from kube_policy_scheduler.policy.policy_set import FrameOf
 from kube_policy_scheduler.times import Steady
 

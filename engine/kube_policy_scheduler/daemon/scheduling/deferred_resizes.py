@@ -19,7 +19,7 @@ from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.resize_preemption import ResizePlan, Room, is_deferred, plan_resize
+from kube_policy_scheduler.framework.preempt.resize import ResizePlan, Room, is_deferred, plan_resize
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)

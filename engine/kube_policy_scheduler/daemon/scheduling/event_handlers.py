@@ -13,19 +13,19 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
+from kube_policy_scheduler.cluster.devices.resource_claims import gives_as_before
 from kube_policy_scheduler.cluster.events import ClusterEvent, node_events
 from kube_policy_scheduler.cluster.nodes import NodeInfo
 from kube_policy_scheduler.cluster.object_store import is_another, is_same_group, key_of
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
-from kube_policy_scheduler.cluster.resource_claims import gives_as_before
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, report_unusable, take_each, take_one
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
-from kube_policy_scheduler.framework.queue import Place, QueuedPod
-from kube_policy_scheduler.framework.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.devices.pod_claims import claim_names
+from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
 from kube_policy_scheduler.policy.pod_groups import COMPOSITE_RULE, COSCHEDULING, NATIVE, parents_of
 
 _GROUP_RULES: Mapping[type, str] = {

@@ -20,8 +20,8 @@ from kube_policy_scheduler.daemon.scheduling.binding_cycles import BindingCycles
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
-from kube_policy_scheduler.framework.pod_transitions import Standing, standing
-from kube_policy_scheduler.framework.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.queue.pod_transitions import Standing, standing
 
 logger = logging.getLogger(__name__)
 

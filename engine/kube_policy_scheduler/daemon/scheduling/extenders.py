@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kube_policy_scheduler.adapters.extender_error import ExtenderError, Observe
+from kube_policy_scheduler.adapters.http.extender_error import ExtenderError, Observe
 from kube_policy_scheduler.adapters.kube.api_texts import ApiTexts
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.errors import KubeError
@@ -26,13 +26,13 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState
-from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict
-from kube_policy_scheduler.framework.preemption import EvictionRules
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
-from kube_policy_scheduler.framework.victims import Budgets, Victims, by_importance
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules
+from kube_policy_scheduler.framework.preempt.victims import Budgets, Victims, by_importance
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.http_extender import HttpExtender
+    from kube_policy_scheduler.adapters.http.extender import HttpExtender
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ def make_extenders(
     """
     if not settings.extenders:
         return None
-    from kube_policy_scheduler.adapters.http_extender import HttpExtender
+    from kube_policy_scheduler.adapters.http.extender import HttpExtender
 
     cluster.ignored_resources = frozenset(
         resource.name

@@ -18,8 +18,8 @@ from kube_policy_scheduler.daemon.observing.observers import Held
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, gates
-from kube_policy_scheduler.framework.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, gates
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from zlib import crc32
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.framework.queue import QueuedPod
-from kube_policy_scheduler.framework.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 logger = logging.getLogger(__name__)
 

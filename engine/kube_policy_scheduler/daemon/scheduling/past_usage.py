@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, Fenced, KubeError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
-from kube_policy_scheduler.cluster.queue_usage import QueueTree
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree
 from kube_policy_scheduler.daemon.observing.live_metrics import PastUsageState
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler

@@ -23,10 +23,10 @@ from kube_policy_scheduler.daemon.observing.observers import Observer, PodBound,
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservation
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.pod_transitions import Standing
-from kube_policy_scheduler.framework.queue import Place
-from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.preempt.victims import Budgets
+from kube_policy_scheduler.framework.queue.pod_transitions import Standing
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.rebalancing.ledger import Ledger, MoveOutcome, decode_ledger, encode_ledger
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, replacement_of, workload_of

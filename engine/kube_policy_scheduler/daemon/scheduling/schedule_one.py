@@ -20,13 +20,13 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.adapters.extender_error import ExtenderError
+from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
-from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
+from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_overview import others
+from kube_policy_scheduler.cluster.quotas.queue_overview import others
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
@@ -45,29 +45,29 @@ from kube_policy_scheduler.daemon.scheduling.pace import Pace
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
-from kube_policy_scheduler.framework.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
-from kube_policy_scheduler.framework.claim_reservation import has_claims
-from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
-from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.extender_verdict import ExtenderVerdict, nodes_to_ask
+from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_trial import Unfinished
+from kube_policy_scheduler.framework.groups.trial import Unfinished
+from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
-from kube_policy_scheduler.framework.preemption import EvictionRules, Preemption, nomination_after, preferred
-from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
-from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_wait
-from kube_policy_scheduler.framework.trial import VERDICT_WORK
-from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
-from kube_policy_scheduler.framework.volume_reservation import reserve as reserve_volumes
-from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption, nomination_after, preferred
+from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
+from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, Place, QueuedPod
+from kube_policy_scheduler.framework.quota import QUOTA, quota_wait
+from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
+from kube_policy_scheduler.framework.reserve.claim_reservation import reserve_on as reserve_claims
+from kube_policy_scheduler.framework.reserve.claim_reservation import undo as undo_claims
+from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
+from kube_policy_scheduler.framework.reserve.volume_reservation import reserve as reserve_volumes
 
 logger = logging.getLogger(__name__)
 
 WORK_IN_A_TURN = 3_000
-"""Of a search for victims before other work gets its turn, in units of 2 µs (see `framework.trial.NODE_WORK`)."""
+"""Of a search for victims before other work gets its turn, in units of 2 µs (see `trials.NODE_WORK`)."""
 SPARE_TURNS = 10
 """After the turns that it takes to ask about every pod: a search that is set back by changes for so long is finished in
 one turn."""

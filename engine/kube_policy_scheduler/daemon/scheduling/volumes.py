@@ -15,7 +15,7 @@ from kube_policy_scheduler.adapters.kube.resources import PERSISTENT_VOLUME_CLAI
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.volume_reservation import (
+from kube_policy_scheduler.framework.reserve.volume_reservation import (
     BIND_TIMEOUT_SECONDS,
     ApiPatch,
     Bound,

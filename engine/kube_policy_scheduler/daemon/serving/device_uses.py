@@ -10,8 +10,8 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
 from kube_policy_scheduler.cluster.object_store import object_key
-from kube_policy_scheduler.cluster.resource_slices import DeviceID
 from kube_policy_scheduler.wording import amount, plural, some
 
 if TYPE_CHECKING:

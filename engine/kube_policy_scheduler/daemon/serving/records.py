@@ -11,8 +11,8 @@ from functools import partial
 
 import msgspec
 
-from kube_policy_scheduler.adapters.rotating_file import RotatingLines
-from kube_policy_scheduler.adapters.spare_time import SpareTime
+from kube_policy_scheduler.adapters.files.rotating_file import RotatingLines
+from kube_policy_scheduler.adapters.process.spare_time import SpareTime
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import Mode
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics

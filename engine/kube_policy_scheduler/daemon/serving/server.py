@@ -16,15 +16,15 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.adapters.client_certificates import Clients
-from kube_policy_scheduler.adapters.health_checks import Check, HealthChecks
-from kube_policy_scheduler.adapters.http_access import Review
-from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.http_server import HttpServer
+from kube_policy_scheduler.adapters.http.access import Review
+from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import HttpServer
 from kube_policy_scheduler.adapters.kube.reviews import AccessDecision, AccessReviewer
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.tls.client_certificates import Clients
+from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import Mode
 from kube_policy_scheduler.daemon.observing.decision_entry import select_in_steps

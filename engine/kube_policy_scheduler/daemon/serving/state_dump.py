@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.sum_column import exact_sum
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, checks
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
 from kube_policy_scheduler.times import Steady
 
 MOST_PODS = 1000

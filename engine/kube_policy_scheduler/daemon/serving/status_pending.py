@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.serving.status_snapshot import PendingPod, Snapshot
-from kube_policy_scheduler.framework.gang_state import GangState
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.groups.state import GangState
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.pages.status import Gang, PendingGroup
 
 MOST_REASONS = 6

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kube_policy_scheduler.daemon.observing.clause_metrics import Counts
 from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot
 from kube_policy_scheduler.diagnostics import Source, Span
-from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.pages import status as shown
 from kube_policy_scheduler.times import duration
 from kube_policy_scheduler.wording import amount, percent, plural

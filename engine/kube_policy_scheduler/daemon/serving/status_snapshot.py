@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_overview import QueueOverview, overview
+from kube_policy_scheduler.cluster.quotas.queue_overview import QueueOverview, overview
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -24,8 +24,8 @@ from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState, R
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.daemon.serving.device_uses import DeviceUses, device_uses
-from kube_policy_scheduler.framework.gang_state import GangState
-from kube_policy_scheduler.framework.queue import COUNTED_AT_ONCE, Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.groups.state import GangState
+from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet

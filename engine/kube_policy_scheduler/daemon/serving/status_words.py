@@ -16,8 +16,8 @@ from kube_policy_scheduler.daemon.serving.device_uses import section as devices_
 from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
 from kube_policy_scheduler.daemon.serving.status_policies import counted, policies, rules
 from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Snapshot, shares
-from kube_policy_scheduler.framework.queue import Place
-from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place
+from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.pages import status as shown
 from kube_policy_scheduler.pages.heat_map import Nodes, Use
 from kube_policy_scheduler.times import duration

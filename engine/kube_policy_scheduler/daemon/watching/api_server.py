@@ -16,7 +16,7 @@ from kube_policy_scheduler.adapters.kube.decoding import Malformed
 from kube_policy_scheduler.adapters.kube.errors import Unreachable
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.transport import Observe, Transport
-from kube_policy_scheduler.adapters.loops import Loop, Loops
+from kube_policy_scheduler.adapters.process.loops import Loop, Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.watching.resources import Handler, attach, reflectors
 

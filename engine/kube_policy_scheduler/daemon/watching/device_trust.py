@@ -9,7 +9,7 @@ from typing import NoReturn
 from kube_policy_scheduler.adapters.kube.device_annotation import why_unprotected
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.cluster.devices import ANNOTATION, Devices
+from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, Devices
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from kube_policy_scheduler.adapters.admission_review import SCHEDULING_POLICY, AdmissionRequest, Entries
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.policy_sources import (
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.files.policy_sources import (
     OWNER_LIMITS,
     PolicySources,
     PolicySourcesError,
     is_policy,
     policies_of_config_map,
 )
+from kube_policy_scheduler.adapters.http.admission_review import SCHEDULING_POLICY, AdmissionRequest, Entries
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
 from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.owner import Owner

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_review, encode_answer
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.http.admission_review import ReviewError, decode_review, encode_answer
+from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.builtins.environment import install_extensions
 from kube_policy_scheduler.daemon.webhook.admission import judge
 from kube_policy_scheduler.daemon.webhook.checking import Result, ReviewResult, ReviewWork

@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from kube_policy_scheduler.adapters.policy_proof import PolicyProof
-from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.lang.owner import Owner
 
 MODULE = "kube_policy_scheduler.daemon.webhook.checker"

@@ -14,12 +14,12 @@ from functools import partial
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from kube_policy_scheduler.adapters.health_checks import Check, HealthChecks
-from kube_policy_scheduler.adapters.http_port import HttpPort
-from kube_policy_scheduler.adapters.http_server import HttpServer
-from kube_policy_scheduler.adapters.loops import Loops
-from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
-from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLate, WorkerLost
+from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLate, WorkerLost
+from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from kube_policy_scheduler.daemon.webhook.bodies import Bodies, TooLarge, TooMany
 from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker, ReviewResult
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.cluster.quantity import MAX_INT64
 from kube_policy_scheduler.cluster.requests import is_scalar
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 from kube_policy_scheduler.framework.plugins.resource_scores import CPU_AND_MEMORY, Capacity, capacity_of, in_chunks
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 _HALF = MAX_SCORE // 2
 

@@ -1,6 +1,6 @@
 """DeviceShares: whole devices must be entirely free, and a share must fit on one device. Not a rule of Kubernetes'.
 
-kube-scheduler's own filter looks at the sums; see `cluster.devices` for how nodes and pods declare what they have
+kube-scheduler's own filter looks at the sums; see `node_devices` for how nodes and pods declare what they have
 and request. On clusters where no pod ever requested a share, pods without one are skipped.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, Ask, DeviceTable, ask_of
+from kube_policy_scheduler.cluster.devices.node_devices import SHARE_SUFFIX, Ask, DeviceTable, ask_of
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame

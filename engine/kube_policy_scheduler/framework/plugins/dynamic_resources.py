@@ -12,28 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
+from kube_policy_scheduler.cluster.devices.device_classes import class_by_resource, may_be_provided
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.requests import NATIVE
-from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
-from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
-from kube_policy_scheduler.framework.dynamic_resources.extended_resources import (
+from kube_policy_scheduler.framework.devices.allocations import Allocations, Outcome, allocations
+from kube_policy_scheduler.framework.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
+from kube_policy_scheduler.framework.devices.extended_resources import (
     CLAIM_NAME,
     ExtendedRequests,
     claim_in_memory,
     extended_requests,
     provided_resources,
 )
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
+from kube_policy_scheduler.framework.devices.pod_claims import (
     ClaimProblem,
     binding_blocks,
     check_allocatable,
     find_claims,
 )
-from kube_policy_scheduler.framework.dynamic_resources.thrift import Thrifty, orders_for, without_first
+from kube_policy_scheduler.framework.devices.thrift import Thrifty, orders_for, without_first
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope

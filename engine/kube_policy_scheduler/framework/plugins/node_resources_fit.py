@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
+from kube_policy_scheduler.cluster.devices.device_classes import class_by_resource, may_be_provided
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.requests import NATIVE

@@ -9,10 +9,10 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster.attached_volumes import VolumeId, csi_volumes
-from kube_policy_scheduler.cluster.claims import not_made_for
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.volumes.attached_volumes import VolumeId, csi_volumes
+from kube_policy_scheduler.cluster.volumes.claims import not_made_for
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope

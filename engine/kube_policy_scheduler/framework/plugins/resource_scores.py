@@ -14,12 +14,12 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import MOST_NONZERO, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.quantity import MAX_INT64, column_scale, rounded
 from kube_policy_scheduler.cluster.requests import is_scalar, scoring_request
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
+from kube_policy_scheduler.quantities.quantity import MAX_INT64, column_scale, rounded
 
 _MOST_EXACT = MAX_INT64 // MAX_SCORE
 """With more capacity, products wrap around."""

@@ -15,7 +15,12 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.claims import (
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.node_lookup import rows_of_volume
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.object_store import key_of, storage_class
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.volumes.claims import (
     SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
     claim_uses,
@@ -24,17 +29,12 @@ from kube_policy_scheduler.cluster.claims import (
     not_made_for,
     requested_storage,
 )
-from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.csi_migration import (
+from kube_policy_scheduler.cluster.volumes.csi_migration import (
     in_tree_plugin,
     migrated_affinity,
     migrated_plugins,
     volume_handle,
 )
-from kube_policy_scheduler.cluster.node_lookup import rows_of_volume
-from kube_policy_scheduler.cluster.nodes import BoolArray
-from kube_policy_scheduler.cluster.object_store import key_of, storage_class
-from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope

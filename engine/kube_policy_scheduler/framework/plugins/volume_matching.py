@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.claims import requested_storage
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_lookup import rows_matching, rows_of_topologies, rows_of_volume, single_label
 from kube_policy_scheduler.cluster.nodes import BoolArray, CodeArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
-from kube_policy_scheduler.cluster.quantity import units
 from kube_policy_scheduler.cluster.selectors import Expression, Selector, SelectorError, label_selector
 from kube_policy_scheduler.cluster.static_columns import CodedColumn
+from kube_policy_scheduler.cluster.volumes.claims import requested_storage
+from kube_policy_scheduler.quantities.quantity import units
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """Provisioner of storage classes whose volumes are created manually."""

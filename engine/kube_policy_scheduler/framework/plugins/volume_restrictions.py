@@ -11,14 +11,14 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.counters import PodCounters
-from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
-from kube_policy_scheduler.framework.queue_quota import comes_before
+from kube_policy_scheduler.framework.quota import comes_before
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 NO_DISK = "node(s) had no available disk"

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.claims import WAIT_FOR_FIRST_CONSUMER
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.volumes.claims import WAIT_FOR_FIRST_CONSUMER
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope

@@ -16,7 +16,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.prices import price_of
-from kube_policy_scheduler.framework.claims_in_memory import with_claims_like
+from kube_policy_scheduler.framework.reserve.claims_in_memory import with_claims_like
 from kube_policy_scheduler.tooling.capacity import bounds, room
 from kube_policy_scheduler.tooling.capacity.seats import Seated, Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.capacity.shapes import Shape, new_nodes

@@ -9,16 +9,16 @@ from typing import TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.devices import Chosen
+from kube_policy_scheduler.cluster.devices.node_devices import Chosen
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import UNSCHEDULABLE_KEY
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, narrowed
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_alike
 from kube_policy_scheduler.framework.permit import GangRequirement
-from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.rulesets import Ruleset

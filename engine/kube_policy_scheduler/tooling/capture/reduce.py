@@ -10,8 +10,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.device_columns import names_of_devices
-from kube_policy_scheduler.framework.evaluation import Evaluation
+from kube_policy_scheduler.framework.decide.device_columns import names_of_devices
+from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.status import Code
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import ClauseKind

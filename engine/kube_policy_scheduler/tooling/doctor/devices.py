@@ -10,14 +10,14 @@ from itertools import islice
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.selector import Selector, compile_selector
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices.device_selectors import Selector, compile_selector
+from kube_policy_scheduler.cluster.devices.resource_slices import PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
-from kube_policy_scheduler.cluster.resource_slices import PoolID, SlicedDevice
 from kube_policy_scheduler.diagnostics import closest
-from kube_policy_scheduler.framework.device_columns import class_selectors, devices_of, is_of_class
-from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
-from kube_policy_scheduler.framework.dynamic_resources.device_order import number_of
+from kube_policy_scheduler.framework.decide.device_columns import class_selectors, devices_of, is_of_class
+from kube_policy_scheduler.framework.devices.constraints import attribute_of
+from kube_policy_scheduler.framework.devices.device_order import number_of
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.policy_reads import expressions_of

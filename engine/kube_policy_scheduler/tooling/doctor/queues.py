@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from kube_policy_scheduler.cluster.claimed_devices import CLAIMED, device_class
+from kube_policy_scheduler.cluster.devices.claimed_devices import CLAIMED, device_class
 from kube_policy_scheduler.cluster.objects import DeviceClass
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.diagnostics import closest
-from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.queues import pods_over

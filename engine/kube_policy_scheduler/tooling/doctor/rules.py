@@ -9,7 +9,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.framework.evaluation import score
+from kube_policy_scheduler.framework.evaluate.evaluation import score
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledScore, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.quantities.quantity import amount
 from kube_policy_scheduler.times import rfc3339, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects
 from kube_policy_scheduler.tooling.first_test.search_space import (

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, domains_of, narrowed
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Shortfall, domains_of, narrowed
 from kube_policy_scheduler.framework.permit import GangRequirement
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder
 from kube_policy_scheduler.lang.formatting.show import clause_text

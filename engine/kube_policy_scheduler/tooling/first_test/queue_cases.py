@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Any
 
-from kube_policy_scheduler.cluster.claimed_devices import device_class
-from kube_policy_scheduler.cluster.quantity import column_scale
-from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, QueueTree
+from kube_policy_scheduler.cluster.devices.claimed_devices import device_class
+from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, QueueTree
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang import checked
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.queues import parents_first
+from kube_policy_scheduler.quantities.quantity import column_scale
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, max_site, span_key
 from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form
 from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, Queue, expectation

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.types import Kind
+from kube_policy_scheduler.quantities.quantity import amount
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.short_forms import NODE_KEYS, POD_KEYS, Json
 

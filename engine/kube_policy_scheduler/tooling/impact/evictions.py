@@ -12,7 +12,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import QueueTree
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.impact.replay import Step
 from kube_policy_scheduler.tooling.rulesets import Ruleset

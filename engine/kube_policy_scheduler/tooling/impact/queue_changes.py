@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
-from kube_policy_scheduler.framework.queue_quota import quantity
+from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
+from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.tooling.queues import members, pods_over
 from kube_policy_scheduler.wording import plural
 

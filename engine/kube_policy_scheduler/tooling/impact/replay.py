@@ -19,16 +19,16 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_columns import names_of_devices
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_columns import names_of_devices
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, narrowed
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
-from kube_policy_scheduler.framework.gang_state import gang_state
+from kube_policy_scheduler.framework.groups.state import gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue_quota import QUOTA, quota_message
+from kube_policy_scheduler.framework.quota import QUOTA, quota_message
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.times import Steady

@@ -10,7 +10,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
-from kube_policy_scheduler.framework.kubernetes import kube_scheduler_filters, kubernetes_scores
+from kube_policy_scheduler.framework.default_profile import kube_scheduler_filters, kubernetes_scores
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
 from kube_policy_scheduler.tooling.importing.settings import request_limits
 

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kube_policy_scheduler.cluster.quantity import QuantityError, amount
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.lang.checking.queues import MAX_LEVELS, MAX_QUEUES
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME, label_problem, quoted
+from kube_policy_scheduler.quantities.quantity import QuantityError, amount
 
 Step = str | int
 Amounts = dict[str, int]

@@ -11,7 +11,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.documents.yaml_nodes import Step
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.tooling.importing.configuration import (
     DEFAULT_FILTERS,

@@ -23,7 +23,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.choice import Ties, best, smallest_name
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.framework.preempt.victims import Budgets
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, MoveRule, replacement_of, workload_of

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.framework.preempt.victims import Budgets
 from kube_policy_scheduler.tooling.capacity.room import SLOTS, requests_of
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node

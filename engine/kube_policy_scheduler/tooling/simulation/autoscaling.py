@@ -1,7 +1,7 @@
 """Nodes that an autoscaler adds for pods that wait, and removes when they are idle, in virtual time.
 
 It does what cluster-autoscaler and Karpenter do, but by the real rules of the scheduler. It looks at pods whose refusal
-says that new nodes would help (`framework.new_nodes`), and places them with the scheduling cycle on the nodes that are
+says that new nodes would help (`new_nodes`), and places them with the scheduling cycle on the nodes that are
 ordered already. For what has no place there, it orders a node of the first shape that takes the pod. The node is there
 after the delay of its shape. A node without pods goes after the idle time of its shape.
 """
@@ -25,12 +25,12 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Source, closest
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
-from kube_policy_scheduler.framework.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.new_nodes import UNSCHEDULABLE, AwaitingNodes
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.new_nodes import UNSCHEDULABLE, AwaitingNodes
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.permit import GangRequirement
-from kube_policy_scheduler.framework.queued_pod import QueuedPod
-from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
 from kube_policy_scheduler.tooling.simulation.node_events import made_node, node_definitions, renamed

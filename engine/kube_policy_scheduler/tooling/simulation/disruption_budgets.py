@@ -14,7 +14,7 @@ import msgspec
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.victims import Budgets
+from kube_policy_scheduler.framework.preempt.victims import Budgets
 
 
 class DisruptionBudgets:

@@ -18,11 +18,11 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
 from kube_policy_scheduler.cluster.node_info import HOSTNAME_LABEL
-from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, closest
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document
+from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import stored_object
 from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError, node_object

@@ -11,7 +11,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree, QueueUsage
 
 MOST_QUEUES = 64
 """Queues that are measured: those of the tree, then those by key in the order in which they get pods."""

@@ -14,29 +14,29 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
+from kube_policy_scheduler.cluster.devices.node_devices import SHARE_SUFFIX, WHOLE
 from kube_policy_scheduler.cluster.events import node_events
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.prices import prices
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.algorithm import NO_POLICY, ScheduleAlgorithm
-from kube_policy_scheduler.framework.claim_reservation import has_claims
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims, with_claims_like
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.device_columns import class_devices
+from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.device_columns import class_devices
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import nominate
+from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.plugins.fragmentation import fragmentation
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
-from kube_policy_scheduler.framework.preemption import nomination_after
+from kube_policy_scheduler.framework.preempt.preemption import nomination_after
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
-from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
-from kube_policy_scheduler.framework.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue, gates
+from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, take_claims, with_claims_like
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, is_of_node
 from kube_policy_scheduler.tooling.cost import in_use

@@ -8,12 +8,12 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.queue_usage import QueueTree
+from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
 from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaling

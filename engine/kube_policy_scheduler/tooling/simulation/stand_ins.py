@@ -19,19 +19,19 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.device_classes import class_by_resource
+from kube_policy_scheduler.cluster.devices.device_classes import class_by_resource
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.queue_usage import Amounts, Queue, QueueUsage
-from kube_policy_scheduler.framework.changed_rows import ChangedRows
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.cluster.quotas.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.preempt.reclaim import PATIENCE, may_gain
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, QueuePosition, SchedulingQueue
-from kube_policy_scheduler.framework.queue_quota import QUOTA, RECLAIM
-from kube_policy_scheduler.framework.reclaim import PATIENCE, may_gain
-from kube_policy_scheduler.framework.refusal_memo import is_alike
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, QueuePosition, SchedulingQueue
+from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM
 from kube_policy_scheduler.times import Steady
 
 _BEHIND = frozenset(("behind a pod that is refused alike",))

@@ -14,12 +14,12 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
-from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.documents.codes import NOT_AN_OBJECT
 from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_objects
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_documents
+from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored_object, stored_objects
 from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object

@@ -16,7 +16,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, default_object
-from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX
+from kube_policy_scheduler.cluster.devices.node_devices import SHARE_SUFFIX
 from kube_policy_scheduler.documents.trace import WHOLE, PodKind, TraceNode, TracePod
 from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object
 from kube_policy_scheduler.tooling.simulation.node_events import NodeAction, NodeEvent, NodeEvents

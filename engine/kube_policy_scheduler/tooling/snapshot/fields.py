@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.claims import BIND_COMPLETED, SELECTED_NODE
-from kube_policy_scheduler.cluster.csi_migration import MIGRATED_PLUGINS
-from kube_policy_scheduler.cluster.devices import ANNOTATION as DEVICES
+from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION as DEVICES
 from kube_policy_scheduler.cluster.object_store import BETA_CLASS
 from kube_policy_scheduler.cluster.pods import is_local
 from kube_policy_scheduler.cluster.prices import PRICE_KEY
+from kube_policy_scheduler.cluster.volumes.claims import BIND_COMPLETED, SELECTED_NODE
+from kube_policy_scheduler.cluster.volumes.csi_migration import MIGRATED_PLUGINS
 from kube_policy_scheduler.tooling.staying import IN_PLACE, safe_volumes
 
 Json: TypeAlias = dict[str, Any]

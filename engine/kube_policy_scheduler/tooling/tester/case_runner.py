@@ -13,27 +13,27 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
-from kube_policy_scheduler.cluster.devices import Chosen
+from kube_policy_scheduler.cluster.devices.node_devices import Chosen
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeInfo
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quantity import QuantityError
 from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
 from kube_policy_scheduler.cluster.signal_values import ValueTables
 from kube_policy_scheduler.cluster.signals import About, Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
-from kube_policy_scheduler.framework.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
-from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.permit import Permit
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import Steady, parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
 from kube_policy_scheduler.tooling.short_forms import (

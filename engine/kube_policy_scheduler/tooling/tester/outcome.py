@@ -10,21 +10,21 @@ from typing import Protocol
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.devices import Chosen
+from kube_policy_scheduler.cluster.devices.node_devices import Chosen
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.device_columns import names_of_devices
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_columns import names_of_devices
+from kube_policy_scheduler.framework.decide.gang_domains import domains_of
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.gang_domains import domains_of
 from kube_policy_scheduler.framework.permit import GangRequirement, NumberOf
 from kube_policy_scheduler.framework.plugin import FilterPlugin
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest, Operand
 from kube_policy_scheduler.policy.decision_inputs import undefined_nodes
 from kube_policy_scheduler.policy.pod_groups import pod_group_requirements

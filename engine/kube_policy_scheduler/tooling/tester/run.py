@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Source, errors
 from kube_policy_scheduler.documents.yaml_document import DocumentError
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_filters
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.policy.policy_set import load

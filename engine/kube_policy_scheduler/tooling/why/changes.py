@@ -18,10 +18,9 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.object_store import object_key
-from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.diagnostics import Edit, Span
-from kube_policy_scheduler.framework.dynamic_resources.requests import EXACT_COUNT
+from kube_policy_scheduler.framework.devices.requests import EXACT_COUNT
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Quota, Test
 from kube_policy_scheduler.lang.compiling.columns import full
@@ -29,6 +28,7 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.policy.clauses import LimitClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.quantities.quantity import amount
 from kube_policy_scheduler.tooling.why.devices import ClaimsOnNode, claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import HARD, Refusals, taint_text, untolerated
 from kube_policy_scheduler.tooling.why.scores import amount_text, shown

@@ -10,16 +10,16 @@ from itertools import islice
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cel.references import ATTRIBUTES, CAPACITY, Reference
-from kube_policy_scheduler.cluster.cel.selector import Selector
-from kube_policy_scheduler.cluster.devices import WHOLE
+from kube_policy_scheduler.cluster.devices.attribute_references import ATTRIBUTES, CAPACITY, Reference
+from kube_policy_scheduler.cluster.devices.device_selectors import Selector
+from kube_policy_scheduler.cluster.devices.node_devices import WHOLE
+from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
-from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
-from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.device_columns import devices_of, is_of_class
-from kube_policy_scheduler.framework.dynamic_resources.constraints import attribute_of
-from kube_policy_scheduler.framework.dynamic_resources.device_order import ClaimableDevices, DeviceFrame, SharedDevices
-from kube_policy_scheduler.framework.dynamic_resources.requests import AllocationError, Request, read_claim
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.device_columns import devices_of, is_of_class
+from kube_policy_scheduler.framework.devices.constraints import attribute_of
+from kube_policy_scheduler.framework.devices.device_order import ClaimableDevices, DeviceFrame, SharedDevices
+from kube_policy_scheduler.framework.devices.requests import AllocationError, Request, read_claim
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome, ClaimState, DynamicResources

@@ -10,15 +10,15 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.framework.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.gang_domains import DomainRoom, Shortfall, narrowed
+from kube_policy_scheduler.framework.decide.new_nodes import NewNodes, judge
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gang_domains import DomainRoom, Shortfall, narrowed
-from kube_policy_scheduler.framework.gang_state import GangState, gang_state
-from kube_policy_scheduler.framework.new_nodes import NewNodes, judge
+from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan

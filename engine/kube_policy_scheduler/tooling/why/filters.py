@@ -11,15 +11,15 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerated
 from kube_policy_scheduler.diagnostics import Span
-from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE
-from kube_policy_scheduler.framework.evaluation import Evaluation
+from kube_policy_scheduler.framework.devices.allocator import CANNOT_ALLOCATE
+from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
+from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import NOT_AVAILABLE, DynamicResources
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import Quota

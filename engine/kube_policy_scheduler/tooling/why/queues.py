@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kube_policy_scheduler.cluster.queue_usage import NO_LIMIT, Queue, QueueUsage
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, Queue, QueueUsage
+from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.reclaim import NO_VICTIMS, PATIENCE, WAITS
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue_quota import quantity
-from kube_policy_scheduler.framework.reclaim import NO_VICTIMS, PATIENCE, WAITS
+from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.wording import amount, listed
 
 _MOST_BORROWERS = 3

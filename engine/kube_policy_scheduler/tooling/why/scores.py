@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
-from kube_policy_scheduler.framework.evaluation import Evaluation, score
+from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation, score
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import MISSING, TRUE

@@ -1,0 +1,1 @@
+"""Libraries that compute: numba, HiGHS, Optuna. Each is known by one module."""

@@ -1,0 +1,1 @@
+"""Files and directories: policies, captured cases, and what commands write."""

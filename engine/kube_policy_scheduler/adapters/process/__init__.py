@@ -1,0 +1,1 @@
+"""The process itself: its clock, loops, threads, workers and memory."""

@@ -1,0 +1,1 @@
+"""Prometheus: queries out, readings in."""

@@ -1,0 +1,1 @@
+"""Certificates: served, issued, and those that clients show."""

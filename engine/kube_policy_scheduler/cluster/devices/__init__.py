@@ -1,0 +1,1 @@
+"""Devices of nodes: what drivers publish, what claims hold, and NUMA nodes."""

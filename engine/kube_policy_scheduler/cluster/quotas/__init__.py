@@ -1,0 +1,1 @@
+"""Queues that lend: what each uses, used and is left."""

@@ -1,0 +1,1059 @@
+"""Quotas that lend: the tree of queues, what the pods of each use, and what is left for one more.
+
+Amounts are whole numbers in column units (cpu in millicores, others in units). All queues stand in one tree below
+the cluster itself, whose limit is what its nodes offer. A pod counts from `place` to `displace`, at its queue and at
+all queues above it; a pod that is terminating counts until it is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from weakref import WeakSet, WeakValueDictionary
+
+import msgspec
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.counters import PodCounters
+from kube_policy_scheduler.cluster.devices.claimed_devices import claim_keys, claimed_devices, device_class
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.quotas.past_usage import FADED, PastUsage
+from kube_policy_scheduler.times import Steady
+
+NO_LIMIT = 2**63 - 1
+MOST_FADED = 1000
+"""Queues by a key without pods whose past usage is kept for good: those with the largest. Up to twice as many are
+known."""
+MOST_RECALLED = 8
+"""Pasts that wait for the memory to begin; a few seconds after the start it has."""
+MOST_BORROWERS = 5
+"""Queues that a refusal names."""
+COUNTED_AT_ONCE = 2_000
+"""Pods that are counted in one step: 3 ms."""
+CLUSTER_QUEUE = "(cluster)"
+"""The name of the top of the tree."""
+Amounts = tuple[tuple[int, int], ...]
+"""What is requested: places in `QueueTree.resources`, each with an amount above 0."""
+Share = tuple[float, ...]
+"""The shares on the way from below the cluster down to a queue; the smaller one is served first."""
+
+
+class QueueSpec(msgspec.Struct, frozen=True, eq=False):
+    """A queue as declared; amounts by place in `QueueTree.resources`."""
+
+    name: str
+    parent: int | None
+    """Its place in `QueueTree.queues`, before its own; None: directly below the cluster."""
+    takes: Callable[[PodTemplate], bool] | None
+    """Whether it takes pods of a template that its parent takes; None: all of them."""
+    key: Callable[[PodTemplate], str | None] | None
+    """There is one queue for each value; pods without a value are not taken."""
+    minimum: tuple[int, ...]
+    maximum: tuple[int, ...]
+    """`NO_LIMIT` where it has none."""
+    kept: tuple[int, ...]
+    """The part of `minimum` that others may not use."""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class QueueTree:
+    """All queues; compared by identity."""
+
+    queues: tuple[QueueSpec, ...]
+    """Parents before their children; siblings in the order in which they are asked."""
+    resources: tuple[str, ...]
+    """The resources that any of them names."""
+    half_life_seconds: float | None = None
+    """Of past usage in the fair order; None: only present usage counts."""
+
+    @cached_property
+    def classes(self) -> Mapping[str, int]:
+        """Return the places of the resources that count claimed devices, by DeviceClass."""
+        found = ((device_class(name), place) for place, name in enumerate(self.resources))
+        return {name: place for name, place in found if name is not None}
+
+    def find(self, template: PodTemplate) -> tuple[int, str | None] | None:
+        """Return the place of the queue that pods of a template belong to, with its key; None: no queue."""
+        memo = template.memo.get("queue")
+        if memo is not None and memo[0] is self:
+            found: tuple[int, str | None] | None = memo[1]
+            return found
+        found = self._find(template)
+        template.memo["queue"] = self, found
+        return found
+
+    def _find(self, template: PodTemplate) -> tuple[int, str | None] | None:
+        best: tuple[int, str | None] | None = None
+        for place, spec in enumerate(self.queues):
+            above = best[0] if best is not None else None
+            if spec.parent != above or (spec.takes is not None and not spec.takes(template)):
+                continue
+            key = spec.key(template) if spec.key is not None else None
+            if spec.key is None or key is not None:
+                best = place, key
+        return best
+
+    def amounts(self, pod: PodInfo) -> Amounts:
+        """Return what a pod counts for without its claims; computed once for all pods of a template, unless resized."""
+        demand, memo = pod.demand, pod.template.memo.get("queue amounts")
+        if memo is not None and memo[0] is self and memo[1] is demand:
+            found: Amounts = memo[2]
+            return found
+        found = self.amounts_of(demand.requests)
+        pod.template.memo["queue amounts"] = self, demand, found
+        return found
+
+    def amounts_of(self, requests: Mapping[str, int]) -> Amounts:
+        """Return what requests by resource, in column units, count for."""
+        found = ((r, 1 if name == "pods" else requests.get(name, 0)) for r, name in enumerate(self.resources))
+        return tuple((r, amount) for r, amount in found if amount > 0)
+
+
+class Queue:
+    """One queue, and what its pods use. Lists are by place in `QueueTree.resources`."""
+
+    __slots__ = (
+        "__weakref__",
+        "charged",
+        "children",
+        "depth",
+        "direct",
+        "inner",
+        "kept",
+        "maximum",
+        "members",
+        "minimum",
+        "name",
+        "parent",
+        "priorities",
+        "remembered",
+        "used",
+        "weight",
+    )
+
+    def __init__(self, name: str, parent: Queue | None, spec: QueueSpec | None, size: int) -> None:
+        """spec: None for the cluster."""
+        zeros = (0,) * size
+        self.name, self.parent = name, parent
+        self.minimum = spec.minimum if spec is not None else zeros
+        self.maximum = spec.maximum if spec is not None else (NO_LIMIT,) * size
+        self.kept = spec.kept if spec is not None else zeros
+        self.weight = spec.weight if spec is not None else 1.0
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+        self.used = [0] * size
+        """By its pods and those of all queues below."""
+        self.direct = [0] * size
+        """By its own pods."""
+        self.inner = [0] * size
+        """What the queues below are charged."""
+        self.charged = [0] * size
+        """What others cannot use: what is used, or kept for it."""
+        self.remembered: list[float] | None = None
+        """Usage with the memory of a half-life; None without one."""
+        self.members: dict[str, PodInfo] = {}
+        """Its own pods, by uid."""
+        self.priorities: Counter[int] = Counter()
+        """How many of its own pods have a priority."""
+        self.children: dict[str, Queue] = {}
+
+    def path(self) -> Iterator[Queue]:
+        """Yield the queue and those above it, without the cluster."""
+        queue: Queue | None = self
+        while queue is not None and queue.parent is not None:
+            yield queue
+            queue = queue.parent
+
+    def over(self, resource: int) -> int:
+        """Return by how much it is above its guaranteed amount of a resource; negative below."""
+        return self.used[resource] - self.minimum[resource]
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name})"
+
+
+class QuotaRefusal(msgspec.Struct, frozen=True):
+    """Why a request is not admitted."""
+
+    queue: str
+    """Of the request."""
+    at: str
+    """The queue whose limit is reached: itself, or one above."""
+    resource: str
+    used: int
+    """There."""
+    requested: int
+    limit: int
+    """What may be used there; of the cluster, what its nodes offer."""
+    kept: int
+    """How much of the limit is kept for the unused guarantees of others."""
+    borrowers: tuple[tuple[str, int], ...]
+    """Queues without children below `at` that borrow the resource, and how much, those that borrow most first."""
+
+    @property
+    def short(self) -> int:
+        """Return how much is missing."""
+        return self.used + self.kept + self.requested - self.limit
+
+    @property
+    def is_of_nodes(self) -> bool:
+        """Return whether more nodes would help: the limit is what they offer."""
+        return self.at == CLUSTER_QUEUE
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """One queue, to be shown. Amounts are by resource, in column units."""
+
+    name: str
+    parent: str | None
+    depth: int
+    """1 for those directly below the cluster."""
+    guaranteed: Mapping[str, int]
+    maximum: Mapping[str, int]
+    """Only of limited resources."""
+    lend: Mapping[str, int]
+    used: Mapping[str, int]
+    borrowed: Mapping[str, int]
+    """What is used above the guaranteed amount."""
+    share: float
+    weight: float
+    pods: int
+    """Of this queue and those below."""
+    past: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """What the fair order counts of its past; empty without a memory."""
+    others: int = 0
+    """Number of queues of which this is the sum: it is none itself. 0: it is one."""
+
+
+class Touched:
+    """The queues whose share may have changed since it was last cleared."""
+
+    __slots__ = ("__weakref__", "all", "queues")
+
+    def __init__(self) -> None:
+        self.queues: set[Queue] = set()
+        """Those whose own pods changed; the shares of those above them changed, too."""
+        self.all = False
+
+    def clear(self) -> None:
+        """Note that all changes are known."""
+        self.queues.clear()
+        self.all = False
+
+
+class QueueUsage:
+    """What the pods on nodes use of each queue. Follows the cluster; undone dry runs leave no trace."""
+
+    def __init__(
+        self,
+        tree: QueueTree,
+        nodes: NodeTable,
+        pods: Iterable[PodInfo] = (),
+        *,
+        claims: Callable[[str], objects.ResourceClaim | None] = lambda key: None,
+        ahead: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Count pods, and follow the changes from then on.
+
+        Args:
+            tree: the queues.
+            nodes: their allocatable resources are what the queues share.
+            pods: those on nodes.
+            claims: returns a claim by `namespace/name`.
+            ahead: by how many seconds the wall clock, by which pods started, is ahead of the steady one.
+        """
+        self._ahead = ahead
+        self.tree, self._nodes, self._claims = tree, nodes, claims
+        self._users: dict[str, dict[str, PodInfo]] = {}
+        """By claim: the pods that use it, by uid. It counts for the one whose uid comes first."""
+        self._counted: dict[str, Amounts] = {}
+        """What pods with claims count for, by uid."""
+        size = len(tree.resources)
+        self._size = size
+        self.top = Queue(CLUSTER_QUEUE, None, None, size)
+        self._static: list[Queue] = []
+        self._keyed: dict[tuple[int, str], Queue] = {}
+        """Queues by a key with pods on nodes, by place in the tree and key."""
+        self._empty: WeakValueDictionary[tuple[int, str], Queue] = WeakValueDictionary()
+        """Those without, while somebody asks about them: two that ask mean the same queue."""
+        self.changes = 0
+        """Grows with each change of usage."""
+        self._kept_at = 0
+        self._kept_borrowers: dict[tuple[Queue, int], list[tuple[str, int]]] = {}
+        self._lowest_borrower: int | None = None
+        """These two are as of `_kept_at`: many pods are rejected between two changes, and there may be many queues."""
+        self._followers: WeakSet[Touched] = WeakSet()
+        self.common_levels = _common_levels(tree)
+        """Levels at the top that all queues have in common: their shares decide nothing."""
+        self._remembered_at: Steady | None = None
+        self._faded: dict[str, list[float]] = {}
+        """By name, the past usage of queues by a key that have no pods on nodes."""
+        self._recalled: deque[PastUsage] = deque(maxlen=MOST_RECALLED)
+        """What is to be recalled when the memory begins; without a half-life, by later queues."""
+        self._keeps = any(any(spec.kept) for spec in tree.queues)
+        self._capacity: tuple[int, ...] | None = None
+        for spec in tree.queues:
+            parent = self._static[spec.parent] if spec.parent is not None else self.top
+            queue = Queue(spec.name, parent, spec, size)
+            self._static.append(queue)
+            if spec.key is None:
+                parent.children[spec.name] = queue
+                self._keep(queue, 1)
+        self.place_many(pods)
+
+    # --- queues ------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Let queues no longer know those below them: nobody asks for them, and memory in a circle may stay for good.
+
+        The garbage collector does not look at what has been there for long.
+        """
+        for queue in list(self.queues()):
+            queue.children.clear()
+        self.top.children.clear()
+
+    def queue_of(self, template: PodTemplate) -> Queue | None:
+        """Return the queue that pods of a template belong to; None: no quota applies to them."""
+        found = self.tree.find(template)
+        return self.queue_at(*found) if found is not None else None
+
+    def declared(self, template: PodTemplate) -> str:
+        """Return the name, as declared, of the queue that pods of a template belong to; "" if they belong to none."""
+        found = self.tree.find(template)
+        return self.tree.queues[found[0]].name if found is not None else ""
+
+    def queue_at(self, place: int, key: str | None) -> Queue:
+        """Return the queue at a place of the tree, with its key."""
+        if key is None:
+            return self._static[place]
+        known = self._keyed.get((place, key))
+        return known if known is not None else self._without_pods(place, key)
+
+    def _without_pods(self, place: int, key: str) -> Queue:
+        """Return a queue of one key that has no pods on nodes; the tree has it from its first pod on."""
+        queue = self._empty.get((place, key))
+        if queue is None:
+            spec, like = self.tree.queues[place], self._static[place]
+            queue = self._empty[place, key] = Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
+        if self._remembered_at is not None:
+            queue.remembered = self._faded.get(queue.name, [0.0] * self._size)
+        return queue
+
+    def queues(self) -> Iterator[Queue]:
+        """Yield all queues, parents before their children; of those by key, the ones that have pods."""
+        stack = list(reversed(self.top.children.values()))
+        while stack:
+            queue = stack.pop()
+            yield queue
+            stack.extend(reversed(queue.children.values()))
+
+    def by_key(self) -> Iterator[tuple[tuple[int, str], Queue]]:
+        """Yield those by a key that have pods, with their place and key."""
+        yield from self._keyed.items()
+
+    def named(self, name: str) -> Queue | None:
+        """Return a queue by its name."""
+        return next((queue for queue in self.queues() if queue.name == name), None)
+
+    # --- counting ----------------------------------------------------------------------------------------
+
+    def place(self, pod: PodInfo) -> None:
+        """Count a pod."""
+        found = self.tree.find(pod.template)
+        if found is None:
+            return
+        place, key = found
+        if key is None:
+            queue = self._static[place]
+        else:
+            known = self._keyed.get((place, key))
+            if known is None:
+                known = self._keyed[place, key] = self._without_pods(place, key)
+                del self._empty[place, key]
+                assert known.parent is not None
+                known.parent.children[known.name] = known
+                self._faded.pop(known.name, None)
+                self._keep(known, 1)
+            queue = known
+        queue.members[pod.uid] = pod
+        queue.priorities[pod.priority] += 1
+        if self._has_claims(pod):
+            self._place_with_claims(pod)
+        else:
+            self._add(queue, self.tree.amounts(pod), 1)
+
+    def place_many(self, pods: Iterable[PodInfo]) -> None:
+        """Count pods: the same as `place` for each, but faster where many are of one template."""
+        alike: dict[PodTemplate, tuple[Queue, list[PodInfo]]] = {}
+        """What is left to be counted of templates without claims."""
+        for pod in pods:
+            if (known := alike.get(pod.template)) is not None:
+                known[0].members[pod.uid] = pod
+                known[1].append(pod)
+                continue
+            self.place(pod)  # a queue by a key begins with its first pod
+            if not self._has_claims(pod) and (queue := self.queue_of(pod.template)) is not None:
+                alike[pod.template] = queue, []
+        for template, (queue, others) in alike.items():
+            if others:
+                queue.priorities[template.priority] += len(others)
+                self._add(queue, self.tree.amounts(others[0]), len(others))
+
+    def counts(self, pod: PodInfo) -> bool:
+        """Return whether a pod is counted, if a quota applies to it."""
+        queue = self.queue_of(pod.template)
+        return queue is None or pod.uid in queue.members
+
+    def update(self, pod: PodInfo) -> None:
+        """Take over a pod that counts, and of which only what does not count has changed: its start, its readiness."""
+        queue = self.queue_of(pod.template)
+        if queue is not None:
+            queue.members[pod.uid] = pod
+            for key in claim_keys(pod) if pod.uid in self._counted else ():
+                self._users[key][pod.uid] = pod
+
+    def displace(self, pod: PodInfo) -> None:
+        """Count a pod no longer."""
+        found = self.tree.find(pod.template)
+        if found is None:
+            return
+        place, key = found
+        queue = self._static[place] if key is None else self._keyed[place, key]
+        priority = queue.members.pop(pod.uid).priority
+        queue.priorities[priority] -= 1
+        if not queue.priorities[priority]:
+            del queue.priorities[priority]
+        if pod.uid in self._counted:
+            self._displace_with_claims(pod, queue)
+        else:
+            self._add(queue, self.tree.amounts(pod), -1)
+        if key is not None and not queue.members:
+            del self._keyed[place, key]
+            assert queue.parent is not None
+            del queue.parent.children[queue.name]
+            if queue.remembered is not None:
+                self._faded[queue.name] = queue.remembered
+                if len(self._faded) > 2 * MOST_FADED:  # not with each of them: it is a look at all
+                    self._forget_smallest()
+            self._keep(queue, -1)
+            self._empty[place, key] = queue
+
+    # --- claimed devices ---------------------------------------------------------------------------------
+
+    def amounts(self, pod: PodInfo) -> Amounts:
+        """Return what a pod counts for: a placed one does, a pending one would."""
+        return self.request((pod,)) if self._has_claims(pod) else self.tree.amounts(pod)
+
+    def request(self, pods: Iterable[PodInfo]) -> Amounts:
+        """Return what some pods count for together; a claim that they share counts once."""
+        total: Counter[int] = Counter()
+        seen: set[str] = set()
+        for pod in pods:
+            known = self._counted.get(pod.uid)
+            if known is None and self._has_claims(pod):
+                keys = [key for key in claim_keys(pod) if key not in seen and not self._users.get(key)]
+                seen.update(keys)
+                known = self._with_devices(pod, keys)
+            for resource, amount in known if known is not None else self.tree.amounts(pod):
+                total[resource] += amount
+        return tuple(sorted(total.items()))
+
+    def request_of_many(self, pod: PodInfo, number: int) -> Amounts:
+        """Return what so many pods like a pending one would count for, each with claims of its own like this one's."""
+        total = Counter({resource: number * amount for resource, amount in self.tree.amounts(pod)})
+        for key, is_own in self.claims_of(pod):
+            for resource, amount in self.claimed(key):
+                total[resource] += amount * (number if is_own else 1)
+        return tuple(sorted(total.items()))
+
+    def claims_of(self, pod: PodInfo) -> Iterator[tuple[str, bool]]:
+        """Yield the claims of a pod as `namespace/name`, and whether they were made for this pod alone."""
+        if self._has_claims(pod):
+            own = {f"{pod.namespace}/{name}" for name in pod.claim_names.values()}
+            yield from ((key, key in own) for key in claim_keys(pod))
+
+    def claimed(self, key: str) -> Amounts:
+        """Return what a claim adds to the first pod that counts for it; nothing once a placed pod does."""
+        claim = self._claims(key) if not self._users.get(key) else None
+        counted = claimed_devices(claim).items() if claim is not None else ()
+        classes = self.tree.classes
+        return tuple(sorted((classes[name], number) for name, number in counted if name in classes and number > 0))
+
+    def claim_changed(self, key: str) -> None:
+        """Count a claim again: it came or went, or has got its devices."""
+        if users := self._users.get(key):
+            self._recount(users[min(users)])
+
+    def _has_claims(self, pod: PodInfo) -> bool:
+        return bool(self.tree.classes) and bool(pod.template.spec.resource_claims)
+
+    def _with_devices(self, pod: PodInfo, keys: Iterable[str]) -> Amounts:
+        """Return what a pod counts for with some of its claims."""
+        total = Counter(dict(self.tree.amounts(pod)))
+        for key in keys:
+            claim = self._claims(key)
+            for name, number in claimed_devices(claim).items() if claim is not None else ():
+                if (place := self.tree.classes.get(name)) is not None:
+                    total[place] += number
+        return tuple(sorted((place, amount) for place, amount in total.items() if amount > 0))
+
+    def _place_with_claims(self, pod: PodInfo) -> None:
+        self._counted[pod.uid] = ()
+        for key in claim_keys(pod):
+            users = self._users.setdefault(key, {})
+            before = min(users, default=None)
+            users[pod.uid] = pod
+            if before is not None and pod.uid < before:
+                self._recount(users[before])
+        self._recount(pod)
+
+    def _displace_with_claims(self, pod: PodInfo, queue: Queue) -> None:
+        self._add(queue, self._counted.pop(pod.uid), -1)
+        for key in claim_keys(pod):
+            users = self._users[key]
+            del users[pod.uid]
+            if users:
+                self._recount(users[min(users)])
+            else:
+                del self._users[key]
+
+    def _recount(self, pod: PodInfo) -> None:
+        """Bring what a placed pod counts for up to date."""
+        queue = self.queue_of(pod.template)
+        assert queue is not None
+        amounts = self._with_devices(pod, (key for key in claim_keys(pod) if min(self._users[key]) == pod.uid))
+        if amounts != (before := self._counted[pod.uid]):
+            self._add(queue, before, -1)
+            self._add(queue, amounts, 1)
+            self._counted[pod.uid] = amounts
+
+    def _add(self, queue: Queue, amounts: Amounts, step: int) -> None:
+        """Count amounts at a queue and at all above it so many times (`step`), or less (-1)."""
+        self.changes += 1
+        for follower in self._followers:
+            follower.queues.add(queue)
+        self._shift(queue, amounts, step)
+
+    @contextmanager
+    def counting(self, more: Iterable[tuple[Queue, Amounts]]) -> Iterator[None]:
+        """Count amounts of queues as used for as long as the context is open; followers do not hear of it."""
+        counted = list[tuple[Queue, Amounts]]()
+        begun = set[Queue]()
+        """Queues without pods: as with a first pod, what they do not lend is kept, and is free again afterwards."""
+        self.changes += 1
+        try:
+            for queue, amounts in more:
+                if queue not in begun and queue.parent is not None and queue.name not in queue.parent.children:
+                    begun.add(queue)
+                    self._keep(queue, 1)
+                self._shift(queue, amounts, 1)
+                counted.append((queue, amounts))
+            yield
+        finally:
+            self.changes += 1
+            for queue, amounts in counted:
+                self._shift(queue, amounts, -1)
+            for queue in begun:
+                self._keep(queue, -1)
+
+    def _shift(self, queue: Queue, amounts: Amounts, step: int) -> None:
+        for resource, amount in amounts:
+            delta = step * amount
+            queue.direct[resource] += delta
+            self._charge(queue, resource, delta)
+
+    def _charge(self, queue: Queue, resource: int, delta: int) -> None:
+        """Bring what is used and charged up to date, from a queue whose own usage changed to the top."""
+        below: Queue | None = queue
+        while below is not None:
+            below.used[resource] += delta
+            charged = max(below.direct[resource] + below.inner[resource], below.kept[resource])
+            change = charged - below.charged[resource]
+            below.charged[resource] = charged
+            if below.parent is not None:
+                below.parent.inner[resource] += change
+            below = below.parent
+
+    def _keep(self, queue: Queue, step: int) -> None:
+        """Begin (1) or stop (-1) to keep the amounts that a queue without pods does not lend."""
+        for resource, kept in enumerate(queue.kept):
+            if not kept:
+                continue
+            if step < 0:
+                assert queue.parent is not None
+                queue.parent.inner[resource] -= queue.charged[resource]
+                queue.charged[resource] = 0
+                self._charge(queue.parent, resource, 0)
+            else:
+                self._charge(queue, resource, 0)
+
+    # --- admission ---------------------------------------------------------------------------------------
+
+    def capacity(self) -> tuple[int, ...]:
+        """Return what all nodes offer of each resource.
+
+        Which devices of a class there are depends on its selectors: as many count as the queues at the top may use, or
+        are guaranteed where they have no limit. No request is refused for that.
+        """
+        if self._capacity is None:
+            self._capacity = tuple(
+                self._declared(place) if place in self._class_places else int(self._nodes.allocatable(name).sum())
+                for place, name in enumerate(self.tree.resources)
+            )
+        return self._capacity
+
+    @cached_property
+    def _class_places(self) -> frozenset[int]:
+        return frozenset(self.tree.classes.values())
+
+    def _declared(self, place: int) -> int:
+        roots = [spec for spec in self.tree.queues if spec.parent is None]
+        limited = (spec.maximum[place] for spec in roots)
+        return sum(
+            limit if limit != NO_LIMIT else spec.minimum[place] for limit, spec in zip(limited, roots, strict=True)
+        )
+
+    def nodes_changed(self) -> None:
+        """Note that nodes came or went, or offer something else."""
+        self._capacity = None
+        self.changes += 1
+        for follower in self._followers:
+            follower.all = True
+
+    def follow(self) -> Touched:
+        """Return where it is noted from now on which queues change."""
+        touched = Touched()
+        self._followers.add(touched)
+        return touched
+
+    def refusal(self, queue: Queue, amounts: Amounts) -> QuotaRefusal | None:
+        """Return why a request is not admitted; None: it is."""
+        for resource, amount in amounts:
+            change = amount
+            below: Queue | None = queue
+            direct = amount
+            while below is not None:
+                limit = below.maximum[resource]
+                if below.used[resource] + amount > limit:
+                    return self._refusal(queue, below, resource, amount, limit, kept=0)
+                charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
+                change = charged - below.charged[resource]
+                if change > 0 and self._keeps:
+                    if below.parent is None and resource not in self._class_places:
+                        limit = self.capacity()[resource]
+                    if charged > limit:
+                        kept = below.charged[resource] - below.used[resource]
+                        return self._refusal(queue, below, resource, amount, limit, kept=kept)
+                direct, below = change, below.parent
+        return None
+
+    def _refusal(self, queue: Queue, at: Queue, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
+        others = (each for each in self._borrowers(at, resource) if each[0] != queue.name)
+        found = tuple(islice(others, MOST_BORROWERS))
+        return QuotaRefusal(
+            queue.name, at.name, self.tree.resources[resource], at.used[resource], amount, limit, kept, found
+        )
+
+    def _forget_if_changed(self) -> None:
+        if self._kept_at != self.changes:
+            self._kept_at = self.changes
+            self._kept_borrowers.clear()
+            self._lowest_borrower = None
+
+    def lowest_priority_of_borrowers(self) -> int:
+        """Return the lowest priority of a pod whose queue borrows anything; `NO_LIMIT` if no queue does."""
+        self._forget_if_changed()
+        if self._lowest_borrower is None:
+            resources = range(self._size)
+            borrowing = (each for each in self.queues() if each.members and any(each.over(r) > 0 for r in resources))
+            self._lowest_borrower = min((min(each.priorities) for each in borrowing), default=NO_LIMIT)
+        return self._lowest_borrower
+
+    def _borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
+        """Return the queues without children at or below one that borrow a resource, those that borrow most first."""
+        self._forget_if_changed()
+        known = self._kept_borrowers.get((at, resource))
+        if known is None:
+            known = self._kept_borrowers[at, resource] = self._find_borrowers(at, resource)
+        return known
+
+    def _find_borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
+        stack, found = [at], []
+        while stack:
+            queue = stack.pop()
+            stack.extend(queue.children.values())
+            if not queue.children and queue.over(resource) > 0:
+                found.append((queue.name, queue.over(resource)))
+        return sorted(found, key=lambda each: (-each[1], each[0]))
+
+    # --- guarantees --------------------------------------------------------------------------------------
+
+    def branch(self, queue: Queue, other: Queue) -> tuple[list[Queue], list[Queue]]:
+        """Return the paths of two queues, from below their nearest common ancestor down to each.
+
+        A path is empty where one queue is the other, or is above it.
+        """
+        mine, theirs = list(queue.path()), list(other.path())
+        while mine and theirs and mine[-1] is theirs[-1]:
+            mine.pop()
+            theirs.pop()
+        return mine[::-1], theirs[::-1]
+
+    def is_entitled(self, queue: Queue, amounts: Amounts, other: Queue) -> bool:
+        """Return whether a request is within what is guaranteed to a queue against another one.
+
+        What counts is the queue directly below the common ancestor: its guarantee serves all queues below it.
+        """
+        mine, _ = self.branch(queue, other)
+        if not mine or not amounts:
+            return False
+        first = mine[0]
+        return all(first.used[resource] + amount <= first.minimum[resource] for resource, amount in amounts)
+
+    def borrows(self, queue: Queue, other: Queue, wanted: Amounts) -> bool:
+        """Return whether a queue and those above it, below the common ancestor with another one, borrow what is wanted.
+
+        wanted: the resources; amounts are not looked at.
+        """
+        path, others = self.branch(queue, other)
+        if not path:  # pods of a parent itself are guaranteed nothing against its children
+            return bool(others)
+        return any(all(each.over(resource) > 0 for each in path) for resource, _ in wanted)
+
+    # --- shares ------------------------------------------------------------------------------------------
+
+    def share(self, queue: Queue, more: Amounts = (), *, step: int = 1) -> float:
+        """Return the dominant share of one queue: what it borrows, by capacity and weight; of all resources, the most.
+
+        more: amounts that are added first (`step` 1) or taken away (-1).
+        """
+        used = list(queue.used)
+        if more:
+            for resource, amount in more:
+                used[resource] += step * amount
+        return self._dominant(queue, used)
+
+    def part(self, queue: Queue) -> float:
+        """Return what part of the cluster a queue uses, of the resource of which it uses most."""
+        return self._part(queue.used)
+
+    def _part(self, amounts: Iterable[float]) -> float:
+        offered = self.capacity()
+        return max((amount / max(most, 1) for amount, most in zip(amounts, offered, strict=True)), default=0.0)
+
+    def _dominant(self, queue: Queue, used: Sequence[float]) -> float:
+        # one division of whole numbers, rounded once: equal shares are equal, whatever the weights and the capacity
+        capacity, highest = self.capacity(), 0.0
+        for resource, amount in enumerate(used):
+            borrowed = amount - queue.minimum[resource]
+            if borrowed > 0:
+                highest = max(highest, borrowed / (max(capacity[resource], 1) * queue.weight))
+        return highest
+
+    def order(self, queue: Queue, more: Amounts) -> Share:
+        """Return the shares that decide the fair order, from below the cluster down to a queue.
+
+        more: what the next pod of the queue asks for, which counts as if it was there.
+        """
+        return tuple(self.order_share(each, more) for each in queue.path())[::-1]
+
+    def order_share(self, queue: Queue, more: Amounts) -> float:
+        """Return the part of one queue in `order`."""
+        used: list[float] = list(queue.used)
+        if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
+            used = [max(each) for each in zip(used, queue.remembered, strict=True)]
+        for resource, amount in more:
+            used[resource] += amount
+        return self._dominant(queue, used)
+
+    # --- past usage --------------------------------------------------------------------------------------
+
+    def remember(self, now: Steady) -> bool:
+        """Bring the memory of past usage up to a time; return whether shares may have changed.
+
+        u = (1 - A) * u + A * usage, A = 1 - 0.5 ** (seconds / half-life), as in Kueue (KKEP-4136); at most 64 times in
+        a half-life, so that the order is not computed for each pod. The memory begins with what was recalled, and with
+        the pods that run, as if their starts had been seen.
+        """
+        half_life = self.tree.half_life_seconds
+        if half_life is None:
+            return False
+        before = self._remembered_at
+        if before is not None and now - before < half_life / 64:
+            return False
+        self._remembered_at = now
+        if before is None:
+            for queue in self.queues():
+                queue.remembered = [0.0] * self._size
+            self._raise({}, self._of_running(now, half_life, since=-math.inf))
+            while self._recalled:
+                self.recall(self._recalled.popleft())
+            return True
+        keep = math.pow(0.5, max(0.0, now - before) / half_life)
+        for queue in self.queues():
+            old = queue.remembered if queue.remembered is not None else [0.0] * self._size
+            queue.remembered = [keep * was + (1.0 - keep) * now for was, now in zip(old, queue.used, strict=True)]
+        for name, left in list(self._faded.items()):
+            self._faded[name] = rest = [keep * was for was in left]
+            if max(rest) < FADED:
+                del self._faded[name]
+        return True
+
+    def _forget_smallest(self) -> None:
+        """Keep past usage only for the largest queues without pods, because tenants can create any number of queues."""
+        if len(self._faded) > MOST_FADED:
+            largest = sorted(self._faded.items(), key=lambda each: -self._part(each[1]))[:MOST_FADED]
+            self._faded = dict(largest)
+
+    def past_usage(self) -> PastUsage | None:
+        """Return what is remembered; None before the memory has begun, or without a half-life."""
+        if self._remembered_at is None:
+            return None
+        known = [(queue.name, queue.remembered) for queue in self.queues()] + list(self._faded.items())
+        parts = [
+            (self._part(past), name, past)
+            for name, past in known
+            if past is not None and max(past, default=0.0) >= FADED
+        ]
+        parts.sort(key=lambda part: (-part[0], part[1]))
+        return PastUsage(self._remembered_at, self.tree.resources, {name: tuple(past) for _, name, past in parts})
+
+    def recall(self, past: PastUsage) -> None:
+        """Take over what was remembered elsewhere: by an earlier replica, another leader, or for earlier queues.
+
+        Of what is known here and what was recalled and has faded since, with the pods that have run since, the larger
+        counts: each of them can only lack usage. So it does not matter how often or in which order this is called.
+        Queues that no longer exist, and resources that none of the queues names, are left out.
+        """
+        half_life, now = self.tree.half_life_seconds, self._remembered_at
+        if half_life is None or now is None:
+            self._recalled.append(past)
+            return
+        left = past.faded_to(now, half_life, self.tree.resources)
+        self._raise(left, self._of_running(now, half_life, since=past.at))
+        by_key = {spec.name for spec in self.tree.queues if spec.key is not None}
+        for name in [name for name in left if name.partition("/")[0] in by_key][:MOST_FADED]:
+            known = self._faded.pop(name, None)
+            self._faded[name] = left[name] if known is None else list(map(max, known, left[name]))
+        self._forget_smallest()
+        for follower in self._followers:
+            follower.all = True
+
+    def pasts(self) -> list[PastUsage]:
+        """Return what later queues recall: what is remembered, or is to be recalled when the memory begins."""
+        past = self.past_usage()
+        return [past] if past is not None else list(self._recalled)
+
+    def _raise(self, left: dict[str, list[float]], running: Mapping[Queue, list[float]]) -> None:
+        """Raise what is remembered to what is left of a past, with the usage since; takes the queues from `left`."""
+        zeros = [0.0] * self._size
+        for queue in self.queues():
+            rest, since = left.pop(queue.name, zeros), running.get(queue, zeros)
+            past = [was + more for was, more in zip(rest, since, strict=True)]
+            queue.remembered = list(map(max, queue.remembered, past)) if queue.remembered is not None else past
+
+    def _of_running(self, now: Steady, half_life: float, *, since: float) -> Mapping[Queue, list[float]]:
+        """Return what the pods that run have used since a time, with those of all queues below."""
+        total: dict[Queue, list[float]] = {}
+        ahead = self._ahead()
+        for queue in self.queues():
+            own = [0.0] * self._size
+            for pod in queue.members.values():
+                if pod.started is not None:
+                    part = 1.0 - math.pow(0.5, max(0.0, now - max(pod.started - ahead, since)) / half_life)
+                    for resource, amount in self.amounts(pod):
+                        own[resource] += part * amount
+            for above in queue.path() if any(own) else ():
+                known = total.get(above)
+                total[above] = [was + more for was, more in zip(known, own, strict=True)] if known is not None else own
+        return total
+
+    def count(self, pods: Iterable[PodInfo]) -> Mapping[str, int]:
+        """Return how many of some pods belong to each queue, or to one below it."""
+        counts: Counter[str] = Counter()
+        for queue, number in Counter(self.queue_of(pod.template) for pod in pods).items():
+            for each in queue.path() if queue is not None else ():
+                counts[each.name] += number
+        return counts
+
+    # --- people ------------------------------------------------------------------------------------------
+
+    def states(self) -> list[QueueState]:
+        """Return all queues, parents before their children."""
+        return [self.state(queue) for queue in self.queues()]
+
+    def state(self, queue: Queue) -> QueueState:
+        """Return one queue, to be shown."""
+        names = self.tree.resources
+        pods, stack = 0, [queue]
+        while stack:
+            each = stack.pop()
+            pods += len(each.members)
+            stack.extend(each.children.values())
+        above = queue.parent
+        return QueueState(
+            queue.name,
+            above.name if above is not None and above.parent is not None else None,
+            queue.depth,
+            {name: amount for name, amount in zip(names, queue.minimum, strict=True) if amount},
+            {name: amount for name, amount in zip(names, queue.maximum, strict=True) if amount != NO_LIMIT},
+            {name: amount - kept for name, amount, kept in zip(names, queue.minimum, queue.kept, strict=True) if kept},
+            dict(zip(names, queue.used, strict=True)),
+            {name: queue.over(r) for r, name in enumerate(names) if queue.over(r) > 0},
+            self.share(queue),
+            queue.weight,
+            pods,
+            dict(zip(names, queue.remembered, strict=True)) if queue.remembered is not None else {},
+        )
+
+    def miscounted(self, pods: Iterable[PodInfo]) -> list[str]:
+        """Return the queues whose numbers differ from a recount; empty unless there is a bug."""
+        fresh = {queue.name: queue for queue in QueueUsage(self.tree, self._nodes, pods, claims=self._claims).queues()}
+        found = []
+        for queue in self.queues():
+            right = fresh.pop(queue.name, None)
+            if right is None:
+                found.append(f"queue {queue.name} has no pods and is known")
+            elif (right.used, right.charged, right.members.keys()) != (queue.used, queue.charged, queue.members.keys()):
+                found.append(f"queue {queue.name} is said to use {queue.used}, and uses {right.used}")
+            elif any(right.members[uid] is not pod for uid, pod in queue.members.items()):
+                found.append(f"queue {queue.name} knows pods as they were")
+        return found + [f"queue {name} is not known" for name in fresh]
+
+
+class _AwaitedClaim(msgspec.Struct, eq=False):
+    """What a claim of awaited pods counts for."""
+
+    at: tuple[int, str | None]
+    """The queue of the first of these pods."""
+    amounts: Amounts
+    uses: int = 0
+    is_own: bool = False
+    """Whether each use is a claim of its own: the pod stands for others like it."""
+
+
+class AwaitedPods(PodCounters):
+    """Pods that new nodes are wanted for, counted by queue, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usage: QueueUsage | None = None
+        self._amounts: dict[tuple[int, str | None], Counter[int]] = {}
+        self._pods: dict[str, tuple[PodInfo, int]] = {}
+        """By uid, with how many they stand for."""
+        self._claims: dict[str, _AwaitedClaim] = {}
+        """By `namespace/name`."""
+        self._templates_asked: WeakSet[PodTemplate] = WeakSet()
+
+    def place(self, pod: PodInfo, row: int) -> None:
+        """Count a pod."""
+        super().place(pod, row)
+        self._templates_asked.add(pod.template)
+        _, number = self._pods.get(pod.uid, (pod, 0))
+        self._pods[pod.uid] = pod, number + 1
+        self._tally(pod, 1)
+
+    def displace(self, pod: PodInfo, row: int) -> None:
+        """Count a pod no longer."""
+        super().displace(pod, row)
+        before, number = self._pods.pop(pod.uid)
+        if number > 1:
+            self._pods[pod.uid] = before, number - 1
+        self._tally(before, -1)
+        self.in_use.let_go()
+
+    def end(self) -> None:
+        """Leave nothing of this in templates, which outlive it, and let go of what others keep."""
+        self.forget(self._templates_asked)
+        self._usage = None
+
+    def by_queue(self, usage: QueueUsage) -> list[tuple[Queue, Amounts]]:
+        """Return what they request together, by queue; costs as much as there are queues with such pods."""
+        if self._usage is not usage:
+            self._usage = usage
+            self._amounts.clear()
+            self._claims.clear()
+            for pod, number in self._pods.values():
+                self._tally(pod, number)
+        return [(usage.queue_at(*at), tuple(amounts.items())) for at, amounts in self._amounts.items()]
+
+    def _tally(self, pod: PodInfo, pods: int) -> None:
+        usage = self._usage
+        at = usage.tree.find(pod.template) if usage is not None else None
+        if usage is None or at is None:
+            return
+        self._add(at, usage.tree.amounts(pod), pods)
+        for key, is_own in usage.claims_of(pod):
+            known = self._claims.get(key)
+            if known is None:
+                known = self._claims[key] = _AwaitedClaim(at, usage.claimed(key), is_own=is_own)
+            before, known.uses = known.uses, known.uses + pods
+            self._add(known.at, known.amounts, pods if known.is_own else bool(known.uses) - bool(before))
+            if not known.uses:
+                del self._claims[key]
+
+    def _add(self, at: tuple[int, str | None], counted: Amounts, times: int) -> None:
+        amounts = self._amounts.setdefault(at, Counter())
+        for resource, amount in counted:
+            amounts[resource] += times * amount
+            if not amounts[resource]:
+                del amounts[resource]
+        if not amounts:
+            del self._amounts[at]
+
+
+class UsageToCome:
+    """Usage of the queues of policies that are about to be used: counted in steps, while the cluster changes."""
+
+    def __init__(self, usage: QueueUsage) -> None:
+        """usage: without pods."""
+        self.usage = usage
+        self.is_ready = False
+        """Whether all pods are counted."""
+
+    def steps(self, pods: Mapping[str, PodInfo]) -> Iterator[None]:
+        """Count pods by uid; the mapping may change between two steps."""
+        uids = list(pods)
+        for start in range(0, len(uids), COUNTED_AT_ONCE):
+            some = (pods.get(uid) for uid in uids[start : start + COUNTED_AT_ONCE])
+            self.usage.place_many([pod for pod in some if pod is not None and not self.usage.counts(pod)])
+            yield
+        self.is_ready = True
+
+    def place(self, pod: PodInfo) -> None:
+        """Count a pod that is placed."""
+        self.usage.place(pod)
+
+    def displace(self, pod: PodInfo) -> None:
+        """Count a pod no longer, if it was counted."""
+        if self.usage.counts(pod):
+            self.usage.displace(pod)
+
+    def update(self, pod: PodInfo) -> None:
+        """Take over a pod, if it was counted."""
+        if self.usage.counts(pod):
+            self.usage.update(pod)
+
+    def nodes_changed(self) -> None:
+        """Forget what nodes offer."""
+        self.usage.nodes_changed()
+
+    def claim_changed(self, key: str) -> None:
+        """Count a claim again, if it was counted before."""
+        self.usage.claim_changed(key)
+
+
+def _common_levels(tree: QueueTree) -> int:
+    """Return on how many levels from the top there is a single queue that is not one of several by key."""
+    levels, parent = 0, None
+    while True:
+        there = [place for place, spec in enumerate(tree.queues) if spec.parent == parent]
+        if len(there) != 1 or tree.queues[there[0]].key is not None:
+            return levels
+        levels, parent = levels + 1, there[0]

@@ -1,0 +1,1 @@
+"""Volumes and their claims: what is attached where."""

@@ -1,0 +1,271 @@
+"""Finds the node for one pod, by the rules and signals in force. Knows neither queue nor API; places nothing.
+
+The daemon, and everything that simulates it, asks the scheduling cycle through this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Container
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
+from kube_policy_scheduler.framework.decide.member_run import MemberRun
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_alike
+from kube_policy_scheduler.framework.evaluate.evaluation import passes
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+from kube_policy_scheduler.times import Steady
+
+NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
+
+_MOST_DOMAINS = 10_000
+"""Groups whose domain is kept; of others it follows from where their members are."""
+_MOST_PROFILES = 256
+"""Narrowed profiles that are kept."""
+REMEMBERED_WORK, RUN_WORK = 1, 8
+"""What it costs to return a refusal again, and to decide a member of a gang together with those before it. Another
+decision costs as much as asking the filters once."""
+
+
+class ScheduleAlgorithm(ABC):
+    """Asks the cycle about pods, and remembers refusals until something changes."""
+
+    def __init__(self, cluster: Cluster, cycle: Cycle, clock: Callable[[], Steady]) -> None:
+        """clock: the time."""
+        self.signals = Signals.EMPTY
+        """The readings that decisions rest on."""
+        self.cycle = cycle
+        self._cluster, self._ledger, self._clock = cluster, cluster.ledger, clock
+        self._refused = RefusalMemo()
+        self.work = 0
+        """Of all decisions so far, see `trial.NODE_WORK`."""
+        self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
+        self._orders: OrderedDict[Group, DeviceOrder] = OrderedDict()
+        """Of groups whose members do not fit together in the order of devices of their policy."""
+        self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = OrderedDict()
+        self._run: MemberRun | None = None
+        """Of the gang whose member was decided last."""
+        self._run_goes_on: tuple[int, str, str] | None = None
+        """The state in which it goes on: that member, by uid, was placed on that node, and nothing else changed."""
+        self._decided_alone: tuple[PodTemplate, Profile] | None = None
+        """The last template whose pods can't be decided in a run."""
+
+    @abstractmethod
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+
+    @abstractmethod
+    def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
+        """Return the groups without which the pod must not bind.
+
+        Raises:
+            MissingGroupError: a group of the API is not there.
+            ValueError: a size has no value.
+        """
+
+    def confine(self, group: Group, domain: Domain | None) -> None:
+        """Decide members of a group on the nodes of one domain from now on; None: on any nodes."""
+        self._domains[group] = domain
+        self._domains.move_to_end(group)
+        if len(self._domains) > _MOST_DOMAINS:
+            self._domains.popitem(last=False)
+
+    def is_confined(self, group: Group) -> bool:
+        """Return whether it was said where members of a group are decided."""
+        return group in self._domains
+
+    def domain(self, group: Group) -> Domain | None:
+        """Return the domain on whose nodes members of a group are decided; None: any nodes."""
+        return self._domains.get(group)
+
+    def release(self, group: Group) -> None:
+        """Decide members of a group on any nodes."""
+        self._domains.pop(group, None)
+
+    def order_devices(self, group: Group, order: DeviceOrder | None) -> None:
+        """Give members of a group devices in an order from now on; None: in that of their policy."""
+        self._orders.pop(group, None)
+        if order is not None:
+            self._orders[group] = order
+            if len(self._orders) > _MOST_DOMAINS:
+                self._orders.popitem(last=False)
+
+    def forget_domains(self) -> None:
+        """Forget where and how groups are decided, and who was refused: the rules have changed."""
+        self._domains.clear()
+        self._orders.clear()
+        self._refused.clear()
+        self._confined.clear()
+        self._run = self._decided_alone = None
+
+    def _profile_for(self, queued: QueuedPod) -> Profile | None:
+        """Return the profile that places a pod, on the nodes where its groups are, with devices as these need it."""
+        profile = self.profile(queued.pod)
+        if profile is None or not (self._domains or self._orders):
+            return profile
+        domains = tuple(domain for group in queued.groups if (domain := self._domains.get(group)) is not None)
+        order = next((self._orders[group] for group in queued.groups if group in self._orders), None)
+        if not domains and order is None:
+            return profile
+        key = profile, domains, order
+        found = self._confined.get(key)
+        if found is None:
+            found = profile.narrowed(GangTopology(domains)) if domains else profile
+            found = self._confined[key] = found if order is None else found.ordered(order)
+            if len(self._confined) > _MOST_PROFILES:
+                self._confined.popitem(last=False)
+        self._confined.move_to_end(key)
+        return found
+
+    def feasible(self, queued: QueuedPod) -> BoolArray:
+        """Return `bool[nodes]`: those that pass every filter for a pod, wherever its groups are. Read-only."""
+        profile = self.profile(queued.pod)
+        if profile is None or not self._cluster.nodes.size:
+            return np.zeros(self._cluster.nodes.size, np.bool_)
+        return self.cycle.passing(self.frame(queued), profile)
+
+    def frame(self, queued: QueuedPod) -> Frame:
+        """Return what rules may look at for a pod, now."""
+        return queued.frame(self._cluster, self._clock(), signals=self.signals, ahead=self._cluster.ahead)
+
+    @property
+    def state(self) -> int:
+        """Return what is another value as soon as a pod may be decided otherwise."""
+        return self._ledger.epoch
+
+    def decide(
+        self,
+        queued: QueuedPod,
+        *,
+        preempts: bool = True,
+        memo: RefusalMemo | None = None,
+        most_work: int | None = None,
+    ) -> Decision:
+        """Return the pod's node, or why there is none; a refusal is remembered until something changes.
+
+        Args:
+            queued: the pod.
+            preempts: whether it is looked for pods to evict.
+            memo: where refusals are remembered, for callers that try placements out.
+            most_work: see `Cycle.decide`; for callers that go on with an unfinished decision.
+        """
+        pod, memo = queued.pod, memo if memo is not None else self._refused
+        profile = self._profile_for(queued)
+        if profile is None:
+            return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
+        known = memo.get(pod, profile, self.state, preempts=preempts)
+        if known is not None:
+            self.work += REMEMBERED_WORK
+            return msgspec.structs.replace(known, pod=pod)
+        is_tried_out = memo is not self._refused
+        in_run = self._decide_in_run(queued, profile) if queued.groups and not is_tried_out else None
+        if in_run is not None:
+            self.work += RUN_WORK
+            return in_run
+        decision = self._decide(queued, profile, preempts=preempts, most_work=most_work)
+        self.work += VERDICT_WORK + (decision.preemption.work if decision.preemption is not None else 0)
+        if not decision.is_unfinished:
+            memo.note(decision, profile, self.state, preempts=preempts)
+        return decision
+
+    def _decide_in_run(self, queued: QueuedPod, profile: Profile) -> Decision | None:
+        """Decide a member of a gang together with those before it; None: it must be decided alone."""
+        alone, template = self._decided_alone, queued.pod.template
+        if not is_alike(queued.pod, profile) or (alone is not None and alone[0] is template and alone[1] is profile):
+            return None
+        frame, run, before = self.frame(queued), self._run, self._run_goes_on
+        goes_on = (
+            run is not None
+            and before is not None
+            and run.template is template
+            and run.profile is profile
+            and before[0] == self.state
+            and self._cluster.node_of(before[1]) == before[2]
+            and not self._cluster.nominated
+            and run.follow(frame)
+        )
+        if not goes_on:
+            run = self._run = self._begin_run(frame, profile)
+            self._decided_alone = (template, profile) if run is None else None
+        decision = self.cycle.decide_in_run(frame, run) if run is not None else None
+        if decision is None or decision.host is None:
+            self._run = None
+            return None
+        self._run_goes_on = self.state + 1, queued.pod.uid, decision.host
+        return decision
+
+    def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+        """Return what decides pods like this one while only they are placed; None: they must be decided one by one."""
+        return self.cycle.begin_run(frame, profile)
+
+    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_work: int | None) -> Decision:
+        return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_work=most_work)
+
+    def decide_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict, *, most_work: int | None = None) -> Decision:
+        """Return the pod's node among those that extenders allowed, or why there is none; nothing is remembered."""
+        profile = self._profile_for(queued)
+        if profile is None:
+            return Decision(queued.pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
+        return self.cycle.decide(self.frame(queued), self._on_own_nodes(profile), most_work=most_work, verdict=verdict)
+
+    def best_nodes(self, queued: QueuedPod, *, most: int, without: Container[str] = ()) -> list[str]:
+        """Return the feasible nodes with the highest scores, the best first; the nominated one alone if it is feasible.
+
+        Args:
+            queued: the pod.
+            most: how many nodes.
+            without: nodes to leave out.
+        """
+        profile = self._profile_for(queued)
+        nodes, nominated = self._cluster.nodes, queued.pod.nominated_node
+        if profile is None or not nodes.size:
+            return []
+        rows, totals = self.cycle.ranked(self.frame(queued), self._on_own_nodes(profile))
+        if without:
+            kept = np.array([nodes.infos[row].name not in without for row in rows.tolist()], np.bool_)
+            rows, totals = rows[kept], totals[kept]
+        if nominated and nominated not in without and (rows == nodes.rows.get(nominated, -1)).any():
+            return [nominated]
+        if len(rows) > most:
+            chosen = np.argpartition(-totals, most - 1)[:most]
+            rows, totals = rows[chosen], totals[chosen]
+        return [nodes.infos[row].name for row in rows[np.argsort(-totals, kind="stable")].tolist()]
+
+    def _on_own_nodes(self, profile: Profile) -> Profile:
+        """Return a profile for the nodes on which this scheduler places pods."""
+        return profile
+
+    def is_alike(self, queued: QueuedPod) -> bool:
+        """Return whether a pod is decided as any other of its template."""
+        profile = self.profile(queued.pod)
+        return profile is not None and is_alike(queued.pod, profile)
+
+    def still_fits(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a pod that counts on a node would still be placed there."""
+        if host not in self._cluster.nodes.rows:
+            return False
+        with self._ledger.silent():
+            self._cluster.displace(queued.pod.uid)
+            try:
+                return self.passes(queued, host)
+            finally:
+                self._cluster.place(queued.pod, host)
+
+    def passes(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a node passes every filter for a pod, as the cluster stands."""
+        row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)
+        self.work += VERDICT_WORK
+        return row is not None and profile is not None and passes(self.frame(queued), profile, row)

@@ -1,0 +1,604 @@
+"""The scheduling cycle: one pod in, one decision out.
+
+PreFilter, Filter, (preemption if nothing fits), Score, choice. The daemon, tests, simulations and the extender use the
+same cycle. It always evaluates all nodes. `framework.decide.evaluation` is the plain form without caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices.node_devices import Chosen
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.search_work import most_steps, search_work
+from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
+from kube_policy_scheduler.framework.deadlines import Deadlines
+from kube_policy_scheduler.framework.decide.member_run import MemberRun, can_run
+from kube_policy_scheduler.framework.decide.new_nodes import NewNodes
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, refusal_message, with_refusals
+from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, named_nodes, pre_filter
+from kube_policy_scheduler.framework.evaluate.extender_verdict import EXTENDER, ExtenderVerdict
+from kube_policy_scheduler.framework.evaluate.nominations import taken_by_nominated
+from kube_policy_scheduler.framework.evaluate.ranked_totals import Rankings, may_be_kept
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches
+from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
+from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, TiedRows
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.reclaim import (
+    NO_VICTIMS,
+    NOTHING_RECLAIMED,
+    RETRY_SECONDS,
+    Reclaimed,
+    reclaim,
+)
+from kube_policy_scheduler.framework.preempt.standing_refusals import KeptRefusals
+from kube_policy_scheduler.framework.preempt.victims import KeptVictims
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.quota import RECLAIM
+from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
+
+NO_NODES = "no nodes available to schedule pods"
+NOBODY = "nobody"
+"""The rejector of pods that no plugin evaluated. No plugin has this name, so every event moves them."""
+_LARGEST_BYTES = 16 * 1024 * 1024
+"""Larger than any column that a decision makes: one of 2,000,000 nodes."""
+_NO_DEVICES: Mapping[str, Chosen] = {}
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The decision about one pod, with the data to explain it."""
+
+    pod: PodInfo
+    host: str | None
+    """The node to bind to; None if the pod is unschedulable."""
+    score: float | None = None
+    """The total score of the host; None if it was the only feasible node, so that nothing was scored."""
+    feasible: int = 0
+    """Number of feasible nodes."""
+    ties: int = 1
+    """Number of nodes with the same total as the host."""
+    total: int = 0
+    """Nodes in the cluster."""
+    diagnosis: Diagnosis | None = None
+    preemption: Preemption | None = None
+    """The result of preemption if no node is feasible."""
+    devices: Mapping[str, Chosen] = msgspec.field(default_factory=dict)
+    """The devices of the host for the pod, by resource; written with the binding."""
+    new_nodes: NewNodes | None = None
+    """Whether new nodes would help, if no node is feasible; None: nobody asked."""
+    device_order: DeviceOrder | None = None
+    """In which the pod's claims are allocated on the host."""
+    message: str = ""
+    """Why not, in kube-scheduler's words."""
+    error: str = ""
+    """An error on some node, which ended the attempt; the pod is retried after backoff."""
+
+    refused_by: frozenset[str] = frozenset()
+    """Rejectors besides the plugins of the diagnosis."""
+    asks_again: bool = False
+    """Whether extenders must be asked once more: no node that they allowed is left, but there are others by now."""
+    verdict: ExtenderVerdict | None = None
+    """What extenders said, if they were asked."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether there is no decision yet, because the search for victims ended at its limit."""
+        return self.preemption is not None and self.preemption.is_unfinished
+
+    @property
+    def rejectors(self) -> frozenset[str]:
+        """Return the plugins that rejected the pod."""
+        if self.refused_by:
+            return self.refused_by | (self.diagnosis.rejectors() if self.diagnosis is not None else frozenset())
+        return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
+
+
+class Cycle:
+    """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
+
+    def __init__(
+        self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int | None = None
+    ) -> None:
+        """Start without anything kept.
+
+        Args:
+            seed: breaks ties.
+            accelerator: has compiled loops; None: there are none.
+            cache_bytes: of what is kept from one pod to the next: the answers of plugins for each template, and
+                ranked totals; None: it follows the number of nodes, see `most_kept_bytes`.
+        """
+        _keep_freed_memory()
+        self._seed = seed
+        self._accelerator = accelerator or Accelerator()
+        self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes)
+        self._rankings = Rankings(self._accelerator, self._kept)
+        self._refusals, self._victims = KeptRefusals(), KeptVictims()
+        self._reclaims_paused = Deadlines[tuple[PodTemplate, Profile]]()
+        """Nobody is evicted for pods of these templates now, because an attempt found nobody."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return about how many bytes what is kept from one pod to the next takes."""
+        return self._kept.bytes
+
+    @property
+    def max_kept_bytes(self) -> int:
+        """Return how many it may take, with the nodes of the last pod."""
+        return self._kept.max_bytes
+
+    def keep_only(self, profiles: Iterable[Profile]) -> None:
+        """Drop what is kept for pods under other profiles, whose policies are gone."""
+        self._kept.keep_only({profile.whole for profile in profiles})
+        self._rankings.drop_dead()
+        self._refusals.clear()
+        self._reclaims_paused.clear()
+
+    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
+        """Drop what is kept for pods of other templates than these: their pods are gone."""
+        self._kept.keep_in_use(templates)
+        self._rankings.drop_dead()
+        self._rankings.drop_uncounted()
+
+    def decide(
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        preempts: bool = True,
+        most_work: int | None = None,
+        verdict: ExtenderVerdict | None = None,
+    ) -> Decision:
+        """Decide a pod: return its node, or the reasons why no node is feasible.
+
+        Args:
+            frame: of the pod.
+            profile: the plugins.
+            preempts: whether to search for victims, if the profile preempts.
+            most_work: of the search for victims (see `trial.NODE_WORK`), before the decision is given up as unfinished;
+                the next one goes on from there. None: any.
+            verdict: what extenders said, so that only nodes that they allowed are taken; None: there are none.
+
+        Raises:
+            OutOfTurn: the search for devices took its turn of the attempt that is under way; call again.
+        """
+        if not frame.cluster.nodes.size:
+            return Decision(frame.pod, None, message=NO_NODES)
+        if not has_claims(frame.template, frame.cluster):
+            return self._decide(frame, profile, preempts=preempts, most_work=most_work, verdict=verdict)
+        most = most_steps(frame.cluster.nodes.size)
+        with search_work(frame.cluster.store).attempt(frame.pod.uid, most=most):
+            return self._decide(frame, profile, preempts=preempts, most_work=most_work, verdict=verdict)
+
+    def _decide(
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        preempts: bool,
+        most_work: int | None,
+        verdict: ExtenderVerdict | None,
+    ) -> Decision:
+        total = frame.cluster.nodes.size
+        frame.cluster.counters.make_room()
+        cache = self._kept.of(frame, profile.whole)
+        ok = _passes(frame, profile, cache)
+        if verdict is not None:
+            decision = self._decide_allowed(
+                frame,
+                profile,
+                cache,
+                cache.ok if ok is None else ok,
+                verdict,
+                preempts=preempts and profile.preempts,
+                most_work=most_work,
+            )
+            return msgspec.structs.replace(decision, verdict=verdict)
+        feasible = None if ok is None else ok.nonzero()[0]
+        count = cache.count if feasible is None else len(feasible)
+        if not count:
+            return self._no_fit(
+                frame, profile, cache=cache, preempts=preempts and profile.preempts, most_work=most_work
+            )
+        nodes = frame.cluster.nodes
+        nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
+        if count == 1 or (nominated is not None and (cache.ok if ok is None else ok)[nominated]):
+            # a nominated node that still fits is taken without scoring, as in kube-scheduler
+            only = int((cache.ok if ok is None else ok).argmax()) if count == 1 or nominated is None else nominated
+            devices = self.devices(frame, profile, only)
+            return Decision(
+                frame.pod,
+                nodes.infos[only].name,
+                feasible=count,
+                total=total,
+                devices=devices,
+                device_order=profile.devices,
+            )
+        row, score, ties = self._choice(frame, profile, cache, feasible)
+        return Decision(
+            frame.pod,
+            nodes.infos[row].name,
+            score=score,
+            feasible=count,
+            ties=ties,
+            total=total,
+            devices=self.devices(frame, profile, row),
+            device_order=profile.devices,
+        )
+
+    def _decide_allowed(
+        self,
+        frame: Frame,
+        profile: Profile,
+        cache: TemplateCache,
+        ok: BoolArray,
+        verdict: ExtenderVerdict,
+        *,
+        preempts: bool,
+        most_work: int | None,
+    ) -> Decision:
+        """Decide a pod among the nodes that extenders allowed; `ok`, `bool[nodes]`, are those that pass the filters."""
+        nodes = frame.cluster.nodes
+        feasible = (ok & verdict.passing(nodes)).nonzero()[0]
+        if not len(feasible):
+            if (ok & ~verdict.asked(nodes)).any():
+                return Decision(frame.pod, None, total=nodes.size, asks_again=True)
+            return self._no_fit(frame, profile, cache=cache, preempts=preempts, most_work=most_work, verdict=verdict)
+        nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
+        row, score, ties = int(feasible[0]), None, 1
+        if nominated is not None and nominated in feasible:
+            row = nominated
+        elif len(feasible) > 1:
+            row, score, ties = self._choice(frame, profile, cache, feasible, added=verdict.scores(nodes, feasible))
+        return Decision(
+            frame.pod,
+            nodes.infos[row].name,
+            score=score,
+            feasible=len(feasible),
+            ties=ties,
+            total=nodes.size,
+            devices=self.devices(frame, profile, row),
+            device_order=profile.devices,
+        )
+
+    def _choice(
+        self,
+        frame: Frame,
+        profile: Profile,
+        cache: TemplateCache,
+        feasible: IntArray | None,
+        *,
+        added: FloatArray | None = None,
+    ) -> tuple[int, float, int]:
+        """Return the best row, its total, and how many rows have that total.
+
+        Args:
+            frame: of the pod.
+            profile: the plugins.
+            cache: of the template.
+            feasible: the rows to choose from; None: all that pass the kept filters.
+            added: `float64[feasible]`, to be added to the totals.
+        """
+        by_name, nodes = profile.ties is Ties.NAME, frame.cluster.nodes
+        tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
+        kept = self._best_kept(frame, cache) if feasible is None else None
+        if kept is not None:
+            found, constant = kept
+            kernels = self._accelerator.kernels
+            if found is None and cache.bounded is not None and tie_break is not None and kernels is not None:
+                bounded = tie_break.choose(cache.bounded, kernels)
+                if bounded is not None:
+                    return bounded.row, bounded.total + constant, bounded.ties
+            if found is None and not cache.is_bounded_in_full:
+                found = cache.maxima
+            if isinstance(found, BlockMaxima) and tie_break is not None:
+                chosen = tie_break.first_of_best(found, self._accelerator)
+                return chosen.row, chosen.total + constant, chosen.ties
+            if found is not None:
+                tied = found.best() if isinstance(found, BlockMaxima) else found
+                row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
+                return row, tied.total + constant, len(tied)
+        if feasible is not None:
+            rows, totals = feasible, _totals(frame.at(feasible), cache)
+            if added is not None:
+                totals = totals + added
+        elif cache.count == nodes.size:
+            rows, totals = cache.passing(), _totals(frame.at(ALL_ROWS), cache, all_passing=True)
+        else:
+            rows = cache.passing()
+            totals = _totals(frame.at(rows), cache, all_passing=True)
+        top = best(totals)
+        row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
+        return row, float(totals[top[0]]), len(top)
+
+    def _best_kept(self, frame: Frame, cache: TemplateCache) -> tuple[BlockMaxima | TiedRows | None, float] | None:
+        """Return the rows with the highest total, or where they are found, and a number to add to that total.
+
+        None instead of the rows: they are those of the cache. None: totals are not kept.
+        """
+        constant = 0.0
+        for kept in () if cache.is_in_full or cache.is_bounded_in_full else cache.normalizing:
+            if kept.constant is None:
+                return None
+            constant += kept.constant
+        if cache.live_scores_added:
+            return None  # as in the template's last decision; `_totals` finds out when that ends
+        active: list[tuple[ScorePlugin, float, Ready]] = []
+        for score in cache.live_scores:
+            prepared = score.plugin.pre_score(frame)
+            if isinstance(prepared, Ready) and prepared.adds:
+                active.append((score.plugin, score.weight, prepared))
+        if not active:
+            return None, constant
+        if cache.is_bounded_in_full:
+            return None
+        found = self._rankings.best(frame, cache, active, constant=constant)
+        return None if found is None else (found, 0.0)
+
+    def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+        """Return what decides pods like this one while only they are placed; None: they must be decided one by one.
+
+        Nothing but their templates tells them apart, see `is_alike`.
+        """
+        if not frame.cluster.nodes.size:
+            return None
+        cache = self._kept.of(frame, profile.whole)
+        if not can_run(frame, cache):
+            return None
+        ok = _passes(frame, profile, cache)
+        ok = cache.ok if ok is None else ok
+        return MemberRun(frame, profile, cache, ok=ok, seed=self._seed, accelerator=self._accelerator)
+
+    def decide_in_run(self, frame: Frame, run: MemberRun) -> Decision | None:
+        """Decide a pod as `decide`; None if no node is feasible."""
+        found, nodes = run.pick(frame), frame.cluster.nodes
+        if found is None:
+            return None
+        return Decision(
+            frame.pod,
+            nodes.infos[found.row].name,
+            score=found.score,
+            feasible=found.feasible,
+            ties=found.ties,
+            total=nodes.size,
+            device_order=run.profile.devices,
+        )
+
+    def feasible(self, frame: Frame, profile: Profile) -> IntArray:
+        """Return the rows that pass every filter, ascending, for callers that choose the host themselves."""
+        cache = self._kept.of(frame, profile.whole)
+        ok = _passes(frame, profile, cache)
+        return cache.passing() if ok is None else ok.nonzero()[0]
+
+    def passing(self, frame: Frame, profile: Profile) -> BoolArray:
+        """Return `bool[nodes]`: which pass every filter. Read-only, valid until the cluster changes."""
+        cache = self._kept.of(frame, profile.whole)
+        ok = _passes(frame, profile, cache)
+        ok = cache.ok if ok is None else ok
+        return ok if cache.is_kept else ok.copy()
+
+    def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
+        """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
+        return _totals(frame.at(rows), self._kept.of(frame, profile.whole))
+
+    def ranked(self, frame: Frame, profile: Profile) -> tuple[IntArray, FloatArray]:
+        """Return the rows that pass every filter, ascending, and `float64[rows]`: their totals, as `decide` has them.
+
+        Kept columns answer as far as they go: after a pod came to a node or left it, one row is evaluated again.
+        """
+        cache = self._kept.of(frame, profile.whole)
+        ok = _passes(frame, profile, cache)
+        rows = cache.passing() if ok is None else ok.nonzero()[0]
+        return rows, _totals(frame.at(rows), cache, all_passing=ok is None) if len(rows) else np.zeros(0)
+
+    def take_in_changes(self, cluster: Cluster) -> None:
+        """Let searches for victims that are under way forget what they found on nodes that have changed."""
+        self._victims.take_in_changes(cluster.nodes)
+
+    def pass_over_changes(self) -> None:
+        """Let these keep what they found: nodes are again as they were when they were last asked about them."""
+        self._victims.pass_over_changes()
+
+    def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
+        """Return which devices of a node the pod gets, by resource."""
+        if not frame.cluster.devices.tables:
+            return _NO_DEVICES
+        return choose_devices(frame, row, profile.devices, seed=self._seed)
+
+    def _no_fit(
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        cache: TemplateCache,
+        preempts: bool,
+        most_work: int | None,
+        verdict: ExtenderVerdict | None = None,
+    ) -> Decision:
+        standing = self._refusals.of(frame, profile, cache) if verdict is None else None
+        if standing is not None:
+            prepared, diagnosis = standing.prepared, standing.diagnosis()
+        else:
+            prepared = pre_filter(frame, profile.filters)
+            diagnosis = diagnose(frame, prepared)
+        if verdict is not None:
+            diagnosis = with_refusals(diagnosis, EXTENDER, verdict.refusals(frame.cluster.nodes))
+        if diagnosis.errors:
+            error, total = diagnosis.errors[0], frame.cluster.nodes.size
+            return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
+        reclaimed = self._reclaim(frame, profile) if preempts and not frame.groups else NOTHING_RECLAIMED
+        if reclaimed.victims or reclaimed.waits:
+            evictions = Preemption(
+                reclaimed.places.get(frame.pod.uid),
+                reclaimed.victims,
+                keeps_nomination=reclaimed.waits,
+                reclaims=bool(reclaimed.victims),
+            )
+            message = refusal_message(diagnosis, profile, after=reclaimed.message)
+            return Decision(
+                frame.pod,
+                None,
+                total=frame.cluster.nodes.size,
+                diagnosis=diagnosis,
+                preemption=evictions,
+                message=message,
+            )
+        preemption = None
+        if preempts:
+            preemption = post_filter(
+                frame,
+                profile,
+                prepared,
+                diagnosis,
+                seed=self._seed,
+                kept=self._victims,
+                standing=standing,
+                most_work=most_work,
+            )
+        after = (preemption.message if preemption is not None else "", reclaimed.message)
+        return Decision(
+            frame.pod,
+            None,
+            total=frame.cluster.nodes.size,
+            diagnosis=diagnosis,
+            preemption=preemption,
+            message=refusal_message(diagnosis, profile, after=" ".join(filter(None, after))),
+            refused_by=frozenset((RECLAIM,)) if reclaimed.look_later else frozenset(),
+        )
+
+    def _reclaim(self, frame: Frame, profile: Profile) -> Reclaimed:
+        """Return which pods of queues that borrow to evict for a pod."""
+        rules = profile.queues
+        if rules is None or not rules.reclaims:
+            return NOTHING_RECLAIMED
+        key = frame.template, profile
+        if self._reclaims_paused.pauses(key, frame.steady):
+            return Reclaimed(message=NO_VICTIMS, look_later=True)
+
+        def places() -> dict[str, str] | None:
+            host = self.decide(frame, profile, preempts=False).host if len(self.feasible(frame, profile)) else None
+            return {frame.pod.uid: host} if host is not None else None
+
+        request, own = frame.cluster.usage_of(rules.tree).amounts(frame.pod), frozenset(rules.groups_of(frame))
+        found = reclaim(frame, rules, request, places, own=own)
+        if found.message == NO_VICTIMS:
+            self._reclaims_paused.pause(key, frame.steady, seconds=RETRY_SECONDS)
+        return found
+
+
+def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray | None:
+    """Return `bool[nodes]`: which pass every filter; None: those that pass the kept ones.
+
+    None passes where an error on one of them ends the attempt.
+    """
+    if cache.rejected:
+        return np.zeros(frame.size, np.bool_)
+    plugins = cache.volume_filters if frame.pod.volumes else cache.live_filters
+    live = pre_filter(frame, (*profile.narrowing, *plugins) if profile.narrowing else plugins)
+    if live.rejection is not None:
+        return np.zeros(frame.size, np.bool_)
+    ok: BoolArray | None = None
+    if live.nodes is not None:
+        ok = cache.ok & named_nodes(frame, live.nodes)
+    for plugin, state in live.active:
+        before = cache.ok if ok is None else ok
+        if isinstance(plugin, DynamicResources):
+            found = _with_devices(frame, profile, cache, plugin, state, before)
+            if found is None:
+                return np.zeros(frame.size, np.bool_)
+            passing = found
+        else:
+            passing = before & plugin.filter(frame, state)
+        if np.count_nonzero(passing) != np.count_nonzero(before):
+            ok = passing
+    if frame.cluster.nominated:
+        before = cache.ok if ok is None else ok
+        taken = taken_by_nominated(frame, (*cache.row_filters, *live.active), before)
+        if taken:
+            ok = before.copy()
+            ok[taken] = False
+    return ok
+
+
+def _with_devices(
+    frame: Frame, profile: Profile, cache: TemplateCache, plugin: DynamicResources, state: Any, before: BoolArray
+) -> BoolArray | None:
+    """Return which of the nodes `before`, `bool[nodes]`, have the devices; None: an error ends the attempt.
+
+    Devices are searched where nothing else refuses the pod. What comes after this plugin refuses nodes where it is
+    asked, too: an error there ends the attempt as well.
+    """
+    if before.all():
+        return None if plugin.errors(frame, state) is not None else plugin.filter(frame, state)
+    rows = before.nonzero()[0]
+    passing: BoolArray = np.zeros(len(before), np.bool_)
+    if len(rows):
+        some = frame.at(rows)
+        if plugin.errors(some, state) is not None:
+            return None
+        passing[rows] = plugin.filter(some, state)
+    place = profile.filters.index(plugin)
+    after = {id(each) for each in profile.filters[place + 1 :]}
+    if any(id(each) in after for each in cache.kept_filters):
+        others = (~before).nonzero()[0]
+        others = others[plugin.may_have_errors(frame.at(others), state)]
+        others = others[_passes_before(frame.at(others), profile, plugin)]
+        if len(others) and plugin.errors(frame.at(others), state) is not None:
+            return None
+    return passing
+
+
+def _passes_before(some: Frame, profile: Profile, plugin: FilterPlugin) -> BoolArray:
+    """Return `bool[rows]`: which pass the filters before a plugin."""
+    if not some.size:
+        return np.zeros(0, np.bool_)
+    prepared = pre_filter(some, profile.filters[: profile.filters.index(plugin)])
+    passing = np.ones(some.size, np.bool_)
+    if prepared.nodes is not None:
+        passing = named_nodes(some, prepared.nodes)[some.rows]
+    for earlier, state in prepared.active:
+        passing = passing & earlier.filter(some, state)
+    return passing
+
+
+def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -> FloatArray:
+    """Return `float64[rows]`: the weighted sum of all scores, for a frame with the feasible rows.
+
+    all_passing: whether these are all rows that pass the kept filters.
+    """
+    rows = chosen.rows
+    totals: FloatArray = cache.base(rows) + 0.0
+    for kept in cache.normalizing:
+        if kept.constant is not None:
+            totals += kept.constant
+        else:
+            totals += kept.plugin.normalize(chosen, kept.state, kept.raw[rows]) * kept.weight
+    cache.live_scores_added = False
+    for score in cache.live_scores:
+        plugin, prepared = score.plugin, score.plugin.pre_score(chosen)
+        if isinstance(prepared, Ready) and prepared.adds:
+            cache.live_scores_added |= not may_be_kept(plugin)
+            if all_passing and plugin.scope is Scope.FEASIBLE:
+                raw = cache.feasible_score(plugin, chosen, prepared)
+            else:
+                raw = plugin.score(chosen, prepared.state)
+            totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * score.weight
+    return totals
+
+
+def _keep_freed_memory() -> None:
+    """Let the allocator keep the memory of freed columns.
+
+    glibc gives 128 KB and more back to the kernel as soon as they are free, and columns come and go: with 20,000
+    nodes the page faults then cost twice what the arithmetic does. Having seen a larger block freed once, it keeps
+    up to twice as much (`mallopt(3)`, M_MMAP_THRESHOLD). Other allocators ignore it.
+    """
+    np.empty(_LARGEST_BYTES, np.uint8)

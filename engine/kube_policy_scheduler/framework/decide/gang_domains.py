@@ -1,0 +1,654 @@
+"""Which topology domain a gang gets: the rack, block or zone that has room for all members it needs.
+
+Works on arrays over nodes and domains, and places nothing. Room is counted by resources and claimed devices, on nodes
+that pass all filters for one member: an upper bound, as members may exclude each other. Whether all fit is found out by
+placing them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.domains import Topology, label_states, topology
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.device_room import DeviceKind, claimed_kinds, provided_kind
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement, outermost_first
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.profile import DomainOrder, Profile
+from kube_policy_scheduler.framework.status import Refusal
+from kube_policy_scheduler.quantities.quantity import column_scale
+from kube_policy_scheduler.wording import amount, listed, plural
+
+Levels = tuple[str | None, ...]
+"""Keys of node labels in turn; None: any nodes, in one domain or not."""
+
+
+class DomainRule(Enum):
+    """Which of several domains with enough room a gang gets."""
+
+    FULLEST = "fullest"
+    """The one of which the largest share of what members request is in use afterwards, as in kube-scheduler."""
+    EMPTIEST = "emptiest"
+    """The one of which the smallest share is."""
+    TIGHTEST = "tightest"
+    """The one with the fewest places for members, as in Kueue."""
+    ROOMIEST = "roomiest"
+
+
+class Preference(msgspec.Struct, frozen=True):
+    """Which of several domains with enough room a gang gets; of equal ones the first by name."""
+
+    rule: DomainRule = DomainRule.FULLEST
+    """If there are no columns."""
+    columns: Callable[[], Sequence[FloatArray]] | None = None
+    """Returns `float64[nodes]`, NaN where missing: the smallest mean comes first, equal ones by the next column."""
+
+
+def preference(order: DomainOrder | None, frame: Frame) -> Preference:
+    """Return what a policy prefers for a pod. order: its `domains by`; None: the default."""
+    if order is None:
+        return Preference()
+    if order.rule is not None:
+        return Preference(DomainRule(order.rule))
+    keys, whole = order.keys, frame.at(ALL_ROWS)
+    return Preference(columns=lambda: [key(whole) for key in keys])
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """The nodes with one value of one label."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+    def mask(self, cluster: Cluster) -> BoolArray:
+        """Return `bool[nodes]`: its nodes."""
+        column = cluster.nodes.label(self.key)
+        result: BoolArray = column.codes == column.index.get(self.value, -2)
+        return result
+
+
+class GangTopology(Filter):
+    """Refuses nodes outside the domains of a pod's gangs."""
+
+    name = "GangTopology"
+
+    def __init__(self, domains: tuple[Domain, ...]) -> None:
+        self.domains = domains
+        self._kept: tuple[list[object], BoolArray] | None = None
+        """The states of the labels, and the nodes that pass while these are the same."""
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Return without a rejection."""
+        return Ready(key=self.domains)
+
+    def filter(self, frame: Frame, state: None) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        passing: BoolArray = self._mask(frame.cluster)[frame.rows]
+        return passing
+
+    def _mask(self, cluster: Cluster) -> BoolArray:
+        states = label_states(cluster.nodes, (domain.key for domain in self.domains))
+        if self._kept is None or self._kept[0] != states:
+            masks = [domain.mask(cluster) for domain in self.domains]
+            self._kept = states, np.logical_and.reduce(masks) if len(masks) > 1 else masks[0]
+        return self._kept[1]
+
+    def refusals(self, frame: Frame, state: None) -> Sequence[Refusal]:
+        """Return which nodes are outside."""
+        reason = f"node(s) outside {listed(self.domains)}, where the gang is"
+        return [Refusal(self.code, reason, ~self.filter(frame, state))]
+
+
+class Members(msgspec.Struct, frozen=True):
+    """Pods of one template that a gang still has to place."""
+
+    template: PodTemplate
+    number: int
+    feasible: BoolArray
+    """`bool[nodes]`: the nodes that pass every filter for one of them."""
+    devices: tuple[tuple[DeviceKind, int], ...] = ()
+    """What each of them claims for itself, see `claimed_kinds`."""
+
+
+class DomainRoom(msgspec.Struct, frozen=True):
+    """How many members of a gang a domain has room for."""
+
+    domain: Domain
+    room: int
+    needed: int
+    """How many the gang still needs."""
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """No domain has room for all members that a gang needs."""
+
+    message: str
+    best: tuple[DomainRoom, ...] = ()
+    """The domains with the most room, for people; empty where nobody asked for them."""
+    key: str = ""
+    """The topology of the domain that lacks room for the fewest members; "" if there is no domain."""
+    missing: int = 0
+    """How many members that domain lacks room for."""
+
+
+ANY_DOMAIN = "any"
+"""In metrics: gangs that were placed on any nodes, because no topology had a domain for them."""
+OTHER_TOPOLOGY = "other"
+"""In metrics: topologies beside the `MOST_TOPOLOGIES` with the largest number: whoever creates pods can name any."""
+MOST_TOPOLOGIES = 50
+
+
+class DomainCounts:
+    """How gangs got their domains since the start, by topology."""
+
+    def __init__(self) -> None:
+        self.started = BoundedCounts(MOST_TOPOLOGIES)
+        """Gangs that started in a domain."""
+        self.left = BoundedCounts(MOST_TOPOLOGIES)
+        """Domains that a gang left because not all of its members fit there, though there was room by resources."""
+
+    def count(self, counts: BoundedCounts, domain: Domain | None) -> None:
+        """Count one more."""
+        if domain is None:
+            counts.add(ANY_DOMAIN, others=None)
+        else:
+            counts.add(domain.key, others=OTHER_TOPOLOGY)
+
+
+Resource: TypeAlias = str | DeviceKind
+FreeOf = Callable[[Resource], IntArray]
+"""Returns what is free of a resource, `int64[nodes]`; for "pods", how many more pods."""
+
+
+def free_now(cluster: Cluster) -> FreeOf:
+    """Return what is free on nodes. Of a resource that a DeviceClass provides, devices on nodes without a plugin."""
+    nodes = cluster.nodes
+
+    def free(resource: Resource) -> IntArray:
+        if isinstance(resource, DeviceKind):
+            return resource.free(cluster)
+        held, offered = (
+            nodes.pod_count if resource == "pods" else nodes.requested(resource),
+            nodes.allocatable(resource),
+        )
+        result: IntArray = offered - held
+        devices = provided_kind(cluster, resource)
+        return result if devices is None else np.where(offered > 0, result, devices.free(cluster))
+
+    return free
+
+
+def free_without(cluster: Cluster, priority: int) -> FreeOf:
+    """Return what would be free without the pods of lower priority, at most.
+
+    Preemption frees no devices but those that pods were given in memory.
+    """
+    nodes, now = cluster.nodes, free_now(cluster)
+
+    def devices_of(kind: DeviceKind) -> IntArray:
+        return kind.offered(cluster) if cluster.resource_claims.has_in_flight else kind.free(cluster)
+
+    def free(resource: Resource) -> IntArray:
+        if isinstance(resource, DeviceKind):
+            return devices_of(resource)
+        result = now(resource) + cluster.priorities.below(priority, resource, nodes.size)
+        devices = provided_kind(cluster, resource)
+        return result if devices is None else np.where(nodes.allocatable(resource) > 0, result, devices_of(devices))
+
+    return free
+
+
+def places_of(cluster: Cluster, members: Members, *, free: FreeOf) -> IntArray:
+    """Return `int64[nodes]`: for how many of the members each node that they may be on has room, others aside."""
+    (kind,) = _kinds(cluster, (members,))
+    return kind.places({name: free(name) for name, _ in kind.requests}, None)
+
+
+def offered(cluster: Cluster, resource: Resource) -> IntArray:
+    """Return what nodes offer of a resource, in use or not, `int64[nodes]`."""
+    if isinstance(resource, DeviceKind):
+        return resource.offered(cluster)
+    found = cluster.nodes.allocatable(resource)
+    devices = provided_kind(cluster, resource)
+    return found if devices is None else np.where(found > 0, found, devices.offered(cluster))
+
+
+_DEFAULT = Preference()
+_MOST_PLACES = 2**31
+"""Counted on one node, so that sums stay exact."""
+
+
+def choose(
+    cluster: Cluster,
+    levels: Levels,
+    members: Sequence[Members],
+    *,
+    needed: int,
+    prefers: Preference = _DEFAULT,
+    placed: IntArray | None = None,
+    within: BoolArray | None = None,
+    skipped: Collection[Domain] = (),
+    free: FreeOf | None = None,
+    most_free_first: bool = False,
+) -> Domain | Shortfall | None:
+    """Return the domain for the rest of a gang: of the first level at which one has room for all that it needs.
+
+    Args:
+        cluster: the nodes.
+        levels: labels in turn.
+        members: the pods that have no node yet.
+        needed: how many of them the gang needs.
+        prefers: which of several domains.
+        placed: rows of the nodes of members that are placed: they fix the domain.
+        within: `bool[nodes]`: nodes to choose from; None: all.
+        skipped: domains in which a trial found no room for the gang.
+        free: what is free; None: what is free now.
+        most_free_first: whether domains with more room now come first: fewer pods must give way there.
+
+    Returns:
+        None if the members may be on any nodes.
+    """
+    nearest: list[tuple[int, int, str]] = []
+    """Of each level with domains: how much room is missing in the best one, the number of the level, and words."""
+    kinds = _kinds(cluster, members)
+    for number, key in enumerate(levels):
+        if key is None:
+            return None
+        domains = topology(cluster.nodes, key)
+        fixed = _fixed(domains, placed)
+        if isinstance(fixed, str):
+            nearest.append((needed, number, fixed))
+            continue
+        if not domains.size:
+            nearest.append((needed, number, f"no node has the label {key}"))
+            continue
+        room = _rooms(kinds, domains, free=free or free_now(cluster), within=within)
+        names = _names(cluster, domains)
+        candidates = np.arange(domains.size) if fixed is None else np.array([fixed])
+        untried = candidates
+        if tried := [names.place[each.value] for each in skipped if each.key == key and each.value in names.place]:
+            untried = candidates[~np.isin(candidates, tried)]
+        fitting = untried[room[untried] >= needed]
+        if len(fitting):
+            if most_free_first:
+                now = np.minimum(_rooms(kinds, domains, free=free_now(cluster), within=within), needed)
+                fitting = fitting[now[fitting] == now[fitting].max()]
+            for column in _preferences(
+                cluster, kinds, domains, prefers, needed=needed, free=free or free_now(cluster), within=within
+            ):
+                fitting = fitting[column[fitting] == column[fitting].max()]
+            return Domain(key, names.values[names.first(fitting)])
+        among = untried if len(untried) else candidates
+        best = names.first(among[room[among] == room[among].max()])
+        there = int(room[best])
+        nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members)))
+    if not nearest:
+        return Shortfall("there is no topology to choose from")
+    missing, number, message = min(nearest)
+    return Shortfall(message, key=levels[number] or "", missing=missing)
+
+
+def roomiest(
+    cluster: Cluster,
+    levels: Levels,
+    members: Sequence[Members],
+    *,
+    needed: int,
+    placed: IntArray | None = None,
+    within: BoolArray | None = None,
+    most: int = 5,
+) -> Iterator[DomainRoom]:
+    """Yield the domains of each level that have room for most of the members, at most so many of each level."""
+    kinds = _kinds(cluster, members)
+    for key in levels:
+        domains = topology(cluster.nodes, key) if key is not None else None
+        fixed = _fixed(domains, placed) if domains is not None else None
+        if key is None or domains is None or not domains.size or isinstance(fixed, str):
+            continue
+        room = _rooms(kinds, domains, free=free_now(cluster), within=within)
+        names = _names(cluster, domains)
+        order = np.lexsort((names.ranks, -room))[:most] if fixed is None else np.array([fixed])
+        for at in order.tolist():
+            yield DomainRoom(Domain(key, names.values[at]), int(room[at]), needed)
+
+
+def holding(
+    cluster: Cluster, levels: Levels, members: Sequence[Members], *, needed: int, within: BoolArray | None = None
+) -> BoolArray | None:
+    """Return `bool[nodes]`: the nodes in domains that have room for all that a gang needs; None: any nodes will do."""
+    kinds = _kinds(cluster, members)
+    found: BoolArray = np.zeros(cluster.nodes.size, np.bool_)
+    for key in levels:
+        if key is None:
+            return None
+        domains = topology(cluster.nodes, key)
+        room = _rooms(kinds, domains, free=free_now(cluster), within=within)
+        found |= np.append(room >= needed, False)[domains.index]
+    return found
+
+
+def inside_of(outer: BoolArray | None, inner: BoolArray | None) -> BoolArray | None:
+    """Return the nodes to choose the domain of a wider gang from.
+
+    Args:
+        outer: nodes that it may be on; None: all.
+        inner: those in domains with room for a narrower one; None: all. With none of them it is left to the narrower
+            gang to say what is missing.
+    """
+    if inner is None or not inner.any():
+        return outer
+    return inner if outer is None else outer & inner
+
+
+def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
+    """Return the domain that some nodes are in, of the first level that has one; None if any nodes will do."""
+    for key in levels:
+        if key is None:
+            return None
+        column = cluster.nodes.label(key)
+        values = {column.values[code] if code >= 0 else None for code in column.codes[np.array(rows, np.intp)].tolist()}
+        if len(values) == 1 and (value := values.pop()) is not None:
+            return Domain(key, str(value))
+    return Shortfall("the nodes that are being freed for its members are in several domains")
+
+
+def rows_of(cluster: Cluster, requirement: GangRequirement) -> list[int]:
+    """Return the rows of the nodes of a group's members that have one."""
+    counters = cluster.counters
+    return [
+        row
+        for template in counters.placed_templates
+        if requirement.group_of(template) == requirement.group
+        for row, number in counters.pods_by_row(template).items()
+        if number > 0
+    ]
+
+
+def narrowed(
+    frame: Frame, profile: Profile, requirements: Iterable[GangRequirement], cycle: Cycle
+) -> Profile | Shortfall:
+    """Return the profile that places a pod in the domains of its groups, where pods are decided one by one.
+
+    Members that have no node yet count as pods like this one.
+    """
+    cluster, found = frame.cluster, list[Domain]()
+    within: BoolArray | None = None
+    confined = [requirement for requirement in outermost_first(requirements) if requirement.levels]
+    for number, requirement in enumerate(confined):
+        needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
+        feasible, devices = cycle.passing(frame, profile), claimed_kinds(frame)
+        rows = rows_of(cluster, requirement)
+        placed = np.array(rows, np.intp) if rows else None
+        levels, members = requirement.levels, [Members(frame.template, needed, feasible, devices)]
+        usable = within
+        for inner in confined[number + 1 :]:
+            if not inner.members(cluster.counters.group_size):
+                alike = [Members(frame.template, inner.size, feasible, devices)]
+                mask = holding(cluster, inner.levels, alike, needed=inner.size, within=within)
+                usable = inside_of(usable, mask)
+        domain = choose(
+            cluster,
+            levels,
+            members,
+            needed=needed,
+            prefers=preference(profile.domains, frame),
+            placed=placed,
+            within=usable,
+        )
+        if isinstance(domain, Shortfall):
+            best = roomiest(cluster, levels, members, needed=needed, placed=placed, within=within)
+            return Shortfall(f"{requirement}: {domain.message}", tuple(best))
+        if domain is not None:
+            found.append(domain)
+            mask = domain.mask(cluster)
+            within = mask if within is None else within & mask
+    return profile.narrowed(GangTopology(tuple(found))) if found else profile
+
+
+def domains_of(profile: Profile) -> tuple[Domain, ...]:
+    """Return the domains that a profile is narrowed to."""
+    return next((plugin.domains for plugin in profile.filters if isinstance(plugin, GangTopology)), ())
+
+
+def rooms(
+    cluster: Cluster, members: Sequence[Members], domains: Topology, *, free: FreeOf, within: BoolArray | None = None
+) -> IntArray:
+    """Return `int64[domains]`: how many of the members each domain has the resources for.
+
+    Pods of the template that requests most are counted first; what they take is not counted for the others.
+    """
+    return _rooms(_kinds(cluster, members), domains, free=free, within=within)
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """Members of one template, with what nodes count of them."""
+
+    members: Members
+    requests: tuple[tuple[Resource, int], ...]
+    """What one of them requests of the resources that nodes offer, with one of "pods" and what it claims."""
+
+    def places(
+        self, free: Mapping[Resource, IntArray], usable: BoolArray | None, *, most: int | None = None
+    ) -> IntArray:
+        """Return `int64[nodes]`: for how many of them each node has the resources.
+
+        Args:
+            free: what is free of each resource.
+            usable: `bool[nodes]`: nodes that count; None: those that pass the filters.
+            most: of one node; None: as many as there are.
+        """
+        number = self.members.number if most is None else most
+        fits: IntArray | None = None
+        for resource, wanted in self.requests:
+            each = free[resource] // wanted
+            fits = each if fits is None else np.minimum(fits, each, out=fits)
+        if fits is None:
+            fits = np.full(len(self.members.feasible), number, np.int64)
+        np.clip(fits, 0, number, out=fits)
+        fits *= self.members.feasible if usable is None else usable
+        return fits
+
+
+def _kinds(cluster: Cluster, members: Sequence[Members]) -> list[_Kind]:
+    """Return the members by template, those that request the largest share of what a node offers first."""
+    most: Mapping[str, int] = cluster.nodes.derive("most-offered", lambda: _most_offered(cluster))
+    found = []
+    for each in members:
+        asked: Iterator[tuple[str, int]] = iter((*each.template.requests.items(), ("pods", 1)))
+        counted: list[tuple[Resource, int]] = [
+            (name, wanted)
+            for name, wanted in asked
+            if wanted > 0
+            and name not in cluster.ignored_resources
+            and (name in most or provided_kind(cluster, name) is not None)
+        ]
+        found.append(_Kind(each, (*counted, *each.devices)))
+    if len(found) > 1:
+        shares = [max((_share(cluster, most, *each) for each in kind.requests), default=0.0) for kind in found]
+        found = [found[at] for at in sorted(range(len(found)), key=lambda at: -shares[at])]
+    return found
+
+
+def _share(cluster: Cluster, most: Mapping[str, int], resource: Resource, wanted: int) -> float:
+    """Return which part it is of the most that a node offers."""
+    largest = most.get(resource) if isinstance(resource, str) else None
+    return wanted / max(1, int(offered(cluster, resource).max(initial=0)) if largest is None else largest)
+
+
+def _most_offered(cluster: Cluster) -> dict[str, int]:
+    """Return the most that a node offers of each resource that some node offers."""
+    nodes = cluster.nodes
+    return {name: most for name in nodes.resources() if (most := int(nodes.allocatable(name).max(initial=0))) > 0}
+
+
+def _rooms(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: BoolArray | None) -> IntArray:
+    if len(kinds) == 1:  # as below, without what only matters to those that come after
+        (kind,) = kinds
+        places = kind.places({name: free(name) for name, _ in kind.requests}, _usable(kind, within))
+        sums = np.bincount(domains.index, weights=places, minlength=domains.size + 1)[: domains.size]
+        only: IntArray = np.minimum(sums, kind.members.number).astype(np.int64)
+        return only
+    left = {name: free(name) for kind in kinds for name, _ in kind.requests}
+    order = np.argsort(domains.index, kind="stable")
+    domain = domains.index[order]
+    starts = np.searchsorted(domain, np.arange(domains.size + 1))
+    total: IntArray = np.zeros(domains.size, np.int64)
+    for kind in kinds:
+        number, fits = kind.members.number, kind.places(left, _usable(kind, within))
+        fits[domains.index == domains.size] = 0
+        sums = np.concatenate(([0], np.cumsum(fits[order])))
+        before = sums[:-1] - sums[starts[domain]]
+        taken: IntArray = np.zeros(len(fits), np.int64)
+        taken[order] = np.clip(number - before, 0, fits[order])
+        total += np.bincount(domains.index, weights=taken, minlength=domains.size + 1)[: domains.size].astype(np.int64)
+        for name, wanted in kind.requests:
+            left[name] = left[name] - taken * wanted
+    return total
+
+
+def _usable(kind: _Kind, within: BoolArray | None) -> BoolArray | None:
+    return None if within is None else kind.members.feasible & within
+
+
+def _preferences(
+    cluster: Cluster,
+    kinds: Sequence[_Kind],
+    domains: Topology,
+    prefers: Preference,
+    *,
+    needed: int,
+    free: FreeOf,
+    within: BoolArray | None,
+) -> Iterator[FloatArray]:
+    """Yield `float64[domains]`: the gang gets the domain with the most; the next decides between equal ones."""
+    if prefers.columns is not None:
+        for column in prefers.columns():
+            yield -_means(domains, column, within)
+        return
+    match prefers.rule:
+        case DomainRule.FULLEST:
+            yield np.round(_used_shares(cluster, kinds, domains, needed=needed), 9)
+        case DomainRule.EMPTIEST:
+            yield -np.round(_used_shares(cluster, kinds, domains, needed=needed), 9)
+        case rule:
+            largest = kinds[0]
+            left = {name: free(name) for name, _ in largest.requests}
+            places = _sums(domains, largest.places(left, _usable(largest, within), most=_MOST_PLACES))
+            yield places if rule is DomainRule.ROOMIEST else -places
+
+
+def _means(domains: Topology, column: FloatArray, within: BoolArray | None) -> FloatArray:
+    """Return `float64[domains]`: the means of the values that are there; infinite where none is."""
+    counted = ~np.isnan(column) if within is None else ~np.isnan(column) & within
+    numbers = _sums(domains, counted)
+    sums = _sums(domains, np.where(counted, column, 0.0))
+    means: FloatArray = np.full(domains.size, np.inf)
+    np.divide(sums, numbers, out=means, where=numbers > 0)
+    return np.round(means, 9)
+
+
+def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *, needed: int) -> FloatArray:
+    """Return `float64[domains]`: the share in use of what members request, with them, averaged over the resources."""
+    nodes, number = cluster.nodes, sum(kind.members.number for kind in kinds)
+    wanted = Counter[Resource]()
+    for kind in kinds:
+        for resource, each in kind.requests:
+            wanted[resource] += each * kind.members.number
+    asked = [resource for resource in wanted if resource != "pods"] or ["pods"]
+    result: FloatArray = np.zeros(domains.size, np.float64)
+    for resource in asked:
+        if isinstance(resource, DeviceKind) or provided_kind(cluster, resource) is not None:
+            there = offered(cluster, resource)
+            whole = _sums(domains, there)
+            used = whole - _sums(domains, np.minimum(free_now(cluster)(resource), there))
+        else:
+            used = _sums(domains, nodes.pod_count if resource == "pods" else nodes.requested(resource))
+            sums = partial(_sums, domains, nodes.allocatable(resource))
+            whole = nodes.derive(("offered", domains.key, resource), sums)
+        group = wanted[resource] * needed / number if number else 0.0
+        result += np.where(whole > 0, (used + group) / np.maximum(whole, 1), 0.0)
+    result /= len(asked)
+    return result
+
+
+def _sums(domains: Topology, column: IntArray | FloatArray | BoolArray) -> FloatArray:
+    """Return `float64[domains]`: the sums of a column."""
+    return np.bincount(domains.index, weights=column, minlength=domains.size + 1)[: domains.size].astype(np.float64)
+
+
+class _Names(msgspec.Struct, frozen=True):
+    """The values of a label that some node has."""
+
+    values: list[str]
+    """By domain."""
+    place: dict[str, int]
+    """Domains by value."""
+    ranks: IntArray
+    """`int64[domains]`: the position of each in the order of the values, as text."""
+
+    def first(self, domains: NDArray[np.intp]) -> int:
+        """Return the domain whose value is the smallest."""
+        return int(domains[self.ranks[domains].argmin()])
+
+
+def _names(cluster: Cluster, domains: Topology) -> _Names:
+    nodes = cluster.nodes
+    column = nodes.label(domains.key)
+
+    def names() -> _Names:
+        first = np.full(domains.size + 1, -1, np.int64)
+        first[domains.index] = np.arange(len(domains.index))
+        values = [str(column.values[column.codes[row]]) for row in first[: domains.size].tolist()]
+        ranks = np.empty(domains.size, np.int64)
+        ranks[sorted(range(domains.size), key=values.__getitem__)] = np.arange(domains.size)
+        return _Names(values, {value: place for place, value in enumerate(values)}, ranks)
+
+    return nodes.derive_from(column, ("domain names", nodes.known_label(domains.key)), names)
+
+
+def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
+    """Return the domain of the placed members, why they are in none, or None if there are none."""
+    if placed is None or not len(placed):
+        return None
+    found = np.unique(domains.index[placed])
+    if len(found) > 1:
+        return f"its placed members are in {len(found)} domains of {domains.key}"
+    only = int(found[0])
+    return only if only < domains.size else f"its placed members are on nodes without the label {domains.key}"
+
+
+def _missing(key: str, value: str, room: int, needed: int, members: Sequence[Members]) -> str:
+    """Return what is missing in a domain: `rack-7 (rack) has room for 14 of 16 pods; 2 more request 8 gpu each`."""
+    if room >= needed:
+        return f"{value} ({key}) has the resources for {plural(needed, 'pod')}, but not all of them fit there"
+    kinds = {request_text(each.template.requests, each.devices) for each in members}
+    each = f"; {needed - room} more request {kinds.pop()} each" if len(kinds) == 1 else ""
+    return f"{value} ({key}) has room for {room} of {plural(needed, 'pod')}{each}"
+
+
+def request_text(requests: Mapping[str, int], devices: Sequence[tuple[DeviceKind, int]] = ()) -> str:
+    """Return what a pod requests, for people: `8 devices of gpu.example.com, 8 nvidia.com/gpu and 4 cpu`."""
+    shown = [kind.text(number) for kind, number in devices]
+    for resource, wanted in sorted(requests.items(), key=lambda item: (item[0] in ("cpu", "memory"), item[0])):
+        if resource in ("memory", "ephemeral-storage"):
+            shown.append(f"{amount(wanted / 2**30)}Gi {resource}")
+        else:
+            shown.append(f"{amount(wanted / 10.0 ** column_scale(resource))} {resource}")
+    return listed(shown) if shown else "nothing"

@@ -1,0 +1,232 @@
+"""Whether new nodes would help a pod that no node takes: what an autoscaler must know and cannot find out itself.
+
+cluster-autoscaler and Karpenter add nodes for pods with the condition PodScheduled=False and the reason
+`Unschedulable`. They simulate Kubernetes' own rules, and know nothing of policies. So the reason is `Unschedulable`
+only if no policy rejects the pod on every node that could be added. Kubernetes' own rules never change the reason.
+
+What a clause would say of a new node follows from what it depends on; see `CompiledTest.everywhere`. This is the one
+place that judges; the daemon, `why`, tests and simulations call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.queue_usage import AwaitedPods
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.status import Code
+
+UNSCHEDULABLE = "Unschedulable"
+"""Reason of the condition PodScheduled: autoscalers may add nodes for the pod."""
+SKIPPED = "SchedulingSkipped"
+"""Reason of the condition PodScheduled: autoscalers ignore the pod. YuniKorn uses it for pods over their quota."""
+PINNED = "the pod names its nodes"
+MOST_TOGETHER = 10_000
+"""Pods of one gang that are counted as waiting for new nodes."""
+
+RejectsNewNodes: TypeAlias = Callable[[Frame, int, AwaitedPods | None], str | None]
+"""The optional method `rejects_new_nodes(frame, together, awaiting)` of a filter plugin.
+
+It returns why the plugin would reject the pod on every node that could be added, None if it might accept one.
+`together` is how many pods like this one must be placed at once: 1, or what its gang still needs. `awaiting` counts the
+other pods that new nodes are wanted for, all in row 0; None: there are none.
+"""
+
+
+class NewNodes(msgspec.Struct, frozen=True):
+    """Whether new nodes would help a pod."""
+
+    help: bool
+    by: str = ""
+    """The clause or plugin that rejects the pod on every new node."""
+    why: str = ""
+    """Its reason."""
+    is_kubernetes: bool = False
+    """Whether that is a rule of Kubernetes, which autoscalers know."""
+    for_others: bool = False
+    """Whether the pod would be accepted, but for the pods that wait for new nodes already."""
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of the pod's condition."""
+        return UNSCHEDULABLE if self.help or self.is_kubernetes else SKIPPED
+
+    def sentence(self) -> str:
+        """Return it for people."""
+        if self.help:
+            return "New nodes would help."
+        return f"New nodes would not help: {self.why}."
+
+
+HELP = NewNodes(True)
+
+
+def judge(
+    frame: Frame,
+    profile: Profile,
+    diagnosis: Diagnosis | None = None,
+    *,
+    together: int = 1,
+    awaiting: AwaitedPods | None = None,
+) -> NewNodes:
+    """Return whether new nodes would help a pod that no node takes.
+
+    Args:
+        frame: of the pod, with all rows.
+        profile: that places it.
+        diagnosis: why no node takes it; None if only its gang was looked at.
+        together: how many pods like it must be placed at once.
+        awaiting: counts the other pods that new nodes are wanted for.
+    """
+    for plugin in profile.filters:
+        rejects: RejectsNewNodes | None = getattr(plugin, "rejects_new_nodes", None)
+        if rejects is None:
+            continue
+        why = rejects(frame, together, None)
+        if why is not None:
+            return NewNodes(False, plugin.name, why, is_kubernetes=hasattr(plugin, "default"))
+        if awaiting is not None and (why := rejects(frame, together, awaiting)) is not None:
+            return NewNodes(False, plugin.name, why, for_others=True)
+    return _by_kubernetes(profile, diagnosis)
+
+
+def _by_kubernetes(profile: Profile, diagnosis: Diagnosis | None) -> NewNodes:
+    """Return what Kubernetes' rules say of every node: a plugin rejects the pod as a whole, or nodes by their names."""
+    if diagnosis is None:
+        return HELP
+    rejection = diagnosis.rejection
+    if rejection is not None and rejection.code is not Code.ERROR:
+        by = next((plugin for plugin in profile.filters if plugin.name == rejection.plugin), None)
+        if by is None or hasattr(by, "default"):  # clauses and queues have been asked
+            return NewNodes(False, rejection.plugin, ", ".join(rejection.reasons), is_kubernetes=True)
+    if "" in diagnosis.plugins:
+        return NewNodes(False, "NodeAffinity", PINNED, is_kubernetes=True)
+    return HELP
+
+
+class _Unit(msgspec.Struct):
+    """What new nodes are wanted for together: a pod, or all that a gang still needs."""
+
+    pod: PodInfo
+    """The pod that counts, as often as needed."""
+    number: int = 0
+    """How often it counts."""
+    members: set[str] = msgspec.field(default_factory=set)
+    """The uids of the pods that ask."""
+
+
+class AwaitingNodes:
+    """The pods that no node takes, with whether new nodes would help them.
+
+    Pods of one limit share what is left of it: new nodes are wanted for as many as it admits, first come first served,
+    for a gang as a whole or not at all.
+    """
+
+    def __init__(self) -> None:
+        self._counters = AwaitedPods()
+        self._units: dict[Hashable, _Unit] = {}
+        """By the uid of a pod, or the name of a gang."""
+        self._unit_of: dict[str, Hashable] = {}
+        """By uid: pods that new nodes would help."""
+        self._without: dict[str, NewNodes] = {}
+        """By uid: pods that new nodes would not help."""
+        self._behind: dict[str, None] = {}
+        """Those that new nodes would help as soon as fewer others wait for them, the longest first."""
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Return how many pods new nodes would help, and how many not."""
+        return len(self._unit_of), len(self._without)
+
+    def judge(
+        self,
+        frame: Frame,
+        profile: Profile | None,
+        diagnosis: Diagnosis | None = None,
+        *,
+        gang: Hashable = None,
+        together: int = 1,
+    ) -> NewNodes:
+        """Return whether new nodes would help a pod that no node takes, and remember it.
+
+        Args:
+            frame: of the pod, with all rows.
+            profile: that places it; None: no policy governs it.
+            diagnosis: why no node takes it.
+            gang: that is not complete and starts as a whole; None without one.
+            together: how many members the gang still needs.
+        """
+        pod = frame.pod
+        key: Hashable = pod.uid if gang is None else ("gang", gang)
+        number = max(1, min(together, MOST_TOGETHER)) if gang is not None else 1
+        self._forget_refusal(pod.uid)
+        if self._unit_of.get(pod.uid, key) != key:
+            self.withdraw(pod.uid)
+        unit = self._units.get(key) or _Unit(pod)
+        before = unit.number
+        has_share = gang is not None and number <= before
+        self._count(unit, number if has_share else 0)
+        if profile is None:
+            found = NewNodes(False, "", "no policy governs the pod")
+        else:
+            found = judge(frame, profile, diagnosis, together=number, awaiting=None if has_share else self._counters)
+        if found.help:
+            self._units[key] = unit
+            self._unit_of[pod.uid] = key
+            unit.members.add(pod.uid)
+            if not has_share:
+                unit.pod = pod
+                self._count(unit, number)
+            return found
+        self._count(unit, before)
+        self.withdraw(pod.uid)
+        self._without[pod.uid] = found
+        if found.for_others:
+            self._behind[pod.uid] = None
+        return found
+
+    def _forget_refusal(self, uid: str) -> None:
+        self._without.pop(uid, None)
+        self._behind.pop(uid, None)
+
+    def _count(self, unit: _Unit, number: int) -> None:
+        for _ in range(unit.number, number):
+            self._counters.place(unit.pod, 0)
+        for _ in range(number, unit.number):
+            self._counters.displace(unit.pod, 0)
+        unit.number = number
+
+    @property
+    def knows_any(self) -> bool:
+        """Return whether there is any pod to withdraw; there is none while the first pods are listed."""
+        return bool(self._without or self._unit_of)
+
+    def withdraw(self, uid: str) -> bool:
+        """Forget a pod that has a node, is gone or waits for something else; return whether new nodes were wanted."""
+        self._forget_refusal(uid)
+        key = self._unit_of.pop(uid, None)
+        if key is None:
+            return False
+        unit = self._units[key]
+        unit.members.discard(uid)
+        if not unit.members:
+            self._count(unit, 0)
+            del self._units[key]
+        return True
+
+    def next_for_others(self) -> str | None:
+        """Return the uid of a pod that new nodes would help as soon as fewer others wait for them; None without one."""
+        return next(iter(self._behind), None)
+
+    def clear(self) -> None:
+        """Forget all pods: the policies have changed, and each pod is decided again."""
+        self._counters.end()
+        self._counters = AwaitedPods()
+        for kept in (self._units, self._unit_of, self._without, self._behind):
+            kept.clear()

@@ -1,0 +1,671 @@
+"""The search for devices on one node: kube-scheduler 1.36's "incubating" allocator, step by step.
+
+Claims in order, their requests in order, the first alternative with a full solution. Depth first, and the
+first full solution wins. Two of upstream's bugs are kept, because they decide which devices a pod gets: counters
+that a candidate took stay taken when a taint or constraint refuses it afterwards, and `distinctAttribute` remembers
+one value per request.
+
+Long work is a generator: it yields where other work should get its turn, and its caller decides whether it does. What
+takes more than a few steps is looked at as a whole first, see `pruning`: the answer is the same, and comes sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, TriedDevices
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work, now
+from kube_policy_scheduler.framework.devices.candidates import (
+    Candidates,
+    KeptCandidates,
+    NodeName,
+    Wanted,
+    candidates_in_order,
+    candidates_on,
+)
+from kube_policy_scheduler.framework.devices.constraints import Constraint, MatchAttribute, read_constraint
+from kube_policy_scheduler.framework.devices.pruning import Dead, Pruning
+from kube_policy_scheduler.framework.devices.requests import (
+    MAX_RESULTS,
+    AllocationError,
+    ClaimRequests,
+    Request,
+)
+from kube_policy_scheduler.quantities.exact_quantity import Quantity
+
+CANNOT_ALLOCATE = "cannot allocate all claims"
+INVALID_POOLS = "invalid resource pools were encountered"
+TIMED_OUT = "timed out trying to allocate devices"
+MOST_STEPS = 400_000
+"""Candidates that are tried on one node; kube-scheduler stops after 10 s instead."""
+_STEPS_UNPRUNED = 200
+"""Candidates that are tried before all devices are looked at together: most claims need fewer."""
+_PASSED_OVER = 0.125
+"""Steps for a candidate that is passed over, because one that is equal led to nothing."""
+
+Rank: TypeAlias = Callable[[Sequence[SlicedDevice]], Sequence[tuple[Any, ...]]]
+"""From devices to what each sorts by."""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """One device for one request."""
+
+    request: Request
+    device: SlicedDevice
+    shared: bool
+    """Whether others may use it too."""
+    consumed: Mapping[str, Quantity] | None
+    """What is consumed of its capacities, if it is shared."""
+
+
+class NodeAllocation(msgspec.Struct, frozen=True):
+    """What the claims of a pod get on a node, or why they get nothing."""
+
+    claims: tuple[tuple[Chosen, ...], ...] | None
+    """For each claim its devices in the order of results; None if not all claims can be allocated."""
+    refusal: str = ""
+    error: str = ""
+    """What ends the whole attempt to schedule the pod."""
+    alternatives: tuple[tuple[int, ...], ...] = ()
+    """For each claim and request, which alternative was taken."""
+    requests: tuple[tuple[tuple[Request, ...], ...], ...] = ()
+    """For each claim its requests, with their alternatives."""
+    is_long: bool = False
+    """Whether the devices had to be looked at together before it was known that they do not suffice."""
+
+
+_REFUSED = {
+    (refusal, is_long): NodeAllocation(None, refusal, is_long=is_long)
+    for refusal in (CANNOT_ALLOCATE, INVALID_POOLS)
+    for is_long in (False, True)
+}
+
+
+def allocate_in_steps(
+    claims: Sequence[ClaimRequests],
+    pools: Sequence[Pool],
+    allocated: DevicesInUse,
+    *,
+    node_name: str,
+    labels: Mapping[str, str],
+    rank: Rank | None = None,
+    most_steps: int = MOST_STEPS,
+    work: Work = UNLIMITED,
+    kept: KeptCandidates | None = None,
+    steps_unpruned: int | None = None,
+) -> Generator[None, None, NodeAllocation]:
+    """Return what claims get on a node. Yields where `work` is used up: go on, or give it up.
+
+    Args:
+        claims: the unallocated claims, in order.
+        pools: what the node sees, in order.
+        allocated: devices in use by any claim of the cluster.
+        node_name: the node.
+        labels: the node's labels.
+        rank: what each device of the node sorts by, the smallest is tried first; None: the order of the pools.
+        most_steps: candidates to try.
+        work: pays for everything.
+        kept: what other nodes found in the pools that they see, too; None: nothing is kept.
+        steps_unpruned: candidates to try before the devices are looked at together; None: as many as usual.
+    """
+    node = node_name, labels
+    candidates = candidates_on(pools, allocated, node, kept)
+    if rank is not None:
+        devices = [device for pool in pools if not pool.incomplete and not pool.invalid for device in pool.devices]
+        work.left_now -= len(devices)
+        keys = rank(devices)
+        in_order = [devices[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
+        candidates = candidates_in_order(in_order, allocated, node)
+    search, is_long = _Search(claims, pools, allocated, node, candidates, work), False
+    try:
+        first = yield from search.first_fit()
+        if first is not None:
+            return NodeAllocation((first,), alternatives=_FIRST, requests=(claims[0].requests,))
+        try:
+            found = yield from search.run(
+                min(most_steps, _STEPS_UNPRUNED if steps_unpruned is None else steps_unpruned)
+            )
+        except _TooManySteps:
+            search = _Search(claims, pools, allocated, node, candidates, work)
+            is_long = True
+            found = yield from search.run(most_steps, prunes=True)
+    except AllocationError as error:
+        return NodeAllocation(None, error=str(error))
+    except _TooManySteps:
+        return NodeAllocation(None, error=f"node {node_name}: {TIMED_OUT}")
+    except RecursionError:
+        return NodeAllocation(None, error=f"node {node_name}: too many devices are requested at once")
+    if found:
+        return NodeAllocation(
+            tuple(map(tuple, search.results)),
+            alternatives=search.chosen_alternatives(),
+            requests=tuple(claim.requests for claim in claims),
+        )
+    refusal = INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE
+    return _REFUSED[refusal, is_long]
+
+
+def allocate(
+    claims: Sequence[ClaimRequests],
+    pools: Sequence[Pool],
+    allocated: DevicesInUse,
+    *,
+    node_name: str,
+    labels: Mapping[str, str],
+    rank: Rank | None = None,
+    most_steps: int = MOST_STEPS,
+) -> NodeAllocation:
+    """Return what claims get on a node, at once; arguments as for `allocate_in_steps`."""
+    return now(
+        allocate_in_steps(
+            claims, pools, allocated, node_name=node_name, labels=labels, rank=rank, most_steps=most_steps
+        )
+    )
+
+
+ANY_NUMBER = 2**31
+"""Of pods: devices suffice for more than are counted."""
+_MOST_PLACES = 64
+"""Pods that are tried one after another on one node."""
+
+
+def places_in_steps(
+    claims: Sequence[ClaimRequests],
+    pools: Sequence[Pool],
+    allocated: DevicesInUse | None,
+    *,
+    node_name: str,
+    labels: Mapping[str, str],
+    rank: Rank | None = None,
+    work: Work = UNLIMITED,
+) -> Generator[None, None, int]:
+    """Return for how many pods with such claims, one after another, a node has the devices.
+
+    `ANY_NUMBER` if that takes too long, or if they take nothing from each other.
+
+    allocated: devices in use; None: none is. Others as in `allocate_in_steps`.
+    """
+    tried, node = TriedDevices(allocated), (node_name, labels)
+    search = _Search(claims, pools, tried, node, candidates_on(pools, tried, node, None), work)
+    found = yield from search.first_fits()
+    if found is not None:
+        return found
+    for number in range(_MOST_PLACES):
+        one = yield from allocate_in_steps(
+            claims,
+            pools,
+            tried,
+            node_name=node_name,
+            labels=labels,
+            rank=rank,
+            most_steps=_MOST_STEPS_AGAIN,
+            work=work,
+        )
+        if one.claims is None:
+            return number if not one.error else ANY_NUMBER
+        taken = [chosen for claim in one.claims for chosen in claim if not chosen.request.admin]
+        if not any(not chosen.shared or chosen.consumed for chosen in taken):
+            break  # they take nothing from others
+        for chosen in taken:
+            tried.take(chosen.device.id, chosen.consumed, shared=chosen.shared)
+    return ANY_NUMBER
+
+
+_MOST_STEPS_AGAIN = 4_000
+"""Candidates that are tried on one node for each of several pods."""
+_FIRST = ((0,),)
+"""The alternatives taken for one claim with one request."""
+
+
+class _TooManySteps(Exception):
+    """The search has tried more candidates than the limit."""
+
+
+class _TooManyResults(Exception):
+    """With this alternative a claim would get more devices than results can hold."""
+
+
+class _Search:
+    def __init__(
+        self,
+        claims: Sequence[ClaimRequests],
+        pools: Sequence[Pool],
+        allocated: DevicesInUse,
+        node: NodeName,
+        candidates: Callable[[Request], Candidates],
+        work: Work,
+    ) -> None:
+        self._claims, self._node = claims, node
+        self._pools = {pool.id: pool for pool in pools}
+        self._allocated = allocated
+        self._candidates, self._work = candidates, work
+        self._wanted: list[list[list[Wanted]]] = []
+        self._constraints: list[list[Constraint]] = []
+        self.results: list[list[Chosen]] = [[] for _ in claims]
+        self._taken: dict[tuple[int, int], int] = {}
+        self._allocating: dict[DeviceID, set[int]] = {}
+        self._consuming: dict[DeviceID, dict[str, Quantity]] = {}
+        self._counters = _Counters(allocated, work)
+        self._steps = 0
+        self._dead: Dead | None = None
+        """What is known to fail; None: a search that leaves a trace of what it tried has to try everything."""
+
+    def first_fit(self) -> Generator[None, None, tuple[Chosen, ...] | None]:
+        """Return the first devices that one request gets, if nothing can make the search go back; None: ask `run`.
+
+        That is what most claims are: one request for a number of devices, without constraints, and devices without
+        shares and counters. It finds what `run` finds, in a fraction of the time.
+
+        Raises:
+            AllocationError: a selector has no result.
+        """
+        request, found = self._only_request(), list[SlicedDevice]()
+        if request is None:
+            return None
+        is_sure = yield from self._find_first(request, request.count, found)
+        if not is_sure or len(found) < request.count:
+            return None
+        return tuple(Chosen(request, device, False, None) for device in found)
+
+    def first_fits(self) -> Generator[None, None, int | None]:
+        """Return how often the claims fit one after another, if `first_fit` can tell; None: it can't.
+
+        A selector without a result on some device ends the count there, as it ends the attempt of the next pod.
+        """
+        request, found = self._only_request(), list[SlicedDevice]()
+        if request is None:
+            return None
+        try:
+            is_sure = yield from self._find_first(request, None, found)
+            if not is_sure:
+                return None
+        except AllocationError:
+            pass
+        return len(found) // request.count
+
+    def _only_request(self) -> Request | None:
+        """Return the request of the claims if there is one, for a number of devices and without constraints."""
+        if len(self._claims) != 1 or len(self._claims[0].requests) != 1 or self._claims[0].constraints:
+            return None
+        request = self._claims[0].requests[0][0]
+        if request.parent or request.takes_all or request.admin or request.capacity:
+            return None
+        return request if 0 < request.count <= MAX_RESULTS else None
+
+    def _find_first(self, request: Request, most: int | None, found: list[SlicedDevice]) -> Generator[None, None, bool]:
+        """Add the first devices for a request, at most so many; return False if some before have shares or counters.
+
+        Raises:
+            AllocationError: a selector has no result.
+        """
+        candidates, consumed = self._candidates(request), self._allocated.consumed
+        place = 0
+        while True:
+            while (there := candidates.reach(place, self._work)) is None:
+                yield
+            if not there:
+                return True
+            device = candidates.found[place]
+            if place in candidates.errors:
+                raise candidates.errors[place]
+            if not device.is_plain or consumed(device.id) is not None:
+                return False
+            if not device.device.taints or request.tolerates(device.device):
+                found.append(device)
+                if len(found) == most:
+                    return True
+            place += 1
+
+    def run(self, most_steps: int, *, prunes: bool = False) -> Generator[None, None, bool]:
+        """Return whether all claims can be allocated; `results` holds how.
+
+        Args:
+            most_steps: candidates to try.
+            prunes: whether to look at all devices first.
+
+        Raises:
+            AllocationError: the result cannot be determined.
+            _TooManySteps: it is not known after so many.
+        """
+        self._steps = most_steps
+        for claim in self._claims:
+            least = 0
+            alternatives: list[list[Wanted]] = []
+            for requests in claim.requests:
+                one = []
+                for request in requests:
+                    one.append((yield from self._prepare(request)))
+                alternatives.append(one)
+                least += min(wanted.count for wanted in one)
+            if least > MAX_RESULTS:
+                text = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
+                raise AllocationError(f"claim {claim.key}: {text}")
+            self._wanted.append(alternatives)
+            self._constraints.append([read_constraint(claim.key, i, one) for i, one in enumerate(claim.constraints)])
+        if prunes:
+            pruned = yield from Pruning(self._wanted, self._constraints, self._could_take, self._work).look()
+            if pruned.is_hopeless:
+                return False
+            if pruned.is_clean:
+                self._dead = Dead(pruned)
+        try:
+            return (yield from self._next_request(0, 0))
+        except _TooManyResults:
+            return False
+
+    def chosen_alternatives(self) -> tuple[tuple[int, ...], ...]:
+        """Return which alternative each request got."""
+        return tuple(
+            tuple(self._taken.get((place, number), 0) for number in range(len(claim.requests)))
+            for place, claim in enumerate(self._claims)
+        )
+
+    def _prepare(self, request: Request) -> Generator[None, None, Wanted]:
+        if not request.takes_all:
+            return Wanted(request, request.count, [], self._candidates(request))
+        every: list[SlicedDevice] = []
+        for pool in self._pools.values():
+            if pool.incomplete or pool.invalid:
+                state = "being updated" if pool.incomplete else "invalid"
+                text = f"asks for all devices, but resource pool {pool.id} is currently {state}"
+                raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
+            for device in pool.devices:
+                while (selects := self._selects(request, device)) is None:
+                    yield
+                if selects:
+                    amounts = request.consumes(device.device)
+                    if amounts is not None and self._has_capacity(device, amounts):
+                        every.append(device)
+        return Wanted(request, len(every), every, Candidates(()))
+
+    def _could_take(self, wanted: Wanted, device: SlicedDevice) -> bool:
+        """Return whether a request could take a device that it selects, if this search took nothing else."""
+        request, identity = wanted.request, device.id
+        if not request.admin and identity in self._allocated:
+            return False
+        amounts = request.consumes(device.device)
+        if amounts is None or not self._has_capacity(device, amounts) or not request.tolerates(device.device):
+            return False
+        if not device.counters:
+            return True
+        in_shares = device.device.allow_multiple_allocations
+        return bool(in_shares) or self._counters.could_take(device, self._pools[device.slice.pool])
+
+    # --- the order of the search ---------------------------------------------------------------------
+
+    def _next_request(self, claim: int, number: int) -> Generator[None, None, bool]:
+        """Allocate a request of a claim and all after it."""
+        if claim >= len(self._claims):
+            return True
+        requests = self._wanted[claim]
+        if number >= len(requests):
+            try:
+                return (yield from self._next_request(claim + 1, 0))
+            except _TooManyResults:
+                return False
+        alternatives = requests[number]
+        if not alternatives[0].request.parent:
+            return (yield from self._next_device(claim, number, alternatives[0], 0, 0))
+        exceeded = True
+        for place, wanted in enumerate(alternatives):
+            try:
+                found = yield from self._next_device(claim, number, wanted, 0, 0)
+            except _TooManyResults:
+                continue
+            exceeded = False
+            if found:
+                self._taken[claim, number] = place
+                return True
+        if exceeded:
+            raise _TooManyResults
+        return False
+
+    def _next_device(
+        self, claim: int, number: int, wanted: Wanted, done: int, start: int
+    ) -> Generator[None, None, bool]:
+        """Allocate the devices of a request from the `done`th on, looking from `start` on, and then the rest."""
+        request = wanted.request
+        self._count_step()
+        if request.takes_all and not wanted.every:
+            return False
+        if done >= wanted.count:
+            return (yield from self._next_request(claim, number + 1))
+        if len(self.results[claim]) + wanted.count - done > MAX_RESULTS:
+            raise _TooManyResults
+        if request.takes_all:
+            undo = self._take(claim, wanted, wanted.every[done], must=True)
+            if undo is None:
+                return False
+            try:
+                is_done = yield from self._next_device(claim, number, wanted, done + 1, 0)
+            except (AllocationError, _TooManyResults):
+                undo()
+                raise
+            if not is_done:
+                undo()
+            return is_done
+        key = self._state(claim, number, wanted, done)
+        if self._dead is not None and self._dead.knows(key, start):
+            return False
+        candidates, signs = wanted.candidates, wanted.signs
+        found, work = candidates.found, self._work
+        failed: set[int] = set()
+        for place in count(start):
+            while place >= len(found) and (there := candidates.reach(place, work)) is not True:
+                if there is False:
+                    break
+                yield
+            if place >= len(found):
+                break
+            if signs is not None:
+                if len(found) - place < wanted.count - done:
+                    break
+                if signs[place] in failed:
+                    work.left_now -= _PASSED_OVER
+                    continue
+            self._count_step()
+            if work.left_now < 0:
+                yield
+            device = found[place]
+            if self._is_taken(claim, request, device.id):
+                continue
+            if place in candidates.errors:
+                raise candidates.errors[place]
+            amounts = wanted.consumed_of(place)
+            if amounts is None or not self._has_capacity(device, amounts):
+                continue
+            undo = self._take(claim, wanted, device, must=False)
+            if undo is not None:
+                try:
+                    is_done = yield from self._next_device(claim, number, wanted, done + 1, place + 1)
+                except (AllocationError, _TooManyResults):
+                    undo()
+                    raise
+                if is_done:
+                    return True
+                undo()
+            if signs is not None:
+                failed.add(signs[place])
+        if self._dead is not None:
+            self._dead.note(key, start)
+        return False
+
+    def _state(self, claim: int, number: int, wanted: Wanted, done: int) -> Hashable:
+        """Return what names a state of the search; None: it is not kept."""
+        if self._dead is None:
+            return None
+        rules = tuple(one.state for one in self._constraints[claim] if isinstance(one, MatchAttribute))
+        self._work.left_now -= 1
+        return self._dead.key(claim, number, id(wanted), done, len(self.results[claim]), rules)
+
+    def _is_taken(self, claim: int, request: Request, device: DeviceID) -> bool:
+        """Return whether this search took a device already, so that a request cannot have it."""
+        users = self._allocating.get(device)
+        return users is not None and bool(users) and (not request.admin or claim in users)
+
+    def _count_step(self) -> None:
+        self._steps -= 1
+        self._work.left_now -= 1
+        if self._steps < 0:
+            raise _TooManySteps
+
+    # --- one device ----------------------------------------------------------------------------------
+
+    def _selects(self, request: Request, device: SlicedDevice) -> bool | None:
+        if self._work.left_now < 0:
+            return None
+        self._work.left_now -= 1
+        selects = request.selects(device, self._work)
+        if not selects or not device.slice.slice.spec.per_device_node_selection:
+            return selects
+        return device.is_on(*self._node)
+
+    def _has_capacity(self, device: SlicedDevice, amounts: Mapping[str, Quantity]) -> bool:
+        if not amounts:
+            return True
+        used, using = self._allocated.consumed(device.id) or {}, self._consuming.get(device.id, {})
+        for name, amount in amounts.items():
+            nanos = amount.nanos
+            if name in used:
+                nanos += used[name].nanos
+            if name in using:
+                nanos += using[name].nanos
+            if nanos > _value_nanos(device, name):
+                return False
+        return True
+
+    def _take(self, claim: int, wanted: Wanted, device: SlicedDevice, *, must: bool) -> Callable[[], None] | None:
+        """Take a device for a claim; return what releases it, None if it is not available."""
+        request, identity = wanted.request, device.id
+        shared = bool(device.device.allow_multiple_allocations)
+        if request.admin:
+            if not shared and claim in self._allocating.get(identity, ()):
+                return None
+        elif identity in self._allocated or self._allocating.get(identity):
+            return None
+        if device.counters:
+            in_shares = shared and (self._allocated.consumed(identity) is not None or identity in self._consuming)
+            if not in_shares and not self._counters.take(device, self._pools[device.slice.pool]):
+                return None
+        if not request.tolerates(device.device):
+            return None
+        constraints = self._constraints[claim]
+        for place, constraint in enumerate(constraints):
+            if not constraint.add(request, device):
+                if must:
+                    text = f"cannot add device {identity} because a claim constraint would not be satisfied"
+                    raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
+                for earlier in constraints[:place]:
+                    earlier.remove(request)
+                return None
+        users = self._allocating.setdefault(identity, set())
+        if not shared:
+            users.add(claim)
+        amounts = request.consumes(device.device)
+        if amounts is None or not self._has_capacity(device, amounts):
+            return None
+        consumed = amounts if shared else None
+        if shared:
+            self._consume(identity, amounts)
+        results = self.results[claim]
+        before = len(results)
+        results.append(Chosen(request, device, shared, consumed or None))
+        if self._dead is not None:
+            self._dead.take(identity, 1)
+
+        def undo() -> None:
+            for constraint in constraints:
+                constraint.remove(request)
+            users.discard(claim)
+            if shared:
+                if amounts:
+                    self._give_back(identity, amounts)
+            elif device.counters:
+                self._counters.give_back(device, self._pools[device.slice.pool])
+            if self._dead is not None:
+                self._dead.take(identity, -1)
+            del results[before:]
+
+        return undo
+
+    def _consume(self, identity: DeviceID, amounts: Mapping[str, Quantity]) -> None:
+        using = self._consuming.setdefault(identity, {})
+        for name, amount in amounts.items():
+            using[name] = using[name].add(amount) if name in using else amount
+
+    def _give_back(self, identity: DeviceID, amounts: Mapping[str, Quantity]) -> None:
+        using = self._consuming.get(identity)
+        if using is None:
+            return
+        for name, amount in amounts.items():
+            if name in using:
+                using[name] = using[name].sub(amount)
+        if all(amount.value == 0 for amount in using.values()):
+            del self._consuming[identity]
+
+
+def _value_nanos(device: SlicedDevice, name: str) -> int:
+    return quantity_or_zero((device.device.capacity or {})[name].value).nanos
+
+
+_COUNTERS_A_STEP = 8
+"""Counters, or devices that may have taken of them, that are looked at in a step."""
+
+
+class _Counters:
+    """Shared counters of the pools of one search."""
+
+    def __init__(self, allocated: DevicesInUse, work: Work) -> None:
+        self._allocated, self._work = allocated, work
+        self._left: dict[PoolID, dict[tuple[str, str], int]] = {}
+        """What is left after this search."""
+
+    def take(self, device: SlicedDevice, pool: Pool) -> bool:
+        """Take what a device needs; return whether there is enough, of every counter of the pool."""
+        left = self._left_of(pool)
+        self._change(device, left, -1)
+        if min(left.values(), default=0) < 0:
+            self._change(device, left, 1)
+            return False
+        return True
+
+    def could_take(self, device: SlicedDevice, pool: Pool) -> bool:
+        """Return whether there is enough for a device."""
+        could = self.take(device, pool)
+        if could:
+            self.give_back(device, pool)
+        return could
+
+    def give_back(self, device: SlicedDevice, pool: Pool) -> None:
+        """Release what a device took, or would have taken."""
+        self._change(device, self._left_of(pool), 1)
+
+    def _left_of(self, pool: Pool) -> dict[tuple[str, str], int]:
+        left = self._left.get(pool.id)
+        if left is None:
+            self._work.left_now -= (len(pool.devices) + len(pool.elsewhere)) // _COUNTERS_A_STEP
+            left = self._left[pool.id] = counters_left(pool, self._allocated)
+        self._work.left_now -= len(left) // _COUNTERS_A_STEP
+        return left
+
+    @staticmethod
+    def _change(device: SlicedDevice, left: dict[tuple[str, str], int], step: int) -> None:
+        for name, amounts in device.counters.items():
+            for counter, amount in amounts.items():
+                left[name, counter] += step * amount
+
+
+def counters_left(pool: Pool, allocated: DevicesInUse) -> dict[tuple[str, str], int]:
+    """Return what devices in use leave of a pool's counters, in billionths, by counter set and counter."""
+    left = {(name, counter): amount for name, one in pool.counters.items() for counter, amount in one.items()}
+    for device in (*pool.devices, *pool.elsewhere):
+        if device.counters and allocated.is_allocated(device.id):
+            for name, amounts in device.counters.items():
+                for counter, amount in amounts.items():
+                    left[name, counter] -= amount
+    return left

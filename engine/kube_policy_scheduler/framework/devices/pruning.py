@@ -1,0 +1,271 @@
+"""What is known of a search before it is begun: that it finds nothing, or which devices it need not try.
+
+Each rule leaves the first full solution in the order of the plain search as it is:
+
+- A request that has too few devices which it could take makes the claims impossible, and so do requests that together
+  want more devices than there are of which all of theirs must be.
+- For `matchAttribute`, a value counts only if each request that must have it has enough devices with it.
+- Devices that can stand for each other (the same requests can take them, and the attributes that constraints look at
+  and the counters are equal) are one kind: where one of them led to nothing, so will the others.
+- What failed once with as many devices of each kind taken fails again.
+
+The first two hold for every search. The others need one that leaves no trace of what it tried: see `Pruned.is_clean`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+
+import msgspec
+
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice
+from kube_policy_scheduler.cluster.search_work import Work
+from kube_policy_scheduler.framework.devices.candidates import Candidates, Wanted
+from kube_policy_scheduler.framework.devices.constraints import (
+    Constraint,
+    MatchAttribute,
+    Value,
+    attribute_of,
+)
+
+_MOST_KINDS = 256
+"""Of devices: with more of them, what failed is not remembered."""
+_MOST_FAILED = 20_000
+
+
+class Pruned(msgspec.Struct):
+    """What is known of a search."""
+
+    is_hopeless: bool = False
+    """Whether it finds nothing, and comes to no error before."""
+    is_clean: bool = False
+    """Whether what it tries leaves no trace, so that equal devices are one kind.
+
+    Counters that a refused candidate keeps are a trace, and so is what `distinctAttribute` forgets; both are upstream's
+    of 1.36. Shares and admin access are left out, because there a device may be taken twice."""
+    sign_of: dict[DeviceID, int] = msgspec.field(default_factory=dict)
+    """The kind of each device that may be taken, if it is clean."""
+    kinds: int = 0
+
+
+class Dead:
+    """What failed, by how many devices of each kind were taken."""
+
+    def __init__(self, pruned: Pruned) -> None:
+        self._sign_of = pruned.sign_of
+        self._used = [0] * pruned.kinds
+        self._failed: dict[Hashable, int] = {}
+        self._is_kept = pruned.kinds <= _MOST_KINDS
+
+    def take(self, device: DeviceID, step: int) -> None:
+        """Count a device as taken (1), or no longer (-1)."""
+        self._used[self._sign_of[device]] += step
+
+    def key(self, *place: Hashable) -> Hashable:
+        """Return what names a state of the search: where it is, and what is taken; None: it is not kept."""
+        return (place, *self._used) if self._is_kept else None
+
+    def knows(self, key: Hashable, start: int) -> bool:
+        """Return whether a state is known to fail, with the devices from a place on."""
+        return self._failed.get(key, start + 1) <= start
+
+    def note(self, key: Hashable, start: int) -> None:
+        """Note that a state failed."""
+        if key is not None and len(self._failed) < _MOST_FAILED:
+            self._failed[key] = min(start, self._failed.get(key, start))
+
+
+class _Option:
+    """One request or alternative, with the devices that it could take."""
+
+    def __init__(self, wanted: Wanted, number: int, constraints: Sequence[Constraint]) -> None:
+        self.wanted, self.number = wanted, number
+        self.matching = [one for one in constraints if isinstance(one, MatchAttribute) and one.concerns(wanted.request)]
+        self.concerning = [one for one in constraints if one.concerns(wanted.request)]
+        self.usable: list[SlicedDevice] = []
+
+    @property
+    def is_dead(self) -> bool:
+        return len(self.usable) < self.wanted.count or (self.wanted.request.takes_all and not self.wanted.every)
+
+
+class Pruning:
+    """Looks at all devices of a node once."""
+
+    def __init__(
+        self,
+        claims: Sequence[Sequence[Sequence[Wanted]]],
+        constraints: Sequence[Sequence[Constraint]],
+        can_take: Callable[[Wanted, SlicedDevice], bool],
+        work: Work,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            claims: for each claim and request its alternatives.
+            constraints: of each claim.
+            can_take: whether a request could take a device that it selects if nothing else were taken; constraints
+                aside.
+            work: pays for it.
+        """
+        numbers = iter(range(sum(len(each) for claim in claims for each in claim)))
+        self._claims = [
+            [[_Option(wanted, next(numbers), rules) for wanted in alternatives] for alternatives in claim]
+            for claim, rules in zip(claims, constraints, strict=True)
+        ]
+        self._rules = constraints
+        self._can_take, self._work = can_take, work
+
+    def look(self) -> Generator[None, None, Pruned]:
+        """Return what is known. Yields where other work should get its turn."""
+        may_fail, is_clean = False, not any(not isinstance(one, MatchAttribute) for each in self._rules for one in each)
+        for option in self._options():
+            wanted, request = option.wanted, option.wanted.request
+            if request.takes_all:
+                may_fail |= bool(option.concerning)
+                for device in wanted.every:
+                    if (yield from self._usable(option, device)):
+                        option.usable.append(device)
+                considered = wanted.every
+            else:
+                place = 0
+                while (yield from self._reach(wanted.candidates, place)):
+                    device = wanted.candidates.found[place]
+                    if place in wanted.candidates.errors:
+                        may_fail = True
+                    elif (yield from self._usable(option, device)):
+                        option.usable.append(device)
+                    place += 1
+                considered = wanted.candidates.found
+            is_clean &= not request.admin and not any(
+                device.device.allow_multiple_allocations
+                or (device.counters and (option.concerning or not request.tolerates(device.device)))
+                for device in considered
+            )
+        if may_fail:
+            return Pruned()
+        if (yield from self._is_hopeless()):
+            return Pruned(is_hopeless=True)
+        return (yield from self._with_kinds()) if is_clean else Pruned()
+
+    def _options(self) -> Iterator[_Option]:
+        return (option for claim in self._claims for alternatives in claim for option in alternatives)
+
+    def _reach(self, candidates: Candidates, place: int) -> Generator[None, None, bool]:
+        while (there := candidates.reach(place, self._work)) is None:
+            yield
+        return there
+
+    def _usable(self, option: _Option, device: SlicedDevice) -> Generator[None, None, bool]:
+        self._work.left_now -= 1
+        if self._work.left_now < 0:
+            yield
+        if any(attribute_of(device, one.name) is None for one in option.concerning):
+            return False
+        return self._can_take(option.wanted, device)
+
+    # --- whether there can be a solution -------------------------------------------------------------
+
+    def _is_hopeless(self) -> Generator[None, None, bool]:
+        changed = True
+        while changed:
+            changed = False
+            for claim, rules in zip(self._claims, self._rules, strict=True):
+                if any(all(option.is_dead for option in alternatives) for alternatives in claim):
+                    return True
+                for rule in rules:
+                    if isinstance(rule, MatchAttribute):
+                        self._work.left_now -= sum(len(option.usable) for each in claim for option in each)
+                        if self._work.left_now < 0:
+                            yield
+                        values = _possible_values(claim, rule)
+                        if values is not None and not values:
+                            return True
+                        changed |= values is not None and _keep_only(claim, rule, values)
+        return self._want_too_many()
+
+    def _want_too_many(self) -> bool:
+        """Return whether requests together want more devices than there are of which all of theirs must be."""
+        wants: list[tuple[frozenset[DeviceID], int]] = []
+        for claim in self._claims:
+            for alternatives in claim:
+                alive = [option for option in alternatives if not option.is_dead]
+                if any(option.wanted.request.admin for option in alive):
+                    continue
+                devices = [device for option in alive for device in option.usable]
+                self._work.left_now -= len(devices)
+                if not any(device.device.allow_multiple_allocations for device in devices):
+                    count = min(option.wanted.count for option in alive)
+                    wants.append((frozenset(device.id for device in devices), count))
+        for within in {devices for devices, _ in wants}:
+            self._work.left_now -= len(wants)
+            if sum(count for devices, count in wants if devices <= within) > len(within):
+                return True
+        return False
+
+    # --- devices that can stand for each other -------------------------------------------------------
+
+    def _with_kinds(self) -> Generator[None, None, Pruned]:
+        names = sorted({rule.name for rules in self._rules for rule in rules})
+        takers: dict[DeviceID, list[int]] = {}
+        devices: dict[DeviceID, SlicedDevice] = {}
+        for option in self._options():
+            if option.is_dead:
+                option.usable = option.wanted.every = []
+            self._work.left_now -= len(option.usable)
+            if self._work.left_now < 0:
+                yield
+            for device in option.usable:
+                devices[device.id] = device
+                takers.setdefault(device.id, []).append(option.number)
+        numbers: dict[Hashable, int] = {}
+        signs: dict[DeviceID, int] = {}
+        for identity, device in devices.items():
+            key = (
+                tuple(takers[identity]),
+                tuple(attribute_of(device, name) for name in names),
+                (device.slice.pool, _frozen(device)) if device.counters else None,
+            )
+            signs[identity] = numbers.setdefault(key, len(numbers))
+        for option in self._options():
+            wanted = option.wanted
+            if not wanted.request.takes_all:
+                wanted.candidates = Candidates(())
+                wanted.candidates.found = option.usable
+                wanted.signs = [signs[device.id] for device in option.usable]
+                wanted.amounts.clear()
+        return Pruned(is_clean=True, sign_of=signs, kinds=len(numbers))
+
+
+def _frozen(device: SlicedDevice) -> Hashable:
+    return tuple(
+        sorted((name, counter, amount) for name, one in device.counters.items() for counter, amount in one.items())
+    )
+
+
+def _possible_values(claim: Sequence[Sequence[_Option]], rule: MatchAttribute) -> set[Value | None] | None:
+    """Return the values of an attribute that all devices may have in common; None: any, it is about no request."""
+    possible: set[Value | None] | None = None
+    for alternatives in claim:
+        alive = [option for option in alternatives if not option.is_dead]
+        if not all(rule in option.matching for option in alive):
+            continue
+        values: set[Value | None] = set()
+        for option in alive:
+            counts = Counter(attribute_of(device, rule.name) for device in option.usable)
+            values.update(value for value, count in counts.items() if count >= option.wanted.count)
+        possible = values if possible is None else possible & values
+    return possible
+
+
+def _keep_only(claim: Sequence[Sequence[_Option]], rule: MatchAttribute, values: set[Value | None]) -> bool:
+    """Leave out devices with other values; return whether there were any."""
+    changed = False
+    for alternatives in claim:
+        for option in alternatives:
+            if rule in option.matching and not option.wanted.request.takes_all:
+                left = [device for device in option.usable if attribute_of(device, rule.name) in values]
+                changed |= len(left) < len(option.usable)
+                option.usable = left
+    return changed

@@ -1,0 +1,1 @@
+"""Gangs and PodGroups: pods that start together or not at all."""

@@ -1,0 +1,460 @@
+"""Places for pods that are tried out on the columns and taken back: in one turn of the event loop, or in several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from operator import add, ge, sub
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.frame import DeviceOrder
+from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted
+from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, NODES_A_UNIT
+from kube_policy_scheduler.framework.preempt.victims import Budgets, Victims
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
+
+NOTE_WORK = 16
+"""To note evictions on a node, see `trial.NODE_WORK`."""
+_FEW = 8
+"""If placements are tried on more than 1/8 of the nodes, a search for victims ends in one turn: the next turn would
+search all these nodes again."""
+_LARGE = 2**61
+"""From such sums on, columns may show less than what is requested."""
+
+
+class AssumedPod(Protocol):
+    """A pod that counts on its node and is not bound yet."""
+
+    @property
+    def queued(self) -> QueuedPod:
+        """Return the pod."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Return the name of its node."""
+        ...
+
+    @property
+    def requirements(self) -> tuple[GangRequirement, ...]:
+        """Return what its groups require."""
+        ...
+
+    @property
+    def has_devices(self) -> bool:
+        """Return whether devices are reserved for its claims."""
+        ...
+
+    def unreserve(self, cluster: Cluster) -> None:
+        """Undo the reservations in memory; nothing was written yet."""
+        ...
+
+    def free_devices(self, cluster: Cluster) -> Callable[[], None]:
+        """Free the devices of its claims, to try something; return what reserves them again."""
+        ...
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """A pod was placed, or displaced."""
+
+    pod: PodInfo
+    node_name: str
+    placed: QueuedPod | None = None
+    """None: it was displaced."""
+    order: DeviceOrder | None = None
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What members of a template have in common."""
+
+    wanted: Wanted | None
+    groups: Collection[Group]
+
+
+class _Room(msgspec.Struct):
+    """What evictions that are only noted leave free on a node, `amounts` of the resources that a pod requests."""
+
+    amounts: tuple[int, ...]
+    free: list[int]
+
+
+class Attempt:
+    """Placements that are taken back at the end.
+
+    Evictions on a node where nothing but resources has a say are only noted, as arithmetic tells what comes of them.
+    They are carried out on the columns as soon as somebody must look at these.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        algorithm: ScheduleAlgorithm,
+        *,
+        waiting: Mapping[str, AssumedPod],
+        most_work: int,
+        notes_only: bool = True,
+    ) -> None:
+        """Make one.
+
+        Args:
+            cluster: where it is tried.
+            algorithm: decides.
+            waiting: by uid, who waits at Permit: they hold devices that are not written yet.
+            most_work: after which it is over, see `trial.NODE_WORK`.
+            notes_only: whether evictions may be noted only.
+        """
+        self._cluster, self._algorithm, self._waiting = cluster, algorithm, waiting
+        self._most_work, self._notes_only = most_work, notes_only
+        self._spent, self._began = 0, algorithm.work
+        """The work of earlier turns, and what had been done when this one began."""
+        self._most_in_turn: int | None = None
+        self._decided: set[PodTemplate] = set()
+        """The templates of members that were decided; each takes a look at all nodes the first time."""
+        self._new_kinds = 0
+        """How many of them came in this turn."""
+        self._refused = RefusalMemo()
+        """Since the last placement: of pods alike one is looked at."""
+        self._candidates: dict[PodTemplate, tuple[Decision, Iterator[tuple[str, Victims]]]] = {}
+        """Other nodes with victims that a search found for a pod of a template, the best first."""
+        self._frees_others = False
+        """Whether evictions made room on other nodes than those they were for."""
+        self._budgets: Budgets | None = None
+        self.placed: set[str] = set()
+        self._changes: list[_Change] = []
+        """On the columns, oldest first."""
+        self._noted: list[tuple[QueuedPod, str, tuple[PodInfo, ...]]] = []
+        """Who is placed where and which victims go, in words only."""
+        self._noted_members: Counter[Group] = Counter()
+        self._opened: dict[str, dict[PodTemplate, _Room]] = {}
+        """Nodes where somebody was evicted; by template, what is left there, where that is known by arithmetic."""
+        self._roomy: dict[PodTemplate, tuple[int, list[str]]] = {}
+        """By template: how many of them were seen, and those of these where another pod may have room."""
+        self._kinds: dict[PodTemplate, _Kind] = {}
+        self._own: set[str] = set()
+        """Nodes where something is tried."""
+        self._changed: set[str] = set()
+        """Nodes that others changed since this began: what a search found there may no longer hold."""
+        self._seen_since: set[PodTemplate] | None = None
+        """Templates that were refused again since others changed nodes; None: they did not."""
+        self._reserved: list[ClaimReservation] = []
+        self._freed: dict[str, Callable[[], None]] = {}
+        """By uid of those displaced: what reserves their devices again."""
+        self._rows = ChangedRows(cluster.nodes, cluster.nodes.static_changes, cluster.nodes.dynamic_changes)
+        self._size = cluster.nodes.size
+
+    # --- work ----------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt took all the work that it may take."""
+        return self._spent + self._algorithm.work - self._began >= self._most_work
+
+    @property
+    def ends_turn(self) -> bool:
+        """Whether other work must get its turn."""
+        return self._most_in_turn is not None and self._spent_in_turn >= self._most_in_turn
+
+    @property
+    def left_in_turn(self) -> int | None:
+        """Return how much work is left in this turn; None: any."""
+        if self._most_in_turn is None:
+            return None
+        return max(1, self._most_in_turn - self._spent_in_turn)
+
+    @property
+    def _spent_in_turn(self) -> int:
+        return self._algorithm.work - self._began + self._new_kinds * (self._cluster.nodes.size // NODES_A_UNIT)
+
+    def begin_turn(self, most_work: int | None) -> None:
+        """Go on for so much work; None: for any."""
+        self._began, self._most_in_turn = self._algorithm.work, most_work
+        self._new_kinds = 0
+
+    def pause(self) -> None:
+        """Take back what was tried until `resume`."""
+        self._spent += self._algorithm.work - self._began
+        self._undo(0, keeps=True)
+        self._rows.take()
+        self._algorithm.cycle.pass_over_changes()
+
+    def resume(self) -> bool:
+        """Try the same again on the columns; return False if something changed that it rests on: nothing is tried then.
+
+        What others changed elsewhere is looked at as if nobody had looked there yet.
+        """
+        self._algorithm.cycle.take_in_changes(self._cluster)
+        nodes, rows = self._cluster.nodes, self._rows.take()
+        if nodes is not self._rows.nodes or nodes.size != self._size or rows is None or isinstance(rows, slice):
+            return False
+        changed = {nodes.infos[row].name for row in rows}
+        on = {change.node_name for change in self._changes} | {name for _, name, _ in self._noted}
+        if not changed.isdisjoint(on) or not on <= nodes.rows.keys():
+            return False
+        if any(name in self._cluster.nominated for name in self._opened):
+            return False
+        self._changed |= changed
+        if changed:
+            self._seen_since = set()
+        self._refused.clear()
+        self._budgets = None
+        changes, self._changes = self._changes, []
+        for change in changes:
+            if change.placed is not None:
+                self.place(change.placed, change.node_name, order=change.order)
+            elif self._cluster.node_of(change.pod.uid) == change.node_name:
+                self.displace(change.pod.uid)
+            else:
+                self.undo()
+                return False
+        self._algorithm.cycle.pass_over_changes()
+        return True
+
+    # --- decisions -----------------------------------------------------------------------------------
+
+    def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
+        """Decide a member on the changed cluster; with victims, the decision may be unfinished at the end of a turn."""
+        self._carry_out()
+        if queued.pod.template not in self._decided:
+            self._decided.add(queued.pod.template)
+            self._new_kinds += 1
+        most_work = self.left_in_turn if preempts else None
+        if len(self._own) * _FEW > self._cluster.nodes.size:
+            most_work = None
+        if most_work is not None:  # each turn, nodes where something is tried are searched again
+            most_work += sum(NODE_WORK + len(self._cluster.pods_on(name)) for name in self._own)
+        return self._algorithm.decide(queued, preempts=preempts, memo=self._refused, most_work=most_work)
+
+    def free_again(self, queued: QueuedPod) -> Decision | None:
+        """Decide a member without victims, if others may have made room since it was refused; None: they did not."""
+        template = queued.pod.template
+        if self._seen_since is None or template in self._seen_since:
+            return None
+        if any(member.pod.template is not template for member, _, _ in self._noted):
+            self._carry_out()  # else its own kind has no room where it was noted only, with victims or without
+        decision = self._algorithm.decide(queued, preempts=False, memo=self._refused)
+        if decision.host is None and self._algorithm.is_alike(queued):
+            self._seen_since.add(template)
+        return decision
+
+    def keep_candidates(self, queued: QueuedPod, decision: Decision) -> None:
+        """Keep what a search for victims found beside the node that was taken, for the next member that is alike."""
+        found, template = decision.preemption, queued.pod.template
+        if (
+            found is None
+            or not len(found.candidates)
+            or self._frees_others
+            or template in self._candidates
+            or not self._algorithm.is_alike(queued)
+        ):
+            return
+        others = found.in_order(self._algorithm.frame(queued).now)
+        kept = msgspec.structs.replace(decision, preemption=Preemption(only_resources=found.only_resources))
+        self._candidates[template] = kept, others
+
+    def next_candidate(self, queued: QueuedPod) -> Decision | None:
+        """Return the next of these that would still do; None where a search is needed.
+
+        A search looks at every node, and a gang has many members that are alike. What it found for one of them holds
+        for another one, unless budgets, or others who wait for the same node, have a say: then it is searched again.
+        """
+        template = queued.pod.template
+        decision, others = self._candidates.get(template, (None, iter(())))
+        if decision is None or decision.preemption is None or not self._algorithm.is_alike(queued):
+            return None
+        self._budgets = self._budgets or Budgets(self._cluster)
+        only_resources = decision.preemption.only_resources
+        for name, victims in others:
+            if name in self._opened:
+                self._carry_out()
+            there = self._cluster.pods_on(name)
+            if name in self._cluster.nominated or not all(victim.uid in there for victim in victims.pods):
+                continue
+            if self._budgets.covers(victims.pods):
+                break
+            found = Preemption(name, victims.pods, only_resources=only_resources and not victims.has_gangs)
+            self._algorithm.work += NODE_WORK
+            may_be_noted = self._may_be_noted(found)
+            if (may_be_noted and name not in self._changed) or self._would_do(queued, found, alone=may_be_noted):
+                return msgspec.structs.replace(decision, pod=queued.pod, preemption=found)
+        del self._candidates[template]
+        return None
+
+    def _may_be_noted(self, found: Preemption) -> bool:
+        """Return whether evictions on a node need not be tried on the columns: nothing else is tried there, and nothing
+        that is tried elsewhere has a say.
+        """
+        return self._notes_only and found.only_resources and found.nominated_node not in self._own
+
+    def _would_do(self, queued: QueuedPod, found: Preemption, *, alone: bool) -> bool:
+        """Return whether a pod fits once victims are gone. alone: whether what was only noted has no say."""
+        if not alone:
+            self._carry_out()
+        mark, own = len(self._changes), found.nominated_node in self._own
+        for victim in found.victims:
+            self.displace(victim.uid)
+        does = self._algorithm.passes(queued, found.nominated_node or "")
+        self._undo(mark)
+        if not own:
+            self._own.discard(found.nominated_node or "")
+        return does
+
+    def opened_node(self, queued: QueuedPod) -> str | None:
+        """Return a node on which evictions for others left room for a pod too; None: there is none."""
+        template = queued.pod.template
+        if not self._algorithm.is_alike(queued):
+            name = next(reversed(self._opened), None)
+            return name if name is not None and self._fits_beside(queued, name, None) else None
+        seen, names = self._roomy.get(template, (0, []))
+        names.extend(islice(self._opened, seen, None))
+        self._roomy[template] = len(self._opened), names
+        while names:
+            if self._fits_beside(queued, names[-1], self._opened[names[-1]].get(template)):
+                return names[-1]
+            names.pop()
+        return None
+
+    def _fits_beside(self, queued: QueuedPod, name: str, room: _Room | None) -> bool:
+        if room is not None:
+            return all(map(ge, room.free, room.amounts))
+        self._carry_out()
+        return self._algorithm.passes(queued, name)
+
+    # --- placements ----------------------------------------------------------------------------------
+
+    def number_of(self, group: Group) -> int:
+        """Return how many members of a group are placed in words only."""
+        return self._noted_members[group]
+
+    def evict(self, member: QueuedPod, preemption: Preemption) -> None:
+        """Place a pod where victims make room for it."""
+        name = preemption.nominated_node or ""
+        there = self._cluster.pods_on(name)
+        if any(victim.uid not in there for victim in preemption.victims):
+            self._frees_others = True  # a whole gang: the next member may find free nodes where its members were
+            self._candidates.clear()
+        elif self._may_be_noted(preemption) and (room := self._room(member, name, preemption.victims)) is not None:
+            self._opened[name] = {member.pod.template: room} if self._algorithm.is_alike(member) else {}
+            self._own.add(name)
+            self._note(member, name, preemption.victims)
+            return
+        self._carry_out()
+        for victim in preemption.victims:
+            self.displace(victim.uid)
+        self._opened[name] = {}
+        self.place(member, name)
+
+    def place_beside(self, member: QueuedPod, name: str) -> None:
+        """Place a pod on a node of `opened_node`."""
+        room = self._opened[name].get(member.pod.template)
+        if room is None:
+            self.place(member, name)
+            return
+        room.free = list(map(sub, room.free, room.amounts))
+        self._note(member, name, ())
+
+    def _room(self, member: QueuedPod, name: str, victims: Iterable[PodInfo]) -> _Room | None:
+        """Return what is left on a node with a member instead of victims; None where arithmetic can't say that."""
+        nodes, wanted = self._cluster.nodes, self._kind(member).wanted
+        if wanted is None or wanted.unoffered or wanted.devices:
+            return None
+        row = nodes.rows[name]
+        names = [resource for resource, _ in wanted.amounts]
+        held = [nodes.requested(resource).item(row) for resource in names]
+        if max(held, default=0) > _LARGE:
+            return None
+        amounts = (*(amount for _, amount in wanted.amounts), 1)
+        free = [nodes.allocatable(resource).item(row) - of for resource, of in zip(names, held, strict=True)]
+        free.append(nodes.allocatable("pods").item(row) - nodes.pod_count.item(row))
+        for victim in victims:
+            requests = victim.demand.requests
+            free = list(map(add, free, (*(requests.get(resource, 0) for resource in names), 1)))
+        return _Room(amounts, list(map(sub, free, amounts)))
+
+    def _note(self, member: QueuedPod, name: str, victims: tuple[PodInfo, ...]) -> None:
+        self._noted.append((member, name, victims))
+        self.placed.add(member.pod.uid)
+        self._noted_members.update(self._kind(member).groups)
+        self._algorithm.work += NOTE_WORK
+
+    def _kind(self, member: QueuedPod) -> _Kind:
+        """Return what all members of a template have in common."""
+        found = self._kinds.get(member.pod.template)
+        if found is None:
+            wanted = getattr(NodeResourcesFit().pre_filter(self._algorithm.frame(member)), "state", None)
+            groups = {group for each in self._algorithm.gang_requirements(member) for group in each.groups}
+            found = self._kinds[member.pod.template] = _Kind(wanted if isinstance(wanted, Wanted) else None, groups)
+        return found
+
+    def _carry_out(self) -> None:
+        """Do on the columns what was only noted."""
+        if not self._noted:
+            return
+        noted, self._noted = self._noted, []
+        self._noted_members.clear()
+        for member, name, victims in noted:
+            for victim in victims:
+                self.displace(victim.uid)
+            self.place(member, name)
+            if name in self._opened:
+                self._opened[name].clear()
+
+    def place(self, member: QueuedPod, node_name: str, *, order: DeviceOrder | None = None) -> None:
+        """Place a pod that had no place, with the devices that it claims. order: what selects among them."""
+        pod, row = member.pod, self._cluster.nodes.rows.get(node_name)
+        if row is not None and has_claims(pod.template, self._cluster):
+            reserved = reserve_on(self._algorithm.frame(member).at(np.array([row])).ordered(order))
+            if isinstance(reserved, ClaimReservation):
+                self._reserved.append(reserved)
+        self._cluster.place(pod, node_name)
+        self._algorithm.work += NODE_WORK
+        self.placed.add(pod.uid)
+        self._changes.append(_Change(pod, node_name, member, order))
+        self._own.add(node_name)
+        self._refused.clear()
+
+    def displace(self, uid: str) -> None:
+        """Displace a pod that had one."""
+        node_name = self._cluster.node_of(uid)
+        pod = self._cluster.displace(uid)
+        if pod is not None and node_name is not None:
+            self._algorithm.work += NODE_WORK
+            self._changes.append(_Change(pod, node_name))
+            self._own.add(node_name)
+            assumed = self._waiting.get(uid)
+            if assumed is not None and assumed.has_devices:
+                self._freed[uid] = assumed.free_devices(self._cluster)
+            self._refused.clear()
+
+    def undo(self) -> None:
+        """Take everything back."""
+        self._undo(0)
+
+    def _undo(self, mark: int, *, keeps: bool = False) -> None:
+        """Take back what was changed since there were so many changes. keeps: whether it will be done again."""
+        if not mark:
+            for reserved in reversed(self._reserved):
+                undo(reserved, self._cluster)
+            self._reserved.clear()
+        for change in reversed(self._changes[mark:]):
+            if change.placed is not None:
+                self._cluster.displace(change.pod.uid)
+            else:
+                self._cluster.place(change.pod, change.node_name)
+                if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
+                    reserve_again()
+        self._algorithm.work += NODE_WORK * (len(self._changes) - mark)
+        if not keeps:
+            del self._changes[mark:]

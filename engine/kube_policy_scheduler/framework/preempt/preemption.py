@@ -1,0 +1,449 @@
+"""DefaultPreemption: which pods of lower priority to evict so that a pod fits. Decides only; evicts nothing.
+
+Semantics of kube-scheduler 1.36. Two choices that are random there are fixed here: the search over nodes starts
+at a row that follows from the pod and the seed, and among equal nodes the first by name is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, refusing_clauses
+from kube_policy_scheduler.framework.evaluate.evaluation import PreFiltered
+from kube_policy_scheduler.framework.evaluate.nominations import REFUSED, Active
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import FilterPlugin
+from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
+from kube_policy_scheduler.framework.preempt.standing_refusals import StandingRefusals
+from kube_policy_scheduler.framework.preempt.trials import NO_VICTIMS, Trial
+from kube_policy_scheduler.framework.preempt.victims import (
+    Budgets,
+    Candidates,
+    KeptVictims,
+    Victims,
+    WholeGangs,
+    in_whole_groups,
+)
+from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
+from kube_policy_scheduler.framework.quota import QUOTA, protects
+from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NOT_ALLOWED = "not eligible due to policy clause"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NOT_FOUND = "not found"
+"""kube-scheduler's message if PreFilter ended before DynamicResources could leave its state behind."""
+MIN_CANDIDATES = 100
+MIN_CANDIDATES_PERCENT = 10
+_AT_ONCE = 64
+"""Nodes that are tried together where only some of them may be needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """The result of PostFilter."""
+
+    nominated_node: str | None = None
+    """The node to nominate for the pod."""
+    victims: tuple[PodInfo, ...] = ()
+    """The pods to evict from it, with the other members of their gangs, most important first."""
+    message: str = ""
+    """What to add to the pod's message; empty if a node was found."""
+    candidates: Mapping[str, Victims] = field(default_factory=dict)
+    """All candidate nodes, of those that were checked."""
+    keeps_nomination: bool = False
+    """Whether an earlier nomination remains: the pod was not eligible, so no node was checked."""
+    reclaims: bool = False
+    """Whether the victims are those of `reclaim`."""
+    claims: Deallocation | None = None
+    """Which claims must be deallocated, if that may help."""
+    is_unfinished: bool = False
+    """Whether the search ended at its limit; what was found is kept, so that the next search goes on from there."""
+    only_resources: bool = False
+    """Whether nothing but free resources, and facts that no pod changes, says where the pod fits."""
+    work: int = field(default=0, compare=False)
+    """Of the search in this turn, see `trial.NODE_WORK`."""
+
+    @property
+    def nomination(self) -> str | None:
+        """Return to which node the pod is nominated now: "" to none any more, None as before."""
+        return None if self.keeps_nomination else self.nominated_node or ""
+
+    def in_order(self, now: float) -> Iterator[tuple[str, Victims]]:
+        """Return the candidates but for the nominated node, the best first; `Candidates` only."""
+        assert isinstance(self.candidates, Candidates)
+        return (each for each in self.candidates.in_order(now) if each[0] != self.nominated_node)
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Return the candidates as good as the nominated node, by name, itself included."""
+        return self.candidates.ties if isinstance(self.candidates, Candidates) else ()
+
+
+def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -> str | None:
+    """Return to which node a pod is nominated once it was refused: "" to none any more, None as before.
+
+    found: the result of PostFilter; None: there was none. A nomination may then be what remains of a preemption.
+    """
+    if found is None:
+        return None if _waits_for_evicted(pod, cluster) else ""
+    return found.nomination
+
+
+def post_filter(
+    frame: Frame,
+    profile: Profile,
+    prepared: PreFiltered,
+    diagnosis: Diagnosis,
+    *,
+    seed: int = 0,
+    every_node: bool = False,
+    kept: KeptVictims | None = None,
+    standing: StandingRefusals | None = None,
+    most_work: int | None = None,
+) -> Preemption:
+    """Return what evictions would make room for a pod that fits nowhere, or why none would.
+
+    If a policy contributes to the refusal, the message omits what was not searched.
+
+    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) are suitable. `kept` is what
+    earlier pods found, and `standing` has the refusals that the diagnosis is of. After `most_work` (see
+    `trial.NODE_WORK`) the search ends unfinished; the next one for this pod goes on from there.
+    """
+    claims = _post_filter_claims(frame, profile, prepared, diagnosis)
+    by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
+    if claims is not None and claims.message == NOT_FOUND:
+        keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
+        return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=keeps_nomination)
+    found = preempt(
+        frame,
+        profile,
+        prepared,
+        diagnosis,
+        seed=seed,
+        every_node=every_node,
+        kept=kept,
+        standing=standing,
+        most_work=most_work,
+    )
+    if found.is_unfinished:
+        return found
+    if found.nominated_node is not None:
+        return replace(found, claims=claims)
+    parts = []
+    if claims is not None and (claims.message != NO_CLAIMS or not by_policy):
+        parts.append(claims.message)
+    if not by_policy or found.message != _helpful_nowhere(diagnosis.size):
+        parts.append(f"preemption: {found.message}")
+    return Preemption(
+        message=", ".join(parts),
+        candidates=found.candidates,
+        keeps_nomination=found.keeps_nomination,
+        claims=claims,
+        work=found.work,
+    )
+
+
+def _helpful_nowhere(nodes: int) -> str:
+    """Return the message if no node was a possible candidate."""
+    return f"0/{nodes} nodes are available: {nodes} {NOT_HELPFUL}."
+
+
+def _post_filter_claims(
+    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis
+) -> Deallocation | None:
+    """Return what the DynamicResources plugin does, which PostFilter calls first; None if it is not called."""
+    names = [plugin.name for plugin in profile.filters]
+    if DynamicResources.name not in names:
+        return None
+    for plugin, state in prepared.active:
+        if isinstance(plugin, DynamicResources):
+            return plugin.post_filter(frame.at(diagnosis.refused_by(plugin.name)), state)
+    rejection = prepared.rejection
+    if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
+        return Deallocation(NO_CLAIMS)
+    early = names.index(rejection.plugin) < names.index(DynamicResources.name)
+    return Deallocation(NOT_FOUND if early else NO_CLAIMS)
+
+
+def preempt(
+    frame: Frame,
+    profile: Profile,
+    prepared: PreFiltered,
+    diagnosis: Diagnosis,
+    *,
+    seed: int = 0,
+    every_node: bool = False,
+    kept: KeptVictims | None = None,
+    standing: StandingRefusals | None = None,
+    most_work: int | None = None,
+) -> Preemption:
+    """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
+    rule = profile.preemption
+    refusal = _ineligible(frame, rule, diagnosis)
+    if refusal:
+        return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
+    potential = potential_rows(diagnosis) if standing is None else standing.potential
+    if not frame.cluster.priorities.has_below(frame.pod.priority):
+        why_not = Counter({NO_VICTIMS: len(potential)})
+        return Preemption(message=_nobody(why_not, possible=len(potential), nodes=frame.cluster.nodes.size))
+    spares = _all_spared(frame, profile)
+    key = frame.pod.uid, frame.template, profile
+    has_turns = most_work is not None
+    search = kept.search(frame.cluster.nodes, key, has_turns=has_turns) if kept is not None else None
+    trial = Trial(
+        frame,
+        _active(frame, profile, prepared),
+        Budgets(frame.cluster),
+        potential,
+        spares=spares,
+        kept=kept,
+        gangs=whole_gangs(frame, profile, spares),
+        search=search,
+        most_work=most_work if search is not None else None,
+    )
+    size = len(potential)
+    enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
+    if standing is None:
+        hopeless, why_not = trial.hopeless()
+        hopeful = potential[~hopeless]
+    else:
+        hopeful, why_not = standing.hopeful, standing.why_not()
+    start = int(hopeful.searchsorted(potential[_offset(frame.pod, seed, size)])) if size else 0
+    found = _search(trial, hopeful, why_not, now=frame.now, start=start, enough=enough)
+    if found is None:
+        assert search is not None
+        search.pause()
+        return Preemption(is_unfinished=True, work=trial.work)
+    if kept is not None:
+        kept.end_search(key)
+    candidates, why_not = found
+    if candidates is None:
+        message = _nobody(why_not, possible=size, nodes=frame.cluster.nodes.size)
+        return Preemption(message=message, work=trial.work)
+    name, victims = candidates.first()
+    only_resources = trial.only_resources and not victims.has_gangs
+    return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
+
+
+def _nobody(why_not: Counter[str], *, possible: int, nodes: int) -> str:
+    """Return the message if no node is a candidate; why_not: of the possible ones, refused for each reason."""
+    why_not[NOT_HELPFUL] += nodes - possible
+    text = reason_histogram(+why_not)
+    return f"0/{nodes} nodes are available: {text}." if text else ""
+
+
+class EvictionRules:
+    """Which pods one pod may evict on the cluster as it is now, and which only together."""
+
+    def __init__(self, frame: Frame, profile: Profile) -> None:
+        self._frame, self._spares = frame, _all_spared(frame, profile)
+        self._gangs = whole_gangs(frame, profile, self._spares)
+
+    def allow(self, victim: PodInfo) -> bool:
+        """Return whether a pod may be evicted: policies, quotas, PodGroups and the members of its gangs spare none."""
+        if victim.priority >= self._frame.pod.priority:
+            return False
+        if self._spares is not None and self._spares(self._frame, victim):
+            return False
+        return self._gangs is None or bool(self._gangs.completed((victim,)))
+
+    def completed(self, victims: Sequence[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return allowed victims with the members of their gangs, on any node."""
+        return tuple(victims) if self._gangs is None else self._gangs.completed(victims)
+
+    def units(self, victims: Iterable[PodInfo]) -> list[tuple[PodInfo, ...]]:
+        """Return allowed victims by what is evicted together, each with the members on other nodes."""
+        found: list[tuple[PodInfo, ...]] = []
+        seen: set[str] = set()
+        for victim in victims:
+            if victim.uid not in seen:
+                found.append(self.completed((victim,)))
+                seen.update(pod.uid for pod in found[-1])
+        return found
+
+
+def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bool] | None:
+    spares = spares_of(frame.cluster, profile.preemption)
+    if profile.queues is None:
+        return spares
+    return _sparing(spares, protects(frame.cluster, profile.queues.tree, frame.pod))
+
+
+def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame, PodInfo], bool] | None:
+    """Return which pods must stay at any priority, by a policy or because of their PodGroup; None: none must."""
+    by_policy, is_in_whole_group = rule.spares if rule is not None else None, in_whole_groups(cluster)
+    if is_in_whole_group is None:
+        return by_policy
+
+    def spares(frame: Frame, victim: PodInfo) -> bool:
+        return is_in_whole_group(victim) or (by_policy is not None and by_policy(frame, victim))
+
+    return spares
+
+
+def whole_gangs(frame: Frame, profile: Profile, spares: Callable[[Frame, PodInfo], bool] | None) -> WholeGangs | None:
+    """Return the gangs that a pod may evict as a whole; None: no policy has gangs. spares: as `spares_of`."""
+    if profile.gangs_of is None:
+        return None
+    priority = frame.pod.priority
+
+    def stays(pod: PodInfo) -> bool:
+        return pod.priority >= priority or (spares is not None and spares(frame, pod))
+
+    return WholeGangs(frame, profile.gangs_of, stays=stays)
+
+
+def _sparing(
+    spares: Callable[[Frame, PodInfo], bool] | None, protected: Callable[[PodInfo], bool]
+) -> Callable[[Frame, PodInfo], bool]:
+    return lambda frame, victim: protected(victim) or (spares is not None and spares(frame, victim))
+
+
+def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
+    """Return the filters to run in a dry run: also those that refused the pod as a whole, but not permanently."""
+    if prepared.rejection is None:
+        return prepared.active
+    kept = {id(plugin): state for plugin, state in prepared.active}
+    asked: list[tuple[FilterPlugin, Any]] = []
+    for plugin in profile.filters:
+        if id(plugin) in kept:
+            asked.append((plugin, kept[id(plugin)]))
+        elif isinstance(plugin.pre_filter(frame), Status):
+            asked.append((plugin, REFUSED))
+    return asked
+
+
+def potential_rows(diagnosis: Diagnosis) -> IntArray:
+    """Return the rows whose refusal preemption might lift, ascending."""
+    refused = diagnosis.first >= 0
+    if diagnosis.rejection is not None:
+        refused = np.ones(diagnosis.size, np.bool_)
+    return np.flatnonzero(refused & ~diagnosis.unresolvable)
+
+
+def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> str:
+    """Return why the pod may not preempt others now, "" if it may."""
+    pod, cluster = frame.pod, frame.cluster
+    if pod.template.spec.preemption_policy == "Never":
+        return NEVER
+    if rule is not None and not rule.allows(frame):
+        return f"{NOT_ALLOWED} {rule.text}."
+    row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
+    if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        return ""
+    for other in cluster.pods_on(pod.nominated_node).values():
+        ends = _evicted_by_scheduler(other) if other.terminating else cluster.is_going(other, frame.steady)
+        if ends and other.priority < pod.priority:
+            return TERMINATING
+    return ""
+
+
+def _waits_for_evicted(pod: PodInfo, cluster: Cluster) -> bool:
+    """Return whether pods end on the nominated node: else two nominated pods could keep the same quota for ever."""
+    node_name = pod.nominated_node
+    return bool(node_name) and any(other.terminating for other in cluster.pods_on(node_name).values())
+
+
+def _evicted_by_scheduler(pod: PodInfo) -> bool:
+    if not pod.terminating:
+        return False
+    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
+
+
+def _offset(pod: PodInfo, seed: int, size: int) -> int:
+    """Return where the search starts: it only matters if it may end before all nodes were checked."""
+    if size <= MIN_CANDIDATES:
+        return 0
+    return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
+
+
+def _search(
+    trial: Trial, hopeful: IntArray, why_not: Counter[str], *, now: float, start: int, enough: int
+) -> tuple[Candidates | None, Counter[str]] | None:
+    """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
+
+    None: the search ended at its limit.
+
+    Args:
+        trial: on the nodes.
+        hopeful: the rows that are tried, ascending.
+        why_not: of the other ones.
+        now: Unix seconds.
+        start: the position among the hopeful rows where the search starts.
+        enough: candidates.
+    """
+    while True:
+        checked = _tried(trial, hopeful, start=start, enough=enough)
+        if checked is None:
+            return None
+        rows = checked[trial.with_victims(checked)]
+        if not len(rows):
+            return None, why_not + trial.reasons(checked)
+        candidates = trial.candidates(rows) or _compared(trial, rows.tolist(), now)
+        if trial.confirms(*candidates.first()):
+            return candidates, why_not
+        if trial.is_over:
+            return None
+
+
+def _tried(trial: Trial, hopeful: IntArray, *, start: int, enough: int) -> IntArray | None:
+    """Try rows in order until there are enough candidates, one of them without a violated budget.
+
+    Return the rows that this takes: all of them, if that is never so. None: the trials ended at their limit.
+    """
+    # the first of these are all needed
+    order = hopeful[start : start + enough]
+    if (more := min(enough - len(order), start)) > 0:
+        order = np.concatenate((order, hopeful[:more]))
+    begin, end, candidates, is_harmless = 0, len(order), 0, False
+    while begin < end:
+        rows = order[begin:end]
+        if not trial.try_all(rows):
+            return None
+        here = trial.with_victims(rows)
+        numbers = candidates + np.cumsum(here)
+        safe = is_harmless | np.logical_or.accumulate(here & trial.harmless(rows))
+        done = (safe & (numbers >= enough)).nonzero()[0]
+        if len(done):
+            return order[: begin + done.item(0) + 1]
+        if not begin:
+            order = np.concatenate((hopeful[start:], hopeful[:start]))
+        # then a few at a time, and between them those that are known
+        begin, candidates, is_harmless = end, int(numbers[-1]), bool(safe[-1])
+        unknown = trial.open(order[begin:]).nonzero()[0]
+        end = begin + unknown.item(_AT_ONCE) if len(unknown) > _AT_ONCE else len(order)
+    return order
+
+
+def _compared(trial: Trial, rows: Sequence[int], now: float) -> Candidates:
+    """Return rows as candidates that are not kept as columns."""
+    names, victims = [trial.name_at(row) for row in rows], [trial.victims(row) for row in rows]
+    best = _best(victims, now)
+    by_name = min((names[place], number) for number, place in enumerate(best.tolist()))[1]
+    return Candidates(names, np.arange(len(names)), victims, best, first=by_name)
+
+
+def preferred(victims_on: Mapping[str, Victims], now: float) -> str:
+    """Return the node with the best victims, of several the first by name. now: Unix seconds."""
+    names = sorted(victims_on)
+    return names[int(_best([victims_on[name] for name in names], now)[0])]
+
+
+def _best(victims: list[Victims], now: float) -> IntArray:
+    """Return the positions of the best: fewest violated budgets, least important victims, fewest, youngest."""
+    least = min([each.rank for each in victims])
+    keys = {place: each.order(now) for place, each in enumerate(victims) if each.rank == least}
+    best = min(keys.values())
+    return np.array([place for place, key in keys.items() if key == best])

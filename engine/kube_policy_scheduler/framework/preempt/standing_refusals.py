@@ -1,0 +1,203 @@
+"""Why the pods of a template fit on no node, kept from one pod to the next: only rows that changed are asked again.
+
+Many pods of one template may have to evict others, one after the other, and each of them changes a node or two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
+from kube_policy_scheduler.framework.evaluate.evaluation import PreFiltered, ask, diagnose, pre_filter
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.trials import LEFT_OUT, without_victims
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.status import Code, Refusal
+
+_MOST_KEPT, _MOST_BYTES = 64, 64 * 2**20
+_REBUILD_SHARE = 8
+"""With more than 1/8 of the rows changed, all are asked at once."""
+
+
+class StandingRefusals:
+    """What refuses the pods of one template, row by row."""
+
+    def __init__(self, frame: Frame, prepared: PreFiltered, cache: TemplateCache) -> None:
+        """Ask about all rows.
+
+        Args:
+            frame: of a pod of the template, on all nodes.
+            prepared: the result of PreFilter: filters whose results are kept.
+            cache: of the template; its journal says which rows changed.
+        """
+        self.prepared = prepared
+        self._cache = ref(cache)
+        self._size = frame.size
+        self._position = cache.changes.end
+        self._refused = _Rows(diagnose(frame, prepared))
+        self._is_potential = self._refused.potential()
+        self._without_victims = _Rows(without_victims(frame, prepared.active, left_out=~self._is_potential))
+        self.potential: IntArray
+        """The rows whose refusal preemption might lift, ascending."""
+        self.hopeful: IntArray
+        """Those of them that must be tried."""
+        self._list_rows()
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes this takes."""
+        return self._refused.bytes + self._without_victims.bytes + 17 * self._size
+
+    def diagnosis(self) -> Diagnosis:
+        """Return the verdicts on all nodes."""
+        return self._refused.diagnosis()
+
+    def why_not(self) -> Counter[str]:
+        """Return how many of the potential nodes are refused for each reason even without all victims."""
+        counts = self._without_victims.counts()
+        counts.pop(LEFT_OUT, None)
+        return counts
+
+    def refresh(self, frame: Frame, cache: TemplateCache) -> bool:
+        """Ask about rows that changed since the last time; return whether the rest still stands."""
+        if self._cache() is not cache or self._size != frame.cluster.nodes.size:
+            return False
+        changed = cache.changes.since(self._position)
+        if changed is None or len(changed) * _REBUILD_SHARE > self._size:
+            return False
+        if changed:
+            rows = np.array(sorted({row for row in changed if row < self._size}), np.int64)
+            some = frame.at(rows)
+            builder = DiagnosisBuilder(len(rows))
+            ask(builder, some, self.prepared.active)
+            now = builder.build()
+            potential = (now.first >= 0) & ~now.unresolvable
+            left = without_victims(some, self.prepared.active, left_out=~potential)
+            if not (self._refused.update(rows, now) and self._without_victims.update(rows, left)):
+                return False
+            self._is_potential[rows] = potential
+            self._list_rows()
+        self._position = cache.changes.end
+        return True
+
+    def _list_rows(self) -> None:
+        self.potential = self._is_potential.nonzero()[0]
+        self.hopeful = (self._without_victims.first < 0).nonzero()[0]
+
+
+class _Rows:
+    """A diagnosis that is updated row by row."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self.first: NDArray[np.int16] = diagnosis.first
+        self._plugins = diagnosis.plugins
+        self._refusals = list(diagnosis.refusals)
+        self._counts = [int(np.count_nonzero(refusal.where)) for _, refusal in self._refusals]
+        self._places = {_key(plugin, refusal): place for place, (plugin, refusal) in enumerate(self._refusals)}
+        self._given = set(range(-1, len(self._refusals)))
+        """The refusals of which somebody else has the column, by place; -1 for `first`."""
+
+    @property
+    def bytes(self) -> int:
+        return len(self.first) * (2 + len(self._refusals))
+
+    def potential(self) -> BoolArray:
+        """Return `bool[nodes]`: refused, but not permanently."""
+        found = self.first >= 0
+        for _, refusal in self._refusals:
+            if refusal.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                found &= ~refusal.where
+        return found
+
+    def update(self, rows: IntArray, now: Diagnosis) -> bool:
+        """Take over a diagnosis of some rows; return False if it names what no row was refused for before."""
+        if len(self._places) != len(self._refusals):
+            return False  # one plugin has one reason twice
+        found = {_key(plugin, refusal): refusal.where for plugin, refusal in now.refusals}
+        if not found.keys() <= self._places.keys() or len(found) != len(now.refusals):
+            return False
+        self._own(-1)
+        self.first[rows] = now.first
+        for key, place in self._places.items():
+            before, after = self._refusals[place][1].where[rows], found.get(key)
+            more = (0 if after is None else int(np.count_nonzero(after))) - int(np.count_nonzero(before))
+            if after is None and not more:
+                continue
+            self._own(place)
+            self._refusals[place][1].where[rows] = False if after is None else after
+            self._counts[place] += more
+        return True
+
+    def _own(self, place: int) -> None:
+        if place not in self._given:
+            return
+        self._given.remove(place)
+        if place < 0:
+            self.first = self.first.copy()
+            return
+        plugin, refusal = self._refusals[place]
+        self._refusals[place] = plugin, Refusal(refusal.code, refusal.reason, refusal.where.copy())
+
+    def counts(self) -> Counter[str]:
+        """Return the number of nodes refused for each reason."""
+        found: Counter[str] = Counter()
+        for (_, refusal), count in zip(self._refusals, self._counts, strict=True):
+            if count:
+                found[refusal.reason] += count
+        return found
+
+    def diagnosis(self) -> Diagnosis:
+        """Return it as one of all rows that was made just now, all of which are refused."""
+        refusals = tuple(each for each, count in zip(self._refusals, self._counts, strict=True) if count)
+        self._given = set(range(-1, len(self._refusals)))
+        last = max((plugin for plugin, _ in refusals), default=-1)
+        return Diagnosis(self._plugins[: last + 1], self.first, refusals)
+
+
+def _key(plugin: int, refusal: Refusal) -> Hashable:
+    return plugin, refusal.code, refusal.reason
+
+
+class KeptRefusals:
+    """The refusals of the templates whose pods fitted nowhere most recently."""
+
+    def __init__(self) -> None:
+        self._kept: BoundedCache[tuple[PodTemplate, Profile], StandingRefusals] = BoundedCache(
+            most=_MOST_KEPT, most_bytes=_MOST_BYTES, size_of=lambda _, standing: standing.bytes
+        )
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._kept.clear()
+
+    def of(self, frame: Frame, profile: Profile, cache: TemplateCache) -> StandingRefusals | None:
+        """Return why the pod fits nowhere; None if that does not follow from each node alone.
+
+        cache: of the template, as it is now.
+        """
+        if profile.narrowing or cache.rejected or not cache.is_kept or frame.cluster.nominated:
+            return None
+        live = cache.volume_filters if frame.pod.volumes else cache.live_filters
+        asked = pre_filter(frame, live)
+        if asked.active or asked.rejection is not None:
+            return None
+        key = frame.template, profile
+        standing = self._kept.get(key)
+        if standing is None or not standing.refresh(frame, cache):
+            prepared = pre_filter(frame, profile.filters)
+            if prepared.rejection is not None or prepared.nodes is not None:
+                return None
+            standing = StandingRefusals(frame, prepared, cache)
+            if not (standing.diagnosis().first >= 0).all():
+                return None
+            self._kept.set(key, standing)
+        return standing

@@ -1,0 +1,670 @@
+"""Trials of preemption: on one node all pods of lower priority are removed, then as many as possible come back.
+
+Most pods are refused for lack of resources alone. For them a dry run is arithmetic (`_Room`); otherwise pods are
+displaced and placed in a dry run, and the filters run each time. Quotas and limits, which refuse a pod as a whole, are
+asked once for all nodes whose victims count the same (`_Wholes`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from operator import sub
+from typing import Self
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, Rows
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.requests import PodRequests
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
+from kube_policy_scheduler.framework.evaluate.nominations import (
+    REFUSED,
+    Active,
+    first_status,
+    nominated_for,
+    verdict,
+    verdict_with_nominated,
+)
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.plugin import Scope
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
+from kube_policy_scheduler.framework.preempt.victims import (
+    Budgets,
+    Candidates,
+    FoundVictims,
+    KeptVictims,
+    Search,
+    Victims,
+    WholeGangs,
+    by_importance,
+)
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
+
+NODE_WORK, VERDICT_WORK = 4, 64
+"""What a trial on a node costs besides its pods, and what it costs to ask the filters once: in pods that come back by
+arithmetic, `WORK_SECONDS` each."""
+NODES_A_UNIT = 256
+"""How many nodes are looked at in the time of a unit, for a template that was not decided before."""
+WORK_SECONDS = 2e-6
+"""What a unit of work takes. Limits and pauses count work, not time: they are the same on every machine."""
+MOST_DISPLACED_ELSEWHERE = 4096
+"""Members of gangs on other nodes that one search takes away at most, about 0.1 s; then they count as still there."""
+_LOOKED_AT_TOGETHER = 256
+"""Nodes whose free resources are read at once."""
+LEFT_OUT = ""
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+class Trial:
+    """Finds the victims on one node after the other."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        active: Active,
+        budgets: Budgets,
+        rows: IntArray,
+        *,
+        spares: Callable[[Frame, PodInfo], bool] | None = None,
+        kept: KeptVictims | None = None,
+        gangs: WholeGangs | None = None,
+        search: Search | None = None,
+        most_work: int | None = None,
+    ) -> None:
+        """Prepare trials on `rows`, ascending.
+
+        Args:
+            frame: of the pod.
+            active: the filters to run.
+            budgets: of the cluster.
+            rows: of the nodes; the trials are on some of them.
+            spares: tells which pods must stay at any priority.
+            kept: what earlier trials found.
+            gangs: pods that are evicted together; None: there are none.
+            search: what earlier turns of this search found; None: it has one turn.
+            most_work: after which trials end, see `NODE_WORK`; None: any.
+        """
+        self._gangs, self._displaced_elsewhere = gangs, 0
+        self._spared = _Spared(frame, spares) if spares is not None else None
+        self._frame = frame
+        self._active = active
+        self._budgets = budgets
+        self._protected: set[int] = set()
+        """Rows that were tried and have a pod of lower priority that a budget is about."""
+        self._rows = rows
+        self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REFUSED]
+        """Filters whose result can change when pods leave."""
+        self._nominated = self._nominated_pods()
+        self._wholes = _Wholes(frame, active)
+        """Filters that refused the pod as a whole, whatever the node."""
+        self._room = self._make_room()
+        self._refused_by: dict[int, int] = {}
+        """By row: the place of the first filter that refuses the pod there whoever leaves."""
+        self.work, self._most_work = 0, most_work
+        """Of this turn, see `NODE_WORK`."""
+        self._search = search if search is not None else Search(frame.cluster.nodes)
+        if self._nominated:
+            self._search.forget(np.array(list(self._nominated), np.int64))  # other pods may be nominated by now
+        self._now: set[int] = set()
+        """Rows that were tried in this turn."""
+        self._kept: FoundVictims | None = None
+        """What holds for other pods too."""
+        if kept is not None and spares is None and self._room is not None and not self._wholes:
+            kind = (self._room.wanted, gangs.gangs_of if gangs is not None else None)
+            self._kept = kept.of(frame.cluster, kind, frame.pod.priority)
+        self._columns = self._kept
+        if self._kept is None and search is not None:
+            self._columns = search.columns()
+
+    @property
+    def only_resources(self) -> bool:
+        """Return whether of the filters whose result can change when pods leave, NodeResourcesFit is the only one."""
+        return self._room is not None and not self._wholes
+
+    def name_at(self, row: int) -> str:
+        """Return the name of a node."""
+        return self._frame.cluster.nodes.infos[row].name
+
+    def hopeless(self) -> tuple[BoolArray, Counter[str]]:
+        """Return where no dry run is needed, `bool[rows]`, and how many nodes are refused for each reason there."""
+        diagnosis = without_victims(
+            self._frame.at(self._rows),
+            self._active,
+            room=self._room,
+            nominated=self._nominated if not self.only_resources else (),
+        )
+        return diagnosis.first >= 0, diagnosis.counts()
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the trials took all the work that they may take."""
+        return self._most_work is not None and self.work >= self._most_work
+
+    def try_all(self, rows: IntArray) -> bool:
+        """Find the victims on each of the nodes, or the refusal that remains there without all of them.
+
+        Return whether that is known of all of them, see `is_over`. If only resources matter, call it only for rows that
+        `hopeless` left open.
+        """
+        rows = rows[self.open(rows)]
+        unknown: list[int] = []
+        found: list[Victims] = []
+        count = 0
+        for row in rows.tolist():
+            if self.is_over:
+                break
+            if self._room is not None and not count % _LOOKED_AT_TOGETHER:
+                self._look_at(rows[count : count + _LOOKED_AT_TOGETHER])
+            count += 1
+            before = self.work
+            tried = self._try(row)
+            self._now.add(row)
+            is_kept = row not in self._nominated
+            if not is_kept:
+                self.work = before  # each turn tries it again, so that others would never have theirs
+            by_columns = self._columns is not None and is_kept
+            if by_columns and isinstance(tried, Victims) and not (self._kept is not None and tried.has_gangs):
+                unknown.append(row)
+                found.append(tried)
+            else:
+                self._search.set(row, tried)
+        if self._columns is not None and found:
+            for row, victims in self._columns.set_many(
+                unknown, found, protected=[row in self._protected for row in unknown]
+            ):
+                self._search.set(row, victims)
+        return count == len(rows)
+
+    def open(self, rows: IntArray) -> BoolArray:
+        """Return `bool[rows]`: of which nothing is known yet."""
+        known = self._search.has[rows]
+        if self._columns is not None:
+            in_columns = self._columns.known[rows]
+            if self._nominated:
+                in_columns &= ~np.isin(rows, list(self._nominated))
+            known |= in_columns
+        return ~known
+
+    def with_victims(self, rows: IntArray) -> BoolArray:
+        """Return `bool[rows]`, of rows that were tried: where there are victims."""
+        return ~self._search.is_refused[rows]
+
+    def harmless(self, rows: IntArray) -> BoolArray:
+        """Return `bool[rows]`, of rows with victims: where no budget is violated."""
+        columns, search = self._columns, self._search
+        found: BoolArray = np.zeros(len(rows), np.bool_) if columns is None else columns.violations[rows] == 0
+        for place in (search.has[rows] & ~search.is_refused[rows]).nonzero()[0].tolist():
+            found[place] = not self._search.victims[rows.item(place)].violations
+        return found
+
+    def victims(self, row: int) -> Victims:
+        """Return the victims on a row that has some."""
+        known = self._search.victims.get(row)
+        if known is None and self._columns is not None:
+            known = self._columns.get(row)
+        assert known is not None
+        return known
+
+    def reasons(self, rows: IntArray) -> Counter[str]:
+        """Return how many of the rows that were tried are refused for each reason."""
+        found: Counter[str] = Counter()
+        for row in rows[self._search.is_refused[rows]].tolist():
+            found.update(self._search.refused[row].reasons)
+        return found
+
+    def candidates(self, rows: IntArray) -> Candidates | None:
+        """Return nodes with victims as candidates; None if not all of them are kept as columns."""
+        if self._columns is None:
+            return None
+        places = self._search.has[rows].nonzero()[0].tolist()
+        others = {place: self._search.victims[rows.item(place)] for place in places}
+        return self._columns.candidates(self._frame.cluster.nodes, rows, self._frame.now, others)
+
+    def confirms(self, name: str, victims: Victims) -> bool:
+        """Return whether the victims on a node are still the same; if not, what they are now is found.
+
+        An earlier turn may have found them, and since then something changed elsewhere that a filter reads.
+        """
+        row = self._frame.cluster.nodes.rows[name]
+        if row in self._now or (self._kept is not None and not victims.has_gangs):
+            return True
+        self.forget(np.array([row]))
+        if not self.try_all(np.array([row])):
+            return False
+        if self._search.is_refused.item(row):
+            return False
+        now = self.victims(row)
+        return now.violations == victims.violations and [p.uid for p in now.pods] == [p.uid for p in victims.pods]
+
+    def forget(self, rows: IntArray) -> None:
+        """Forget what this search found on rows."""
+        self._search.forget(rows)
+
+    def _try(self, row: int) -> Victims | Status:
+        name, cluster, pod = self.name_at(row), self._frame.cluster, self._frame.pod
+        priority = pod.template.priority
+        pool = [other for other in cluster.pods_on(name).values() if other.template.priority < priority]
+        if self._spared is not None:
+            stay = {other.uid for other in self._spared.on(row)}
+            pool = [other for other in pool if other.uid not in stay]
+        self.work += NODE_WORK + len(pool)
+        if not pool:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
+        if self._gangs is not None:
+            gangs_of = {other.uid: gangs for other in pool if (gangs := self._gangs.groups(other))}
+            if gangs_of:
+                return self._try_units(row, name, self._units(pool, gangs_of))
+        ranked = by_importance(pool, self._frame.now)
+        violating, others = list[PodInfo](), ranked
+        if self._budgets.covers(ranked):
+            self._protected.add(row)
+            violating, others = self._budgets.split(ranked)
+        if self._room is not None and not (self._wholes and row in self._nominated):
+            with _Leaving(self._wholes, name, ranked) as leaving:
+                refused = self._refusal(row, leaving)
+                chosen = self._room.spare(row, violating, others, leaving.may_return) if refused is None else None
+            self.work += VERDICT_WORK * leaving.asked
+            if chosen is None:
+                assert refused is not None
+                return refused
+        else:
+            tried = self._rehearse(row, name, violating, others)
+            if isinstance(tried, Status):
+                return tried
+            chosen = tried
+        if not any(chosen):
+            return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
+        going = (*chosen[0], *chosen[1])
+        if all(chosen):
+            going = tuple(by_importance(going, self._frame.now))
+        return Victims(going, len(chosen[0]))
+
+    def _look_at(self, rows: IntArray) -> None:
+        """Remember of rows what each trial there looks at, in one go."""
+        assert self._room is not None
+        self._room.look_at(rows, self._spared)
+        if not self._wholes:
+            return
+        left, rows = self._frame.at(np.sort(rows)), np.sort(rows)
+        passing = np.ones(len(rows), np.bool_)
+        for place, (plugin, state) in enumerate(self._active):
+            if plugin.scope is Scope.TEMPLATE and state is not REFUSED:
+                here = plugin.filter(left, state)
+                self._refused_by.update(dict.fromkeys(rows[passing & ~here].tolist(), place))
+                passing &= here
+
+    def _refusal(self, row: int, leaving: _Leaving) -> Status | None:
+        """Return why the pod does not fit on a row without all its victims; None: it does."""
+        assert self._room is not None
+        if not self._wholes:
+            return None if self._spared is None else self._room.refusal(row, self._spared)
+        whole = leaving.refusal()
+        first = self._refused_by.get(row, len(self._active))
+        for place, (plugin, state) in enumerate(self._active[: first + 1]):
+            if whole is not None and place == whole[0]:
+                return whole[1]
+            if place == first:
+                return first_status(plugin.name, plugin.refusals(self._frame.at(np.array([row])), state))
+            if isinstance(plugin, NodeResourcesFit) and (short := self._room.refusal(row, self._spared)) is not None:
+                return short
+        return None
+
+    def _units(
+        self, pool: Sequence[PodInfo], gangs_of: Mapping[str, Sequence[GangRequirement]]
+    ) -> list[tuple[PodInfo, ...]]:
+        """Return which pods of a node are evicted together, with those on other nodes."""
+        assert self._gangs is not None
+        units: list[tuple[PodInfo, ...]] = []
+        seen: set[str] = set()
+        for pod in pool:
+            if pod.uid in seen:
+                continue
+            gangs = gangs_of.get(pod.uid)
+            unit = self._gangs.unit(pod, gangs) if gangs else (pod,)
+            seen.update(other.uid for other in unit)
+            if unit:
+                units.append(unit)
+        return units
+
+    def _try_units(self, row: int, name: str, units: Sequence[tuple[PodInfo, ...]]) -> Victims | Status:
+        """Return the victims among pods that are evicted together; as `_try`."""
+        frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
+        if not units:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
+        ranked = by_importance({pod.uid: pod for unit in units for pod in unit}.values(), frame.now)
+        place = {pod.uid: number for number, pod in enumerate(ranked)}
+        violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
+        ordered = sorted(
+            units,
+            key=lambda unit: (
+                all(pod.uid not in violating for pod in unit),
+                min(place[pod.uid] for pod in unit),
+            ),
+        )
+        gone: list[tuple[PodInfo, ...]] = []
+        self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
+        with cluster.dry_run():
+            leaving = [(unit, self._leaving(unit, name)) for unit in ordered]
+            for _, there in leaving:
+                for uid in there:
+                    if cluster.node_of(uid) is not None:
+                        cluster.displace(uid)
+            status = verdict_with_nominated(frame, self._active)
+            if status.code is not Code.SUCCESS:
+                return status
+            for unit, there in leaving:
+                back = [pod for pod in unit if pod.uid in there and cluster.node_of(pod.uid) is None]
+                for pod in back:
+                    cluster.place(pod, there[pod.uid])
+                if verdict_with_nominated(frame, self._moving).code is not Code.SUCCESS:
+                    for pod in back:
+                        cluster.displace(pod.uid)
+                    gone.append(unit)
+        if not gone:
+            return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
+        going = {pod.uid: pod for unit in gone for pod in unit}
+        victims = tuple(by_importance(going.values(), frame.now))
+        return Victims(victims, len(going.keys() & violating), has_gangs=True)
+
+    def _leaving(self, unit: Sequence[PodInfo], name: str) -> dict[str, str]:
+        """Return the nodes of the pods of a unit that a trial takes away, by uid."""
+        cluster = self._frame.cluster
+        there = cluster.pods_on(name)
+        found = {pod.uid: name for pod in unit if pod.uid in there}
+        elsewhere = len(unit) - len(found)
+        if elsewhere and self._displaced_elsewhere + elsewhere <= MOST_DISPLACED_ELSEWHERE and self._reads_others:
+            self._displaced_elsewhere += elsewhere
+            found |= {pod.uid: node for pod in unit if (node := cluster.node_of(pod.uid)) is not None}
+        return found
+
+    @cached_property
+    def _reads_others(self) -> bool:
+        """Whether what happens on other nodes may change the result of a filter."""
+        return any(plugin.scope is Scope.CLUSTER or state is REFUSED for plugin, state in self._moving)
+
+    def _rehearse(
+        self, row: int, name: str, violating: list[PodInfo], others: list[PodInfo]
+    ) -> tuple[list[PodInfo], list[PodInfo]] | Status:
+        """Return which pods of both groups cannot stay, or the refusal if the pod does not fit without all of them."""
+        frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
+        self.work += VERDICT_WORK * (1 + len(violating) + len(others))
+        leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
+        with cluster.dry_run():
+            for pod in (*violating, *others):
+                cluster.displace(pod.uid)
+            status = verdict_with_nominated(frame, self._active)
+            if status.code is not Code.SUCCESS:
+                return status
+            for group, gone in zip((violating, others), leaving, strict=True):
+                for pod in group:
+                    cluster.place(pod, name)
+                    if verdict_with_nominated(frame, self._moving).code is not Code.SUCCESS:
+                        cluster.displace(pod.uid)
+                        gone.append(pod)
+        return leaving
+
+    def _nominated_pods(self) -> dict[int, list[PodInfo]]:
+        """Return the nominated pods that count, by row."""
+        cluster, pod = self._frame.cluster, self._frame.pod
+        found = {}
+        for node_name in cluster.nominated:
+            row = cluster.nodes.rows.get(node_name, -1)
+            position = int(np.searchsorted(self._rows, row))
+            if position < len(self._rows) and self._rows[position] == row:
+                others = nominated_for(pod, node_name, cluster)
+                if others:
+                    found[row] = others
+        return found
+
+    def _make_room(self) -> _Room | None:
+        moving = [each for each in self._moving if each[0] not in self._wholes.plugins]
+        if len(moving) != 1 or not isinstance(moving[0][0], NodeResourcesFit):
+            return None
+        return _Room(self._frame, moving[0][1], self._nominated)
+
+
+def without_victims(
+    frame: Frame,
+    active: Active,
+    *,
+    room: _Room | None = None,
+    nominated: Collection[int] = (),
+    left_out: BoolArray | None = None,
+) -> Diagnosis:
+    """Return why a frame's rows refuse the pod even without all victims, or have none: there no dry run is needed.
+
+    Only filters up to NodeResourcesFit that look at static facts run, on all rows at once.
+
+    Args:
+        frame: of the pod; its rows are ascending.
+        active: the filters.
+        room: what is free without victims; None: without regard to nominated pods.
+        nominated: rows with nominated pods, about which no filter is asked.
+        left_out: `bool[rows]`, rows that are not looked at.
+    """
+    cluster, rows = frame.cluster, frame.rows
+    none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size, rows) == 0
+    builder = DiagnosisBuilder(frame.size)
+    if left_out is not None:
+        builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, LEFT_OUT, left_out)])
+    builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
+    asked = ~np.isin(frame.index(), list(nominated)) if nominated else None
+    for plugin, state in active:
+        if isinstance(plugin, NodeResourcesFit):
+            free = room or _Room(frame, state, {})
+            builder.add(plugin.name, _only(free.shortages(rows), asked))
+        elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
+            builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
+        else:
+            break
+    return builder.build()
+
+
+class _Wholes:
+    """The filters that refused a pod as a whole and look at which pods there are, never at where (`LeavingKey`)."""
+
+    def __init__(self, frame: Frame, active: Active) -> None:
+        self.frame = frame
+        self.asked = [
+            (place, (plugin, state))
+            for place, (plugin, state) in enumerate(active)
+            if state is REFUSED and getattr(plugin, "leaving_key", None) is not None
+        ]
+        """With their places among all filters."""
+        self.plugins = [plugin for _, (plugin, _) in self.asked]
+        self.known: dict[tuple[int, ...], tuple[int, Status] | None] = {}
+        """By the kinds of pods that are away, sorted: the place of the first that refuses the pod then, and why."""
+        self._kinds: dict[tuple[Hashable, ...], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.asked)
+
+    def kind(self, pod: PodInfo) -> int:
+        """Return a number that pods share which count the same."""
+        key = tuple([plugin.leaving_key(pod) for plugin in self.plugins])  # type: ignore[attr-defined]
+        return self._kinds.setdefault(key, len(self._kinds))
+
+    def ask(self) -> tuple[int, Status] | None:
+        """Return the place of the first of them that refuses the pod in the cluster as it is now, and why."""
+        for place, asked in self.asked:
+            if (status := verdict(self.frame, (asked,))).code is not Code.SUCCESS:
+                return place, status
+        return None
+
+
+class _Leaving:
+    """The pods of one node that are away, and what filters say then that refused the pod as a whole.
+
+    The cluster is asked, in a dry run, only about what is not known from another node.
+    """
+
+    def __init__(self, wholes: _Wholes, node_name: str, pods: Sequence[PodInfo]) -> None:
+        self._wholes, self._node_name = wholes, node_name
+        self._away = {pod.uid: pod for pod in pods} if wholes else {}
+        self._kinds = {uid: wholes.kind(pod) for uid, pod in self._away.items()}
+        self._sorted = sorted(self._kinds.values())
+        self._dry: ExitStack | None = None
+        """Open while the pods are away in the cluster, too."""
+        self.asked = 0
+        """How often filters were asked, and pods moved for that."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._dry is not None:
+            self._dry.close()
+
+    def refusal(self) -> tuple[int, Status] | None:
+        """Return the place of the first filter that refuses the incoming pod now, and why; None: none does."""
+        key, known = tuple(self._sorted), self._wholes.known
+        if key not in known:
+            cluster = self._wholes.frame.cluster
+            if self._dry is None:
+                self._dry = ExitStack()
+                self._dry.enter_context(cluster.dry_run())
+                self.asked += len(self._away)
+                for uid in self._away:
+                    cluster.displace(uid)
+            self.asked += 1
+            known[key] = self._wholes.ask()
+        return known[key]
+
+    def may_return(self, pod: PodInfo) -> bool:
+        """Let a pod come back, unless the incoming pod is refused then; return whether it is back."""
+        if not self._wholes:
+            return True
+        place = bisect_left(self._sorted, self._kinds[pod.uid])
+        kind = self._sorted.pop(place)
+        del self._away[pod.uid]
+        if self._dry is not None:
+            self._wholes.frame.cluster.place(pod, self._node_name)
+        if self.refusal() is None:
+            return True
+        self._sorted.insert(place, kind)
+        self._away[pod.uid] = pod
+        if self._dry is not None:
+            self._wholes.frame.cluster.displace(pod.uid)
+        return False
+
+
+class _Spared:
+    """Pods of lower priority that a policy protects from preemption."""
+
+    def __init__(self, frame: Frame, spares: Callable[[Frame, PodInfo], bool]) -> None:
+        self._frame, self._spares = frame, spares
+        self._by_row: dict[int, list[PodInfo]] = {}
+
+    def on(self, row: int) -> list[PodInfo]:
+        """Return those on a row."""
+        found = self._by_row.get(row)
+        if found is None:
+            frame, spares = self._frame, self._spares
+            cluster, priority = frame.cluster, frame.pod.priority
+            there = cluster.pods_on(cluster.nodes.infos[row].name).values()
+            found = self._by_row[row] = [pod for pod in there if pod.priority < priority and spares(frame, pod)]
+        return found
+
+
+class _Room:
+    """What is free on nodes without their pods of lower priority, for pods that only need resources.
+
+    With nominated pods the first pass, with them, is the stricter one, so it alone is computed.
+    """
+
+    def __init__(self, frame: Frame, wanted: Wanted, nominated: Mapping[int, list[PodInfo]]) -> None:
+        self.wanted = wanted
+        self._cluster, self._priority = frame.cluster, frame.pod.priority
+        self._names = (*(name for name, _ in wanted.amounts), "pods")
+        self._staying = list(nominated.items())
+        """Pods that count as if they were on a row at this priority."""
+        self._free: dict[int, Sequence[int]] = {}
+        """By row: what is free of what is requested with the pod on the node, last for how many pods."""
+        self._requested: dict[int, tuple[PodRequests, tuple[int, ...]]] = {}
+        """By identity of what pods request: itself, and how much of the same, last one pod."""
+
+    def shortages(self, rows: Rows, spared: _Spared | None = None) -> list[Refusal]:
+        """Return what is insufficient for the pod even so, `[rows]`; spared: who stays besides."""
+        held = self._held(rows, spared)
+        return shortages(
+            self.wanted,
+            allocatable=lambda name: self._cluster.nodes.allocatable(name)[rows],
+            requested=held.__getitem__,
+            pod_count=held["pods"],
+        )
+
+    def refusal(self, row: int, spared: _Spared | None) -> Status | None:
+        """Return why the pod does not fit on a row beside those that are spared, if any; None: it does."""
+        if min(self._free[row]) >= 0:
+            return None
+        return first_status(NodeResourcesFit.name, self.shortages(np.array([row]), spared))
+
+    def look_at(self, rows: IntArray, spared: _Spared | None) -> None:
+        """Remember what is free on rows; spared: who stays."""
+        rows = np.sort(rows)
+        nodes, held = self._cluster.nodes, self._held(rows, spared)
+        amounts = [*(amount for _, amount in self.wanted.amounts), 1]
+        columns = [
+            (nodes.allocatable(name)[rows] - held[name] - amount).tolist()
+            for name, amount in zip(self._names, amounts, strict=True)
+        ]
+        self._free.update(zip(rows.tolist(), zip(*columns, strict=True), strict=True))
+
+    def _held(self, rows: Rows, spared: _Spared | None) -> dict[str, IntArray]:
+        """Return `int64[rows]` by resource: what pods hold that stay. The rows are ascending."""
+        cluster = self._cluster
+        found = {name: cluster.held_from(self._priority, name, rows) for name in self._names}
+        staying = self._staying
+        if spared is not None and not isinstance(rows, slice):
+            staying = [*staying, *((row, others) for row in rows.tolist() if (others := spared.on(row)))]
+        for row, others in staying:
+            position = row if isinstance(rows, slice) else int(np.searchsorted(rows, row))
+            if not isinstance(rows, slice) and (position == len(rows) or rows[position] != row):
+                continue
+            for other in others:
+                found["pods"][position] += 1
+                for name, _ in self.wanted.amounts:
+                    held = found[name]
+                    held[position] = min(held.item(position) + other.demand.requests.get(name, 0), MAX_INT64)
+        return found
+
+    def spare(
+        self,
+        row: int,
+        violating: Iterable[PodInfo],
+        others: Iterable[PodInfo],
+        may_return: Callable[[PodInfo], bool],
+    ) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot.
+
+        may_return: whether a pod for which there is room may come back; then it is back.
+        """
+        free, known = self._free[row], self._requested
+        leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
+        for group, gone in zip((violating, others), leaving, strict=True):
+            for pod in group:
+                demand = pod.demand
+                of = known.get(id(demand))
+                if of is None:
+                    amounts = [demand.requests.get(name, 0) for name in self._names[:-1]]
+                    of = known[id(demand)] = (demand, (*amounts, 1))
+                for there, needed in zip(free, of[1], strict=True):
+                    if there < needed:
+                        gone.append(pod)
+                        break
+                else:
+                    if may_return(pod):
+                        free = list(map(sub, free, of[1]))
+                    else:
+                        gone.append(pod)
+        return leaving
+
+
+def _only(refusals: Iterable[Refusal], where: BoolArray | None) -> list[Refusal]:
+    return list(refusals) if where is None else [Refusal(r.code, r.reason, r.where & where) for r in refusals]

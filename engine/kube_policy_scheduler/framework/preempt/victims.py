@@ -1,0 +1,707 @@
+"""Victims of preemption: the importance of pods, the budgets that protect them, and the best set to evict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+from weakref import ref
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.affinity import PodTerm
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.name_order import name_order
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.object_store import key_of, object_key, parent_group
+from kube_policy_scheduler.cluster.objects import CompositePodGroup, LabelSelector, PodDisruptionBudget, PodGroup
+from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
+from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
+from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
+
+_PRIORITY_SHIFT = 2**31
+"""Added to every priority in sums, so that more victims of negative priority are not better."""
+_MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
+"""Limits of the cached victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
+_MOST_ROWS = 1_000_000
+"""Of the columns of all kinds together; 50 bytes each."""
+_MOST_SEARCHES = 8
+"""Searches under way that are kept: 60 bytes for each node and search."""
+_MOST_NAMESPACES = 1024
+"""Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
+
+
+class Victims(msgspec.Struct, frozen=True, gc=False):
+    """The pods to evict from one node, with the other members of their gangs."""
+
+    pods: tuple[PodInfo, ...]
+    """At least one, most important first."""
+    violations: int
+    """Victims whose eviction a PodDisruptionBudget does not allow."""
+    has_gangs: bool = False
+    """Whether gangs are among them, or were looked at: pods on other nodes have a say."""
+
+    def order(self, now: float) -> tuple[int, int, int, int, float]:
+        """Return the cost of these victims, for comparison: smaller is better.
+
+        Violated budgets, the highest priority, the sum of priorities, the number, and how early the first of
+        those with the highest priority started (a pod that has not started counts as started `now`).
+        """
+        return (*self.rank, -started(self.pods[0], now))
+
+    rank_parts: ClassVar = ("violations", "priority", "sum of priorities", "pods")
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Return the order without the last part, which alone may depend on the time."""
+        pods = self.pods
+        total = sum([pod.template.priority for pod in pods]) + len(pods) * _PRIORITY_SHIFT
+        # the first is of the highest priority, and of those the one that runs longest
+        return self.violations, pods[0].template.priority, total, len(pods)
+
+
+def started(pod: PodInfo, now: float) -> float:
+    """Return when the pod started, `now` if it has not yet."""
+    return now if pod.started is None else pod.started
+
+
+def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
+    """Return pods sorted: higher priority first, then those that run longer, then by name."""
+    return sorted(
+        pods,
+        key=lambda pod: (
+            -pod.template.priority,
+            now if pod.started is None else pod.started,
+            pod.namespace,
+            pod.name,
+        ),
+    )
+
+
+def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
+    """Return whether a pod belongs to a PodGroup that must be disrupted as a whole; None: no group must.
+
+    Preemption takes victims from one node, so it never takes such a pod. A group is disrupted as a whole if a
+    CompositePodGroup above it is. A group that is not known counts, and so does one below a composite that is not.
+    """
+    store = cluster.store
+    versions = store.version(PodGroup), store.version(CompositePodGroup)
+    single = store.keep("groups-evicted-one-by-one", versions, lambda: _single_groups(cluster))
+    if single is None:
+        return None
+
+    def is_in_one(pod: PodInfo) -> bool:
+        group = pod.template.spec.scheduling_group
+        name = group.pod_group_name if group is not None else None
+        return name is not None and name != "" and key_of(pod.namespace, name) not in single
+
+    return is_in_one
+
+
+def _single_groups(cluster: Cluster) -> frozenset[str] | None:
+    """Return the groups whose pods may be evicted one by one, as `namespace/name`; None if there are no groups."""
+    groups = list(cluster.all(PodGroup))
+    if not groups:
+        return None
+    return frozenset(object_key(group.metadata) for group in groups if _is_single(cluster, group))
+
+
+def _is_single(cluster: Cluster, group: PodGroup) -> bool:
+    """Return whether pods of a group may be evicted one by one."""
+    above: PodGroup | CompositePodGroup | None = group
+    seen: set[str] = set()
+    while above is not None:
+        mode = above.spec.disruption_mode
+        if not (mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})):
+            return False
+        parent = parent_group(above)
+        if not parent:
+            return True
+        above = None if parent in seen else cluster.get(CompositePodGroup, parent)
+        seen.add(parent)
+    return False
+
+
+class WholeGangs:
+    """The gangs of `gang` clauses that running pods belong to: preemption evicts all members of one, or none."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        gangs_of: Callable[[Frame], Sequence[GangRequirement]],
+        *,
+        stays: Callable[[PodInfo], bool],
+    ) -> None:
+        """Make it for one preemption.
+
+        Args:
+            frame: of the pod that preempts; its own gangs stay.
+            gangs_of: returns the gangs that the clauses of a pod's policy put it in.
+            stays: whether a pod must not be evicted.
+        """
+        self._cluster, self._now, self._stays = frame.cluster, frame.now, stays
+        self.gangs_of = gangs_of
+        self._own = {requirement.group for requirement in gangs_of(frame)}
+        self._templates: dict[GroupOf, dict[Hashable, list[PodTemplate]]] = {}
+        self._members: dict[Hashable, dict[str, PodInfo]] = {}
+        self._together: dict[Hashable, dict[str, PodInfo] | None] = {}
+        """By gang: what is evicted with any of its members; None if one of them must stay."""
+
+    def groups(self, pod: PodInfo) -> Sequence[GangRequirement]:
+        """Return the gangs of a running pod."""
+        return self.gangs_of(Frame(pod, self._cluster, self._now))
+
+    def unit(self, pod: PodInfo, gangs: Sequence[GangRequirement]) -> tuple[PodInfo, ...]:
+        """Return the pods that are evicted together with one, itself included; none if one of them must stay.
+
+        A pod may be in several gangs, as in a job and in a slice: gangs that share a pod go together.
+        """
+        found = {pod.uid: pod}
+        for requirement in gangs:
+            others = self._evicted_together(requirement)
+            if others is None:
+                return ()
+            found |= others
+        return () if self._stays(pod) else tuple(found.values())
+
+    def completed(self, victims: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return some pods with all that are evicted together with them; none if one of these must stay."""
+        found: dict[str, PodInfo] = {}
+        for victim in victims:
+            if victim.uid not in found:
+                unit = self.unit(victim, self.groups(victim))
+                if not unit:
+                    return ()
+                found |= {pod.uid: pod for pod in unit}
+        return tuple(found.values())
+
+    def all_whole(self, victims: Sequence[PodInfo]) -> bool:
+        """Return whether some pods contain each gang that one of them is in, and none that must stay."""
+        return {victim.uid for victim in victims} == {pod.uid for pod in self.completed(victims)}
+
+    def _evicted_together(self, requirement: GangRequirement) -> dict[str, PodInfo] | None:
+        """Return the members of a gang and of those that share a pod with it; None if one of them must stay."""
+        if requirement.group in self._together:
+            return self._together[requirement.group]
+        found: dict[str, PodInfo] = {}
+        groups, left = {requirement.group}, [requirement]
+        while left:
+            for uid, pod in self._members_of(left.pop()).items():
+                if uid not in found:
+                    found[uid] = pod
+                    others = [other for other in self.groups(pod) if other.group not in groups]
+                    groups.update(other.group for other in others)
+                    left += others
+        stays = not groups.isdisjoint(self._own) or any(map(self._stays, found.values()))
+        self._together.update(dict.fromkeys(groups, None if stays else found))
+        return self._together[requirement.group]
+
+    def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
+        """Return the members of a gang that are bound and do not end, by uid."""
+        group, group_of = requirement.group, requirement.group_of
+        known = self._members.get(group)
+        if known is not None:
+            return known
+        by_group = self._templates.get(group_of)
+        if by_group is None:
+            by_group = self._templates[group_of] = {}
+            for template in self._cluster.counters.placed_templates:
+                other = group_of(template)
+                if other is not None:
+                    by_group.setdefault(other, []).append(template)
+        infos, found = self._cluster.nodes.infos, dict[str, PodInfo]()
+        for template in by_group.get(group, ()):
+            for row in self._cluster.counters.pods_by_row(template):
+                for pod in self._cluster.pods_on(infos[row].name).values():
+                    if pod.template is template and not pod.terminating:
+                        found[pod.uid] = pod
+        for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
+            if not pod.terminating and group_of(pod.template) == group:
+                found[pod.uid] = pod
+        self._members[group] = found
+        return found
+
+
+class FoundVictims:
+    """The victims found on nodes so far, for pods that need the same: with what they are compared by, as columns."""
+
+    def __init__(self, size: int) -> None:
+        """size: nodes."""
+        self.known: BoolArray = np.zeros(size, np.bool_)
+        """`bool[nodes]`"""
+        self.protected: BoolArray = np.zeros(size, np.bool_)
+        """`bool[nodes]`: of the known rows, those of which a budget had a say."""
+        self.count = 0
+        """Rows that are known."""
+        self._victims = np.empty(size, np.object_)
+        self._ranks: list[IntArray] = [np.zeros(size, np.int64) for _ in Victims.rank_parts]
+        self._started: FloatArray = np.zeros(size)
+        """Unix seconds of the first victim's start; NaN where it has not started."""
+        self._lent: list[ref[_OnRows]] = []
+        """Those that still look at `_victims`."""
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def get(self, row: int) -> Victims | None:
+        """Return what was found on a row, None if nothing was."""
+        found: Victims | None = self._victims[row]
+        return found
+
+    @property
+    def violations(self) -> IntArray:
+        """Return `int64[nodes]`: violated budgets, of known rows."""
+        return self._ranks[0]
+
+    def set_many(
+        self, rows: Sequence[int], found: Sequence[Victims], *, protected: Sequence[bool]
+    ) -> list[tuple[int, Victims]]:
+        """Keep what was found on rows; return what is not kept, because a column cannot hold a sum of priorities.
+
+        protected: of which rows a budget had a say.
+        """
+        ranks = [victims.rank for victims in found]
+        kept = [place for place, rank in enumerate(ranks) if _fits_columns(rank)]
+        others = () if len(kept) == len(ranks) else sorted(set(range(len(ranks))).difference(kept))
+        left = [(rows[place], found[place]) for place in others]
+        if not kept:
+            return left
+        self._settle()
+        on = np.array([rows[place] for place in kept], np.int64)
+        self.count += len(kept) - int(np.count_nonzero(self.known[on]))
+        self.known[on] = True
+        self.protected[on] = [protected[place] for place in kept]
+        for row, place in zip(on.tolist(), kept, strict=True):
+            self._victims[row] = found[place]
+        for part, values in zip(self._ranks, zip(*(ranks[place] for place in kept), strict=True), strict=True):
+            part[on] = values
+        starts = [found[place].pods[0].started for place in kept]
+        self._started[on] = [math.nan if each is None else each for each in starts]
+        return left
+
+    def forget(self, rows: IntArray) -> None:
+        """Forget what was found on rows."""
+        self._settle()
+        self.count -= int(np.count_nonzero(self.known[rows]))
+        self.known[rows] = False
+        self._victims[rows] = None
+
+    def resize(self, size: int) -> None:
+        """Make room for so many nodes."""
+        if (more := size - len(self)) <= 0:
+            return
+        self.known = np.concatenate((self.known, np.zeros(more, np.bool_)))
+        self.protected = np.concatenate((self.protected, np.zeros(more, np.bool_)))
+        self._settle()
+        self._victims = np.concatenate((self._victims, np.empty(more, np.object_)))
+        self._ranks = [np.concatenate((part, np.zeros(more, np.int64))) for part in self._ranks]
+        self._started = np.concatenate((self._started, np.zeros(more)))
+
+    def candidates(
+        self, nodes: NodeTable, rows: IntArray, now: float, others: Mapping[int, Victims]
+    ) -> Candidates | None:
+        """Return rows as candidates; None if one of them is not known, or cannot be kept.
+
+        Args:
+            nodes: all of them.
+            rows: of the candidates.
+            now: Unix seconds.
+            others: what counts on some of the rows instead of what is kept, by the place among `rows`.
+        """
+        known, victims = self.known[rows], _OnRows(self._victims, rows)
+        ranks, starts = self._ranks, self._started
+        if others:
+            ranks, starts = [part[rows] for part in ranks], starts[rows]
+            for place, other in others.items():
+                if not _fits_columns(other.rank):
+                    return None
+                known[place] = True
+                victims.settled()[place] = other
+                for part, value in zip(ranks, other.rank, strict=True):
+                    part[place] = value
+                first = other.pods[0].started
+                starts[place] = math.nan if first is None else first
+        if not known.all():
+            return None
+        tied = np.arange(len(rows))
+        where = tied if others else rows
+        for part in ranks:
+            values = part[where]
+            is_least = values == values.min()
+            if not is_least.all():
+                tied, where = tied[is_least], where[is_least]
+        of_tied = starts[where]
+        of_tied[np.isnan(of_tied)] = now
+        tied = tied[of_tied == of_tied.max()]
+        self._lent = [each for each in self._lent if each() is not None]
+        self._lent.append(ref(victims))
+        first = int(name_order(nodes)[rows[tied]].argmin()) if len(tied) > 1 else 0
+
+        def order(now: float) -> IntArray | None:
+            if not others and victims.is_settled:
+                return None  # the columns have changed since
+            on = slice(None) if others else rows
+            youngest = starts[on]
+            youngest = -np.where(np.isnan(youngest), now, youngest)
+            return np.lexsort((name_order(nodes)[rows], youngest, *(part[on] for part in reversed(ranks))))
+
+        return Candidates(nodes.names, rows, victims, tied, first=first, order=order)
+
+    def _settle(self) -> None:
+        """Let those keep what they look at who still look at it, before it changes."""
+        for each in self._lent:
+            if (lent := each()) is not None:
+                lent.settled()
+        self._lent.clear()
+
+
+class _OnRows:
+    """The victims on some rows as they are now; put together when somebody needs all of them."""
+
+    def __init__(self, whole: NDArray[np.object_], rows: IntArray) -> None:
+        self._whole, self._rows = whole, rows
+        self._settled: NDArray[np.object_] | None = None
+
+    def at(self, place: int) -> Victims:
+        """Return those on one row, by the place among the rows."""
+        found: Victims = self._whole[self._rows[place]] if self._settled is None else self._settled[place]
+        return found
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether they may be those of an earlier moment."""
+        return self._settled is not None
+
+    def settled(self) -> NDArray[np.object_]:
+        """Return `object[rows]`."""
+        if self._settled is None:
+            self._settled = self._whole[self._rows]
+        return self._settled
+
+
+def _fits_columns(rank: tuple[int, int, int, int]) -> bool:
+    _, highest, total, _ = rank
+    return -MAX_INT64 <= highest <= MAX_INT64 and -MAX_INT64 <= total <= MAX_INT64
+
+
+class Candidates(Mapping[str, Victims]):
+    """Nodes where evictions make room, with the victims; put together by name when somebody looks."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: IntArray,
+        victims: Sequence[Victims] | _OnRows,
+        best: IntArray,
+        *,
+        first: int,
+        order: Callable[[float], IntArray | None] = lambda _: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            names: of all nodes.
+            rows: of the candidates among them.
+            victims: on each of these rows.
+            best: positions among the rows: the candidates of which none is better.
+            first: which of the best is the first by name.
+            order: returns the positions among the rows, the best first, for a time in Unix seconds; None: it is not
+                known faster than by comparing victims.
+        """
+        self._names, self._order = names, order
+        self._rows = rows
+        self._victims = victims
+        self._best = best
+        self._first = int(best[first])
+
+    @cached_property
+    def _by_name(self) -> dict[str, Victims]:
+        names = map(self._names.__getitem__, self._rows.tolist())
+        victims = self._victims.settled() if isinstance(self._victims, _OnRows) else self._victims
+        return dict(zip(names, victims, strict=True))
+
+    def __getitem__(self, name: str) -> Victims:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def any_harmless(self) -> bool:
+        """Return whether one of them violates no budget."""
+        return self.first()[1].violations == 0
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Return the best candidates, by name."""
+        return tuple(sorted(map(self._names.__getitem__, self._rows[self._best].tolist())))
+
+    def first(self) -> tuple[str, Victims]:
+        """Return the best candidate, of several the first by name, with its victims."""
+        return self._at(self._first)
+
+    def in_order(self, now: float) -> Iterator[tuple[str, Victims]]:
+        """Return the candidates, the best first, equal ones by name. now: Unix seconds."""
+        places = self._order(now)
+        if places is None:
+            return iter(sorted(self.items(), key=lambda each: (each[1].order(now), each[0])))
+        return map(self._at, places.tolist())
+
+    def _at(self, place: int) -> tuple[str, Victims]:
+        victims = self._victims
+        found = victims.at(place) if isinstance(victims, _OnRows) else victims[place]
+        return self._names[self._rows.item(place)], found
+
+
+class Search:
+    """What one pod's search found on nodes so far, but for what `KeptVictims` has for all pods that are alike."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        """nodes: all of them."""
+        self.victims: dict[int, Victims] = {}
+        """By row, of rows that are in no column."""
+        self.refused: dict[int, Status] = {}
+        """By row: why it remains refused without all victims."""
+        self.has: BoolArray = np.zeros(nodes.size, np.bool_)
+        """`bool[nodes]`: the rows of these."""
+        self.is_refused: BoolArray = np.zeros(nodes.size, np.bool_)
+        """`bool[nodes]`"""
+        self._columns: FoundVictims | None = None
+        """The others, where nothing is kept for other pods."""
+        self._changes = ChangedRows(nodes, nodes.static_changes, nodes.dynamic_changes)
+
+    def columns(self) -> FoundVictims:
+        """Return the victims that are kept as columns."""
+        if self._columns is None:
+            self._columns = FoundVictims(len(self.has))
+        return self._columns
+
+    def set(self, row: int, found: Victims | Status) -> None:
+        """Keep what was found on a row."""
+        self.has[row] = True
+        if isinstance(found, Victims):
+            self.victims[row] = found
+        else:
+            self.refused[row] = found
+            self.is_refused[row] = True
+
+    def forget(self, rows: IntArray) -> None:
+        """Forget what was found on rows."""
+        for row in rows[self.has[rows]].tolist():
+            self.victims.pop(row, None)
+            self.refused.pop(row, None)
+        self.has[rows] = self.is_refused[rows] = False
+        if self._columns is not None:
+            self._columns.forget(rows)
+
+    def pause(self) -> None:
+        """Pass over the changes of this turn: those of dry runs, which were undone."""
+        self._changes.take()
+
+    def refresh(self, nodes: NodeTable) -> bool:
+        """Forget what was found on rows that changed since `pause`; return whether the rest still stands."""
+        if self._changes.nodes is not nodes or len(self.has) != nodes.size:
+            return False
+        rows = self._changes.take()
+        if rows is None or isinstance(rows, slice):
+            return False
+        if rows:
+            self.forget(np.array(rows, np.int64))
+        return True
+
+
+class KeptVictims:
+    """What preemption found on nodes where only resources matter, kept until a pod of the node changes.
+
+    Many preemptors are alike, and each checks a tenth of all nodes.
+    """
+
+    def __init__(self) -> None:
+        self._searches: dict[Hashable, Search] = {}
+        """Those that go on in another turn, by pod and rules."""
+        self._found: dict[Hashable, tuple[ChangedRows, _Selectors, FoundVictims]] = {}
+        self._selectors: tuple[object, _Selectors] = (None, _Selectors(-1, {}))
+        """Of which store of objects, and what they are."""
+
+    def search(self, nodes: NodeTable, key: Hashable, *, has_turns: bool) -> Search | None:
+        """Return what earlier turns of a search found, to be added to; None: it has no turns.
+
+        Args:
+            nodes: all of them.
+            key: of the pod and its rules.
+            has_turns: whether the search may go on in another turn.
+        """
+        known = self._searches.pop(key, None)
+        if known is None or not known.refresh(nodes):
+            if not has_turns:
+                return None
+            known = Search(nodes)
+        while len(self._searches) >= _MOST_SEARCHES:
+            del self._searches[next(iter(self._searches))]
+        self._searches[key] = known
+        return known
+
+    def take_in_changes(self, nodes: NodeTable) -> None:
+        """Let searches forget what they found on nodes that have changed."""
+        self._searches = {key: search for key, search in self._searches.items() if search.refresh(nodes)}
+
+    def pass_over_changes(self) -> None:
+        """Let searches keep what they found: nodes are again as they were when they were last asked about them."""
+        for search in self._searches.values():
+            search.pause()
+
+    def end_search(self, key: Hashable) -> None:
+        """Forget a search that has ended."""
+        self._searches.pop(key, None)
+
+    def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> FoundVictims:
+        """Return the victims by row, for additions: of pods with equal priority and requests."""
+        nodes, budgets = cluster.nodes, self._budgets_now(cluster)
+        key = wanted, priority
+        known = self._found.pop(key, None)
+        if known is not None and known[0].nodes is nodes and known[1].by_name == budgets.by_name:
+            changes, before, found = known
+            rows = changes.take()
+            if rows is not None and not isinstance(rows, slice):
+                found.forget(np.array([row for row in rows if row < len(found)], np.int64))
+                if before.version != budgets.version:
+                    found.forget((found.known & found.protected).nonzero()[0])
+                found.resize(nodes.size)
+                self._found[key] = (changes, budgets, found)
+                return found
+        while self._found and self._is_full(nodes.size):
+            del self._found[next(iter(self._found))]
+        found = FoundVictims(nodes.size)
+        self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, found)
+        return found
+
+    def _budgets_now(self, cluster: Cluster) -> _Selectors:
+        """Return which pods the budgets are about: their status, which each eviction changes, is left out."""
+        store, version = cluster.store, cluster.store.version(PodDisruptionBudget)
+        if self._selectors[0] is not store or self._selectors[1].version != version:
+            by_name = {object_key(each.metadata): each.spec.selector for each in cluster.all(PodDisruptionBudget)}
+            self._selectors = store, _Selectors(version, by_name)
+        return self._selectors[1]
+
+    def _is_full(self, more: int) -> bool:
+        kept = [found for _, _, found in self._found.values()]
+        return (
+            len(kept) >= _MOST_KINDS_KEPT
+            or sum(found.count for found in kept) > _MOST_ROWS_KEPT
+            or sum(map(len, kept)) + more > _MOST_ROWS
+        )
+
+
+class _Selectors(NamedTuple):
+    """The selectors of all budgets, by `namespace/name`."""
+
+    version: int
+    by_name: Mapping[str, LabelSelector | None]
+
+
+class _Compiled(NamedTuple):
+    """The budgets of one namespace, found by the labels that their selectors require."""
+
+    by_anchor: Mapping[Anchor, Sequence[tuple[PodDisruptionBudget, PodTerm]]]
+
+    @classmethod
+    def of(cls, budgets: Iterable[PodDisruptionBudget]) -> _Compiled:
+        """Compile budgets; one whose selector is not valid, or is empty, matches no pod, as in kube-scheduler."""
+        by_anchor: dict[Anchor, list[tuple[PodDisruptionBudget, PodTerm]]] = {}
+        for budget in budgets:
+            try:
+                selector = label_selector(budget.spec.selector)
+            except SelectorError:
+                continue
+            if selector is not None and not selector.empty:
+                pods = PodTerm(frozenset((budget.metadata.namespace,)), selector)
+                for anchor in pods.anchors():
+                    by_anchor.setdefault(anchor, []).append((budget, pods))
+        return cls(by_anchor)
+
+    def matching(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        """Return the distinct budgets that protect pods of a template."""
+        found: dict[str, PodDisruptionBudget] = {}
+        for anchor in labels_of(template):
+            for budget, pods in self.by_anchor.get(anchor, ()):
+                if pods.matches(template, {}):
+                    found[budget.metadata.name] = budget
+        return list(found.values())
+
+
+class Budgets:
+    """The PodDisruptionBudgets of a cluster, in their current state."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._store = cluster.store
+        self._compiled: dict[str, tuple[int, _Compiled]] = cluster.store.keep("disruption-budgets", None, dict)
+        """By namespace, with the version that they were compiled of."""
+        self._protecting: dict[PodTemplate, list[PodDisruptionBudget]] = {}
+
+    def _of(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        found = self._protecting.get(template)
+        if found is None:
+            found = self._protecting[template] = (
+                self._in(template.namespace).matching(template) if template.labels else []
+            )
+        return found
+
+    def _in(self, namespace: str) -> _Compiled:
+        version = self._store.group_version(PodDisruptionBudget, namespace)
+        known = self._compiled.get(namespace)
+        if known is None or known[0] != version:
+            if len(self._compiled) >= _MOST_NAMESPACES:
+                self._compiled.clear()
+            known = version, _Compiled.of(self._store.group(PodDisruptionBudget, namespace))
+            self._compiled[namespace] = known
+        return known[1]
+
+    def protecting(self, pod: PodInfo) -> Sequence[PodDisruptionBudget]:
+        """Return the budgets that protect a pod."""
+        return self._of(pod.template)
+
+    def covers(self, pods: Iterable[PodInfo]) -> bool:
+        """Return whether any budget protects any of some pods."""
+        protecting = self._protecting
+        for pod in pods:
+            budgets = protecting.get(pod.template)
+            if budgets or (budgets is None and self._of(pod.template)):
+                return True
+        return False
+
+    def forbid(self, pod: PodInfo) -> bool:
+        """Return whether a budget does not allow the eviction of one pod alone."""
+        counted = (b for b in self._of(pod.template) if pod.name not in (b.status.disrupted_pods or ()))
+        return any(budget.status.disruptions_allowed < 1 for budget in counted)
+
+    def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Return the pods whose eviction no budget allows, and the others; both in the given order.
+
+        Each pod in turn takes one disruption from every budget that matches it and has not recorded it yet.
+        """
+        left: dict[tuple[str, str], int] = {}
+        violating: list[PodInfo] = []
+        others: list[PodInfo] = []
+        protecting = self._protecting
+        for pod in pods:
+            violates = False
+            budgets = protecting.get(pod.template)
+            for budget in self._of(pod.template) if budgets is None else budgets:
+                if pod.name not in (budget.status.disrupted_pods or ()):
+                    key = budget.metadata.namespace, budget.metadata.name
+                    left[key] = left.get(key, budget.status.disruptions_allowed) - 1
+                    violates = violates or left[key] < 0
+            (violating if violates else others).append(pod)
+        return violating, others

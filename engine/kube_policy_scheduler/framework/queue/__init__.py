@@ -1,0 +1,1 @@
+"""The scheduling queue: which pod is decided next, and which event wakes which rejected pod."""

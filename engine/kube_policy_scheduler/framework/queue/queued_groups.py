@@ -1,0 +1,175 @@
+"""Pending pods by the groups that they start together with; pods are gated until their group is large enough.
+
+Every number that is read often is kept, not counted: a group of ten thousand that stays incomplete
+costs no more than one of two.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
+
+_NOBODY: Mapping[str, QueuedPod] = {}
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """The groups that a pod starts together with, and why they gate it."""
+
+    groups: tuple[Group, ...] = ()
+    requirements: tuple[GangRequirement, ...] = ()
+    """What its groups require; none if that is unknown."""
+    why: str | None = None
+    """None: it is not gated."""
+    waits_for: Group | None = None
+    """The group that it waits for; None: for something else, so that it is checked again from time to time."""
+    missing_members: GangRequirement | None = None
+    """The requirement with too few pods; None: the group itself does not exist yet."""
+
+
+NO_GROUPS = Membership()
+"""Of a pod that starts alone, when it can."""
+
+
+class QueuedGroups:
+    """Members by uid, by group; a group without members is forgotten."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, dict[str, QueuedPod]] = {}
+        self._with_place: dict[Group, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def join(self, queued: QueuedPod, groups: tuple[Group, ...]) -> None:
+        """Make a pod a member of these groups and of no others."""
+        if groups == queued.groups:
+            return
+        self.quit(queued)
+        queued.groups = groups
+        for group in groups:
+            self._groups.setdefault(group, {})[queued.pod.uid] = queued
+            self._count(group, queued.has_place)
+
+    def quit(self, queued: QueuedPod) -> None:
+        """Remove a pod from its groups."""
+        for group in queued.groups:
+            members = self._groups[group]
+            del members[queued.pod.uid]
+            self._count(group, -queued.has_place)
+            if not members:
+                del self._groups[group]
+        queued.groups = ()
+
+    def set_place(self, queued: QueuedPod, has_place: bool) -> None:
+        """Record whether a member counts on a node."""
+        if queued.has_place != has_place:
+            queued.has_place = has_place
+            for group in queued.groups:
+                self._count(group, 1 if has_place else -1)
+
+    def members(self, group: Group) -> Mapping[str, QueuedPod]:
+        """Return a group's members by uid."""
+        return self._groups.get(group, _NOBODY)
+
+    def without_place(self, group: Group) -> int:
+        """Return how many members of a group count on no node."""
+        return len(self._groups.get(group, _NOBODY)) - self._with_place.get(group, 0)
+
+    def miscounted(self) -> list[str]:
+        """Return the numbers that differ from those of the members; empty unless there is a bug."""
+        found = []
+        for group, members in self._groups.items():
+            number = sum(queued.has_place for queued in members.values())
+            if number != self._with_place.get(group, 0):
+                found.append(f"gang {group}: {self._with_place.get(group, 0)} are said to have a place, {number} have")
+        return found + [f"gang {group} has no members" for group in self._with_place.keys() - self._groups.keys()]
+
+    def _count(self, group: Group, number: int) -> None:
+        total = self._with_place.get(group, 0) + number
+        if total:
+            self._with_place[group] = total
+        else:
+            self._with_place.pop(group, None)
+
+
+class GroupsMissingMembers:
+    """Held pods whose group is too small, or absent; those that may continue are found without visiting the others."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[QueuedPod, Group, int]] = {}
+        """With the group and size that each waits for; 0: for the group to exist."""
+        self._by_size: dict[Group, dict[int, dict[str, QueuedPod]]] = {}
+        self._sizes: dict[Group, list[int]] = {}
+        """The sizes in `_by_size`, ascending."""
+        self._requirements: dict[Group, GangRequirement] = {}
+        self._named: dict[tuple[str, str], dict[Group, None]] = {}
+        """By rule and `namespace/key`."""
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return (queued for queued, _, _ in self._pods.values())
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def add(self, queued: QueuedPod, membership: Membership) -> None:
+        """Gate a pod until its group is large enough."""
+        group, requirement = membership.waits_for, membership.missing_members
+        assert group is not None
+        size = requirement.size if requirement is not None else 0
+        self._pods[queued.pod.uid] = queued, group, size
+        by_size = self._by_size.setdefault(group, {})
+        if size not in by_size:
+            by_size[size] = {}
+            insort(self._sizes.setdefault(group, []), size)
+        by_size[size][queued.pod.uid] = queued
+        if requirement is not None:
+            self._requirements[group] = requirement
+        self._named.setdefault((group.rule, str(group)), {})[group] = None
+
+    def remove(self, uid: str) -> None:
+        """Release a pod."""
+        _, group, size = self._pods.pop(uid)
+        by_size = self._by_size[group]
+        del by_size[size][uid]
+        if by_size[size]:
+            return
+        del by_size[size]
+        sizes = self._sizes[group]
+        del sizes[bisect_left(sizes, size)]
+        if not by_size:
+            del self._by_size[group], self._sizes[group]
+            self._requirements.pop(group, None)
+            named = self._named[group.rule, str(group)]
+            del named[group]
+            if not named:
+                del self._named[group.rule, str(group)]
+
+    def groups(self) -> list[Group]:
+        """Return the groups that have waiting pods."""
+        return list(self._by_size)
+
+    def named(self, rule: str, name: str) -> list[Group]:
+        """Return the groups of a rule with the name `namespace/key` that have waiting pods."""
+        return list(self._named.get((rule, name), ()))
+
+    def requirement(self, group: Group) -> GangRequirement | None:
+        """Return what one of the waiting pods of a group requires; None if unknown."""
+        return self._requirements.get(group)
+
+    def waiting(self, group: Group) -> list[QueuedPod]:
+        """Return the pods that wait for a group."""
+        return [queued for pods in self._by_size.get(group, {}).values() for queued in pods.values()]
+
+    def ready(self, group: Group, number: int) -> Iterator[QueuedPod]:
+        """Yield the pods for which a group of this size is large enough."""
+        sizes = self._sizes.get(group, [])
+        enough = sizes[: bisect_right(sizes, number)]
+        return (queued for size in enough if size for queued in self._by_size[group][size].values())

@@ -1,0 +1,269 @@
+"""Admission by quotas that lend: a pod stays within what its queue, and those above it, may use.
+
+What is used stands in `cluster.quotas.queue_usage`. Here are the filter, its words, and who has precedence over whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.queue_usage import (
+    CLUSTER_QUEUE,
+    Amounts,
+    AwaitedPods,
+    Queue,
+    QueueTree,
+    QueueUsage,
+    QuotaRefusal,
+)
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Scope
+from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, QuotaWait
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+QUOTA = "QueueQuota"
+"""The name of the filter, and the rejector of pods that it refuses."""
+RECLAIM = "QueueReclaim"
+"""A rejector of pods that may have others evicted later: time helps them."""
+_BINARY = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+GroupsOf = Callable[[Frame], tuple[Hashable, ...]]
+
+
+class ReclaimRule(msgspec.Struct, frozen=True, eq=False):
+    """A `reclaim`."""
+
+    text: str
+    """As written, for messages."""
+    fair: bool
+    """Whether a queue that borrows may also evict, if its share is not above that of the other queue afterwards."""
+    after_seconds: float
+    """How long a pod waits before others are evicted for it."""
+    allows: Callable[[Frame], bool] | None = None
+    """Whether the rule is for the pod; None: for any."""
+    spares: Callable[[Frame, PodInfo], bool] | None = None
+    """Whether a running pod must not be evicted for this one; None: any pod may be."""
+
+
+class QueueRules(msgspec.Struct, frozen=True, eq=False):
+    """The queues of all policies together, and what is done for them; compared by identity."""
+
+    tree: QueueTree
+    reclaims: tuple[ReclaimRule, ...] = ()
+    """The first one that allows a pod applies to it."""
+    groups_of: GroupsOf = lambda frame: ()
+    """The gangs of a running pod."""
+
+    def reclaim_of(self, frame: Frame) -> ReclaimRule | None:
+        """Return the rule that applies to a pod."""
+        return next((rule for rule in self.reclaims if rule.allows is None or rule.allows(frame)), None)
+
+
+class QueueQuota:
+    """Rejects a pod that its queue has no quota for. Assumed pods count, so Reserve has no part."""
+
+    name = QUOTA
+    scope = Scope.CLUSTER
+    events = FREE_QUOTA | {ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}
+
+    def __init__(self, tree: QueueTree) -> None:
+        self.tree = tree
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Reject the pod, or have nothing more to say."""
+        usage = frame.cluster.usage_of(self.tree)
+        queue = usage.queue_of(frame.template)
+        if queue is None:
+            return SKIP
+        refused = refusal(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod))
+        if refused is None:
+            return SKIP
+        helps = any_evictable(usage, queue, frame.pod.priority)
+        code = Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code, self.name, (quota_message(refused),))
+
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: AwaitedPods | None) -> str | None:
+        """Return why the pod would be rejected on any new node: its queue has no quota; see `new_nodes`."""
+        usage = frame.cluster.usage_of(self.tree)
+        queue = usage.queue_of(frame.template)
+        if queue is None:
+            return None
+        counted = awaiting.by_queue(usage) if awaiting is not None else []
+        with usage.counting(counted):
+            found = usage.refusal(queue, usage.request_of_many(frame.pod, together))
+        return quota_message(found) if found is not None and not found.is_of_nodes else None
+
+    def leaving_key(self, pod: PodInfo) -> Hashable:
+        """Return what a placed pod counts for, and where; pods that share a claim depend on each other."""
+        tree = self.tree
+        own = pod.uid if tree.classes and pod.template.spec.resource_claims else ""
+        return tree.find(pod.template), tree.amounts(pod), pod.priority, own
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Let all nodes pass."""
+        return np.ones(frame.size, np.bool_)
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return nothing: the pod was rejected as a whole, or not at all."""
+        return []
+
+
+def refusal(
+    cluster: Cluster,
+    usage: QueueUsage,
+    queue: Queue,
+    pod: PodInfo,
+    amounts: Amounts,
+    *,
+    gang: frozenset[str] = frozenset(),
+) -> QuotaRefusal | None:
+    """Return why a request of a queue is not admitted; None: it is.
+
+    What nominated pods need counts as used, for pods over which they have precedence.
+
+    Args:
+        cluster: with the pods.
+        usage: of its queues.
+        queue: of the request.
+        pod: that asks, or a member of the gang that does.
+        amounts: what is asked for.
+        gang: the uids of all members, whose nominations do not count.
+    """
+    if not cluster.nominated:
+        return usage.refusal(queue, amounts)
+    with usage.counting(_nominated_before(cluster, usage, queue, pod, amounts, gang=gang)):
+        return usage.refusal(queue, amounts)
+
+
+def _nominated_before(
+    cluster: Cluster, usage: QueueUsage, queue: Queue, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
+) -> list[tuple[Queue, Amounts]]:
+    """Return what nominated pods need that have precedence over a request."""
+    counted: list[tuple[Queue, Amounts]] = []
+    for others in cluster.nominated.values():
+        for other in others.values():
+            if other.uid == pod.uid or other.uid in cluster.pods or other.uid in gang:
+                continue
+            theirs = usage.queue_of(other.template)
+            if theirs is None:
+                continue
+            wanted = usage.amounts(other)
+            if _is_before(usage, other, theirs, wanted, pod, queue, amounts):
+                counted.append((theirs, wanted))
+    return counted
+
+
+def _is_before(
+    usage: QueueUsage, other: PodInfo, theirs: Queue, wanted: Amounts, pod: PodInfo, queue: Queue, amounts: Amounts
+) -> bool:
+    """Return whether a nominated pod has precedence over another one, whose queue may borrow what was reclaimed."""
+    if usage.is_entitled(theirs, wanted, queue):
+        return not usage.is_entitled(queue, amounts, theirs) or other.priority >= pod.priority
+    return other.priority >= pod.priority and not usage.is_entitled(queue, amounts, theirs)
+
+
+def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | None:
+    """Return whether a nominated pod keeps its node from another one, by their queues; None: their priorities say."""
+    usage = cluster.queue_usage
+    if usage is None:
+        return None
+    theirs, queue = usage.queue_of(other.template), usage.queue_of(pod.template)
+    if theirs is None or queue is None or theirs is queue:
+        return None
+    is_theirs = usage.is_entitled(theirs, usage.amounts(other), queue)
+    is_ours = usage.is_entitled(queue, usage.amounts(pod), theirs)
+    return is_theirs if is_theirs != is_ours else None
+
+
+def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
+    """Return whether a nominated pod keeps what it is to get from another one: as one with a node of its own would."""
+    if cluster.keeps_nominated:
+        return True
+    by_quota = has_precedence(cluster, other, pod)
+    return other.priority >= pod.priority if by_quota is None else by_quota
+
+
+def any_evictable(usage: QueueUsage, queue: Queue, priority: int) -> bool:
+    """Return whether a queue, or one that borrows, has a pod of lower priority."""
+    if queue.members and min(queue.priorities) < priority:
+        return True
+    return usage.lowest_priority_of_borrowers() < priority
+
+
+def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait | None:
+    """Return what a pod waits for that only its queue rejected; None: something else may help it, too.
+
+    Pods that may be evicted for it, and nominated pods that keep the quota, are something else.
+    """
+    usage = cluster.usage_of(rules.tree)
+    queue = usage.queue_of(pod.template)
+    if queue is None or any_evictable(usage, queue, pod.priority):
+        return None
+    amounts = usage.amounts(pod)
+    found = usage.refusal(queue, amounts)
+    if found is None:
+        return None
+    watched = found.at
+    if rules.reclaims and watched != CLUSTER_QUEUE:
+        *_, top = queue.path()
+        watched = top.name
+    return QuotaWait(usage, watched, queue.name, amounts, exact=not rules.reclaims)
+
+
+def protects(cluster: Cluster, tree: QueueTree, pod: PodInfo) -> Callable[[PodInfo], bool]:
+    """Return which pods must not be evicted for one of higher priority: those of other queues that do not borrow."""
+    usage = cluster.usage_of(tree)
+    queue, wanted = usage.queue_of(pod.template), usage.amounts(pod)
+    anything: Amounts = tuple((r, 1) for r in range(len(tree.resources)))
+
+    def is_protected(victim: PodInfo) -> bool:
+        theirs = usage.queue_of(victim.template)
+        if theirs is None or theirs is queue:
+            return False
+        if queue is None:
+            return not any(theirs.over(r) > 0 for r, _ in usage.amounts(victim)) and any(theirs.minimum)
+        return not usage.borrows(theirs, queue, wanted or anything)
+
+    return is_protected
+
+
+def quota_message(refused: QuotaRefusal, *, gang: str = "") -> str:
+    """Return why a request is not admitted, for people."""
+    shown = [
+        quantity(refused.resource, each) for each in (refused.used, refused.requested, refused.limit, refused.short)
+    ]
+    used, requested, limit, short = shown
+    where = f"queue {refused.queue}" if refused.at == refused.queue else f"queue {refused.queue}, below {refused.at},"
+    if refused.is_of_nodes:
+        where = f"queue {refused.queue}"
+        limits = f"the nodes have {limit}"
+    else:
+        limits = f"at most {limit}"
+    kept = f", {quantity(refused.resource, refused.kept)} are kept for others" if refused.kept else ""
+    who = f"; borrowed by {_borrowers(refused)}" if refused.borrowers else ""
+    asked = f"{gang} asks for {requested}" if gang else f"{requested} requested"
+    return (
+        f"{where} has no quota for {refused.resource}: {used} used, {asked}, {limits}{kept}, so {short} too many{who}"
+    )
+
+
+def _borrowers(refused: QuotaRefusal) -> str:
+    return ", ".join(f"{name} ({quantity(refused.resource, amount)})" for name, amount in refused.borrowers[:3])
+
+
+def quantity(resource: str, amount: int) -> str:
+    """Return an amount in column units as Kubernetes writes quantities, exactly."""
+    if resource == "cpu":
+        return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for suffix, size in _BINARY:
+            if amount and amount % size == 0:
+                return f"{amount // size}{suffix}"
+    return str(amount)
