@@ -240,9 +240,10 @@ def test_a_wrong_configuration_is_explained(text: str, snapshot: SnapshotAsserti
         ("schedulerNames: [a]", "config.yaml:1:1: error[D0012]: key `apiVersion` is missing"),
         (HEAD.replace("v1alpha1", "v1"), "apiVersion: expected policy-scheduler/v1alpha1, got policy-scheduler/v1"),
         (HEAD.replace("Policy", "Kube"), "kind: expected PolicySchedulerConfiguration, got KubeSchedulerConfiguration"),
+        (HEAD + "decisionLog: {detailShare: .nan}", "decisionLog.detailShare: expected a number, got NaN"),
     ],
 )
-def test_a_file_of_another_kind_is_refused(text: str, message: str) -> None:
+def test_a_file_that_is_no_configuration_is_refused(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as raised:
         parse_settings(Source("config.yaml", text))
     assert message in str(raised.value)

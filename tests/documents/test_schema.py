@@ -15,10 +15,12 @@ from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.shape import (
-    DURATION_SECONDS,
-    Shape,
+    WRITTEN,
+    Duration,
+    Section,
     build,
     schema_of,
+    seconds,
 )
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.times import parse_duration
@@ -86,17 +88,17 @@ def test_a_part_of_a_document_can_be_checked_alone() -> None:
     assert str(found) == "f.yaml:4:3: error[D0012]: key `expect` is missing in cases[1]"
 
 
-class Inner(msgspec.Struct, frozen=True):
+class Inner(Section, frozen=True):
     address: str
     ca_file: Path | None = None
 
 
-class Outer(msgspec.Struct, frozen=True):
+class Outer(Section, frozen=True):
     names: tuple[str, ...] = ("x",)
-    every: Annotated[float, DURATION_SECONDS] = 5.0
+    every: Duration = seconds(5)
     share: float = 0.5
     mode: Literal["fast", "safe"] = "safe"
-    count: Annotated[int, Shape({"minimum": 1})] = 1
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
     inner: Inner | None = None
     other: Inner = msgspec.field(default_factory=lambda: Inner("none"))
 
@@ -119,6 +121,7 @@ def test_a_value_becomes_the_struct_with_its_defaults() -> None:
     assert built(given) == Outer(
         names=("a", "b"), every=90.0, share=1.0, inner=Inner("h", ca_file=Path("/etc/app/ca.pem"))
     )
+    assert repr(built({"count": 2.0})) == repr(Outer(count=2)), "a whole number, however it is written"
     assert built({"inner": {"address": "h", "caFile": "/abs"}}).inner == Inner("h", ca_file=Path("/abs"))
 
 
@@ -127,7 +130,7 @@ def test_a_value_becomes_the_struct_with_its_defaults() -> None:
 )
 def test_durations_are_written_as_in_policies(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
-    assert DocumentSchema(dict(DURATION_SECONDS.schema)).check(parse_document(Source("f", f"'{text}'"))) == ()
+    assert DocumentSchema(WRITTEN[Duration]).check(parse_document(Source("f", f"'{text}'"))) == ()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_durations_are_written_as_in_policies(text: str, seconds: float) -> None
     ],
 )
 def test_what_is_not_a_duration_is_refused_with_advice(text: str, advice: str) -> None:
-    (found,) = DocumentSchema(dict(DURATION_SECONDS.schema)).check(parse_document(Source("f", text)))
+    (found,) = DocumentSchema(WRITTEN[Duration]).check(parse_document(Source("f", text)))
     got = text.strip("'")
     assert found.message == f"expected a duration such as 500ms, 15s, 2min or 1h30min, got {got}"
     assert found.help == advice

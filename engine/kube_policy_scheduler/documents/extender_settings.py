@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import msgspec
+from msgspec import Meta
 
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.http_url import PATTERN
-from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
-from kube_policy_scheduler.documents.shape import PositiveDuration, Shape, build, schema_of
+from kube_policy_scheduler.documents.schema import DocumentSchema
+from kube_policy_scheduler.documents.shape import PositiveDuration, Section, build, expected, schema_of, seconds
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 from kube_policy_scheduler.documents.yaml_nodes import Step
 
@@ -24,33 +24,25 @@ MOST_WEIGHT = 2**31 - 1
 
 Verb: TypeAlias = Annotated[
     str,
-    Shape(
-        {
-            "pattern": r"^([-A-Za-z0-9_.~/]{1,200})?$",
-            EXPECTED: "the last part of a URL, such as filter; empty if the extender does not have this verb",
-        }
-    ),
+    Meta(pattern=r"^([-A-Za-z0-9_.~/]{1,200})?$"),
+    expected("the last part of a URL, such as filter; empty if the extender does not have this verb"),
 ]
 
 
-class ManagedResource(msgspec.Struct, frozen=True, kw_only=True):
+class ManagedResource(Section, frozen=True, kw_only=True):
     """An extended resource that an extender manages."""
 
     name: Annotated[
         str,
-        Shape(
-            {
-                "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
-                EXPECTED: "the name of an extended resource, such as example.com/gpu",
-            }
-        ),
+        Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"),
+        expected("the name of an extended resource, such as example.com/gpu"),
     ]
     """Name of the extended resource."""
     ignored_by_scheduler: bool = False
     """Do not check whether a node has enough of it; only the extender does."""
 
 
-class ExtenderTls(msgspec.Struct, frozen=True, kw_only=True):
+class ExtenderTls(Section, frozen=True, kw_only=True):
     """How the scheduler checks the certificate of an extender, and which certificate it presents."""
 
     insecure: bool = False
@@ -67,11 +59,11 @@ class ExtenderTls(msgspec.Struct, frozen=True, kw_only=True):
     """The same as base64 of PEM; goes before `caFile`."""
 
 
-class HttpExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
+class HttpExtenderSettings(Section, frozen=True, kw_only=True):
     """One extender; the keys and their meaning are those of kube-scheduler."""
 
     url_prefix: Annotated[
-        str, Shape({"pattern": PATTERN, EXPECTED: "a URL such as http://gpu-extender.kube-system:8888/scheduler"})
+        str, Meta(pattern=PATTERN), expected("a URL such as http://gpu-extender.kube-system:8888/scheduler")
     ]
     """URL before the verbs."""
     filter_verb: Verb = ""
@@ -82,19 +74,19 @@ class HttpExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Verb that may drop nodes and change victims before pods are evicted. Empty: none."""
     bind_verb: Verb = ""
     """Verb that binds the pod, instead of the scheduler. Only one extender can have it. Empty: none."""
-    weight: Annotated[int, Shape({"minimum": 0, "maximum": MOST_WEIGHT})] = 0
+    weight: Annotated[int, Meta(ge=0, le=MOST_WEIGHT)] = 0
     """Weight of the scores: a score of 10 with weight 1 counts 100, as the best score of a plugin."""
     enable_HTTPS: bool = False  # noqa: N815 (the key of kube-scheduler)
     """Without `caFile` and `caData`, accept every certificate, as kube-scheduler does. `urlPrefix` alone says whether
     TLS is used."""
     tls_config: ExtenderTls | None = None
     """Certificates. null: the authorities of the system are trusted, and no certificate is presented."""
-    http_timeout: PositiveDuration = 5.0
+    http_timeout: PositiveDuration = seconds(5)
     """Timeout of one request. A filter request that times out fails the attempt of the pod; scores are left out."""
     node_cache_capable: bool = False
     """The extender knows the nodes, so that only names are sent. Otherwise whole Node objects are sent, which takes
     very much longer."""
-    managed_resources: Annotated[tuple[ManagedResource, ...], Shape({"maxItems": 100})] = ()
+    managed_resources: Annotated[tuple[ManagedResource, ...], Meta(max_length=100)] = ()
     """The extender is asked only about pods that request one of these. Empty: about all pods."""
     ignorable: bool = False
     """Errors of the extender do not fail the attempt. It is then asked after the others."""
@@ -152,8 +144,8 @@ def authorities(tls: ExtenderTls) -> str | None:
     return text if "-----BEGIN CERTIFICATE-----" in text else None
 
 
-class _Extenders(msgspec.Struct, frozen=True):
-    extenders: Annotated[tuple[HttpExtenderSettings, ...], Shape({"maxItems": MOST_EXTENDERS})] = ()
+class _Extenders(Section, frozen=True):
+    extenders: Annotated[tuple[HttpExtenderSettings, ...], Meta(max_length=MOST_EXTENDERS)] = ()
 
 
 def read_extenders(path: Path) -> tuple[HttpExtenderSettings, ...]:

@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import msgspec
+from msgspec import Meta
 
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
-from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
-from kube_policy_scheduler.documents.shape import Name, Shape, build, schema_of
+from kube_policy_scheduler.documents.schema import DocumentSchema
+from kube_policy_scheduler.documents.shape import EACH_ONCE, Name, Section, build, expected, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 from kube_policy_scheduler.lang.owner import ALLOWED_BY_DEFAULT, Owner, Restrictable, SetLimits
 
@@ -20,24 +20,21 @@ MAX_OWNERS = 100
 
 NamespacePattern: TypeAlias = Annotated[
     str,
-    Shape(
-        {
-            "pattern": r"^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$",
-            EXPECTED: "the name of a namespace, in which * stands for any characters",
-        }
-    ),
+    Meta(pattern=r"^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$"),
+    expected("the name of a namespace, in which * stands for any characters"),
 ]
 NamespaceName: TypeAlias = Annotated[
-    str, Shape({"pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", EXPECTED: "the name of a namespace"})
+    str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"), expected("the name of a namespace")
 ]
 
 
-class OwnerSettings(msgspec.Struct, frozen=True, kw_only=True):
+class OwnerSettings(Section, frozen=True, kw_only=True):
     """One owner of policies, and what the administrator allows: see deploy/OWNERS.md."""
 
     name: Annotated[
         str,
-        Shape({"pattern": r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", EXPECTED: "lower case letters, digits and -"}),
+        Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
+        expected("lower case letters, digits and -"),
     ]
     """Name of the owner. It comes before the names of the policies: `team-a/web`."""
     path: Path | None = None
@@ -48,17 +45,17 @@ class OwnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     owner. Each namespace can belong to one owner."""
     config_map: str | None = None
     """`NAMESPACE/NAME` of the ConfigMap behind the path, for events, stored versions and `policyctl rollout`."""
-    namespaces: Annotated[tuple[NamespacePattern, ...], Shape({"minItems": 1, "maxItems": 100, "uniqueItems": True})]
+    namespaces: Annotated[tuple[NamespacePattern, ...], Meta(min_length=1, max_length=100), EACH_ONCE]
     """Namespaces of the pods that the policies may govern. `team-a-*` means all that begin so, `*` all namespaces."""
-    pods: Annotated[str, Shape({"minLength": 1, "maxLength": 2000})] | None = None
+    pods: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
     """A condition as after `for pods where`, such as `pod label tier=web`: the policies govern only pods that match it.
     None: all pods of the namespaces."""
-    max_priority: Annotated[int, Shape({"minimum": -1_000_000, "maximum": 1_000_000})] = 0
+    max_priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
     """Highest `priority` that the policies may use."""
-    statements: Annotated[tuple[Restrictable, ...], Shape({"uniqueItems": True})] = ALLOWED_BY_DEFAULT
+    statements: Annotated[tuple[Restrictable, ...], EACH_ONCE] = ALLOWED_BY_DEFAULT
     """Statements that the policies may use. Not among the defaults: `gang`, `preempt`, `rebalance`,
     `use kubernetes without`, and `promql` (metrics)."""
-    scheduler_names: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
+    scheduler_names: Annotated[tuple[Name, ...], EACH_ONCE] = ()
     """Names that the policies may serve with a `scheduler` line, beside the top-level `schedulerNames`."""
 
 
@@ -113,12 +110,12 @@ def scope_problems(
             yield document.error(("policies", "owners", at, "pods"), WRONG_VALUE, message=message, advice=bad.help)
 
 
-class SharedSettings(msgspec.Struct, frozen=True):
+class SharedSettings(Section, frozen=True):
     """What the scheduler's configuration says of policies that `policyctl` has to know, too."""
 
     path: Path | None = None
-    extensions: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
-    owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": MAX_OWNERS})] = ()
+    extensions: Annotated[tuple[Name, ...], EACH_ONCE] = ()
+    owners: Annotated[tuple[OwnerSettings, ...], Meta(max_length=MAX_OWNERS)] = ()
 
 
 def read_shared(path: Path) -> tuple[Document, SharedSettings]:

@@ -40,11 +40,16 @@ class DocumentSchema:
     """A schema, checked once, for many documents."""
 
     def __init__(self, schema: Schema) -> None:
-        from jsonschema import Draft202012Validator  # 40 ms, for nothing where there is no document
+        from jsonschema import Draft202012Validator, validators  # 40 ms, for nothing where there is no document
 
         Draft202012Validator.check_schema(schema)
         self._schema = schema
-        self._validator = Draft202012Validator(schema)
+        types = Draft202012Validator.TYPE_CHECKER
+        numbers = types.redefine(
+            "number", lambda of, value: types.is_type(value, "number") and value == value
+        )  # no NaN
+        validator = validators.extend(Draft202012Validator, type_checker=numbers)  # type: ignore[no-untyped-call]
+        self._validator = validator(schema)
 
     def check(
         self, document: Document, *, at: Sequence[Step] = (), instead: Value | None = None

@@ -1,81 +1,77 @@
-"""Frozen structs as the definition of a YAML file: its JSON schema and its values come from them.
+"""Structs as the definition of a YAML file: msgspec makes its JSON schema and its values from them.
 
-A field `bearer_token_file: Path | None = None` is the key `bearerTokenFile`; its default is the default, its type
-the schema. What a type can't say, `Annotated` adds: `Annotated[int, Shape({"minimum": 1})]`.
+A field `bearer_token_file: Path | None = None` of a `Section` is the key `bearerTokenFile`; its default is the default,
+its type the schema. What a type can't say, `msgspec.Meta` adds: `Annotated[int, Meta(ge=1), expected("a count")]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 from msgspec.inspect import is_struct_type
-from msgspec.structs import fields
 
 from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.schema import EXPECTED, HINTS
 from kube_policy_scheduler.times import parse_duration
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
-class Shape(msgspec.Struct, frozen=True, eq=False):
-    """What `Annotated` adds to a field's type: more schema, and how the written value becomes the field's."""
-
-    schema: Mapping[str, Any]
-    parse: Callable[[Any], Any] | None = None
-    whole: bool = False
-    """The schema replaces that of the type, because what is written has another type."""
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=camel_case):
+    """A mapping in a file, with the keys of Kubernetes: `lease_name` is `leaseName`."""
 
 
-DURATION_SECONDS = Shape(
-    {
-        "type": "string",
-        "pattern": r"^(\d+(\.\d+)?(ms|s|min|h|d))+$",
-        EXPECTED: "a duration such as 500ms, 15s, 2min or 1h30min",
-        HINTS: {r"\dm(\d|$)": "write min for minutes: m means milli", r"^\d+$": "add a unit: 15s"},
-    },
-    parse=parse_duration,
-    whole=True,
-)
-"""A duration as policies write it; `5m` is refused because it is milli there."""
-Duration: TypeAlias = Annotated[float, DURATION_SECONDS]
-"""In seconds; written `15s`, `2min`."""
+class Duration(float):
+    """In seconds; written `15s`, `2min`. `5m` is refused because it is milli in policies."""
+
+
+DURATION_PATTERN = r"^(\d+(\.\d+)?(ms|s|min|h|d))+$"
+
+
+def expected(text: str) -> Meta:
+    """Return what a message says that was expected, such as "a duration such as 15s"."""
+    return Meta(extra_json_schema={EXPECTED: text})
+
+
+EACH_ONCE = Meta(extra_json_schema={"uniqueItems": True})
+"""Of a list."""
 PositiveDuration: TypeAlias = Annotated[
-    float,
-    DURATION_SECONDS,
-    Shape(
-        {"pattern": r"^(?=.*[1-9])(\d+(\.\d+)?(ms|s|min|h|d))+$", EXPECTED: "a duration above zero such as 15s or 2min"}
-    ),
+    Duration,
+    Meta(extra_json_schema={"pattern": r"^(?=.*[1-9])(\d+(\.\d+)?(ms|s|min|h|d))+$"}),
+    expected("a duration above zero such as 15s or 2min"),
 ]
 Name: TypeAlias = Annotated[
     str,
-    Shape(
-        {
-            "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
-            EXPECTED: "a name as Kubernetes allows it: lower case letters, digits, - and .",
-        }
-    ),
+    Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"),
+    expected("a name as Kubernetes allows it: lower case letters, digits, - and ."),
 ]
 
+WRITTEN: Mapping[type, Mapping[str, Any]] = {
+    Duration: {
+        "type": "string",
+        "pattern": DURATION_PATTERN,
+        EXPECTED: "a duration such as 500ms, 15s, 2min or 1h30min",
+        HINTS: {r"\dm(\d|$)": "write min for minutes: m means milli", r"^\d+$": "add a unit: 15s"},
+    },
+    Path: {"type": "string", "minLength": 1, EXPECTED: "a path"},
+}
+"""The schemas of the types that msgspec does not know."""
 
-def schema_of(kind: type) -> dict[str, Any]:
+
+def seconds(default: float) -> Any:
+    """Return a field whose default is so many seconds; msgspec takes only types it knows as plain defaults."""
+    return msgspec.field(default_factory=lambda: Duration(default))
+
+
+def schema_of(kind: type[Section]) -> dict[str, Any]:
     """Return the JSON schema of the files that a struct describes."""
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    hints = _hints(kind)
-    for field in fields(kind):
-        key = camel_case(field.name)
-        properties[key] = _schema(hints[field.name])
-        if field.required:
-            required.append(key)
-        else:  # a key with nothing behind it, as where every line of a section is commented out
-            properties[key] = _nullable(properties[key])
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    (schema,), parts = msgspec.json.schema_components([kind], schema_hook=lambda of: dict(WRITTEN[of]))
+    choices = {frozenset(words): list(words) for words in _choices(kind)}
+    return _plain(schema, parts, choices)
 
 
 def build(kind: type[T], value: Mapping[str, Any], *, folder: Path = Path()) -> T:
@@ -86,64 +82,59 @@ def build(kind: type[T], value: Mapping[str, Any], *, folder: Path = Path()) -> 
         value: what was written; keys that are not there, or null, take the default.
         folder: relative paths in the value start here.
     """
-    hints = _hints(kind)
-    given = {}
-    for field in fields(kind):
-        written = value.get(camel_case(field.name))
-        if written is not None:
-            given[field.name] = _built(hints[field.name], written, folder=folder)
-    return kind(**given)
+
+    def read(of: type, written: Any) -> Any:
+        return folder / written if of is Path else Duration(parse_duration(written))
+
+    return msgspec.convert(_given(value), kind, dec_hook=read)
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+def _plain(
+    schema: Mapping[str, Any], parts: Mapping[str, Any], choices: Mapping[frozenset[Any], Any]
+) -> dict[str, Any]:
+    """Return a schema of msgspec without references, titles and defaults, and with null for what may be left out.
 
-
-def _schema(hint: Any) -> dict[str, Any]:
-    if get_origin(hint) is Annotated:
-        inner, *shapes = get_args(hint)
-        schema = _schema(inner)
-        for shape in shapes:
-            if isinstance(shape, Shape):
-                schema = dict(shape.schema) if shape.whole else schema | dict(shape.schema)
-        return schema
-    if get_origin(hint) in (Union, UnionType):
-        return _nullable(_schema(_without_none(hint)))
-    if is_struct_type(hint):
-        return schema_of(hint)
-    if get_origin(hint) is Literal:
-        return {"enum": list(get_args(hint))}
-    if get_origin(hint) is tuple:
-        return {"type": "array", "items": _schema(get_args(hint)[0])}
-    if hint is Path:
-        return {"type": "string", "minLength": 1, EXPECTED: "a path"}
-    return {"type": {str: "string", bool: "boolean", int: "integer", float: "number"}[hint]}
-
-
-def _built(hint: Any, written: Any, *, folder: Path) -> Any:
-    if get_origin(hint) is Annotated:
-        inner, *shapes = get_args(hint)
-        parsers = [shape.parse for shape in shapes if isinstance(shape, Shape) and shape.parse is not None]
-        return parsers[0](written) if parsers else _built(inner, written, folder=folder)
-    if get_origin(hint) in (Union, UnionType):
-        return _built(_without_none(hint), written, folder=folder)
-    if is_struct_type(hint):
-        return build(hint, written, folder=folder)
-    if get_origin(hint) is tuple:
-        return tuple(_built(get_args(hint)[0], item, folder=folder) for item in written)
-    if hint is Path:
-        return folder / written
-    return float(written) if hint is float else written
+    Null is a key with nothing behind it, as where every line of a section is commented out. Words stand in the order of
+    their type, where msgspec sorts them.
+    """
+    if "$ref" in schema:
+        schema = parts[schema["$ref"].rpartition("/")[2]] | {key: schema[key] for key in schema.keys() - {"$ref"}}
+    if "anyOf" in schema:  # `… | None`: the only unions of these files
+        (only,) = (one for one in schema["anyOf"] if one != {"type": "null"})
+        return _nullable(_plain(only, parts, choices))
+    plain = {key: value for key, value in schema.items() if key not in ("title", "description", "default")}
+    if "enum" in plain:
+        plain["enum"] = choices[frozenset(plain["enum"])]
+    if "items" in plain:
+        plain["items"] = _plain(plain["items"], parts, choices)
+    if "properties" in plain:
+        properties = {key: _plain(value, parts, choices) for key, value in plain["properties"].items()}
+        plain["properties"] = {
+            key: value if key in plain["required"] else _nullable(value) for key, value in properties.items()
+        }
+    return plain
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     if "enum" in schema:
-        return schema | {"enum": [*schema["enum"], *([] if None in schema["enum"] else [None])]}
+        return schema | {"enum": list(dict.fromkeys([*schema["enum"], None]))}
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    return schema | {"type": [*types, *([] if "null" in types else ["null"])]}
+    return schema | {"type": list(dict.fromkeys([*types, "null"]))}
 
 
-def _without_none(hint: Any) -> Any:
-    (only,) = (one for one in get_args(hint) if one is not NoneType)
-    return only
+def _choices(hint: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the words of each `Literal` in a type."""
+    if get_origin(hint) is Literal:
+        yield get_args(hint)
+        return
+    for inner in get_type_hints(hint).values() if is_struct_type(hint) else get_args(hint):
+        yield from _choices(inner)
+
+
+def _given(value: Any) -> Any:
+    """Return what was written without keys that have nothing behind them, and `1.0` as the whole number it is."""
+    if isinstance(value, Mapping):
+        return {key: _given(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_given(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

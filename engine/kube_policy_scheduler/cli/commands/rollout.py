@@ -338,10 +338,10 @@ class _Objects:
 def _seconds(text: str) -> float:
     import re
 
-    from kube_policy_scheduler.documents.shape import DURATION_SECONDS
+    from kube_policy_scheduler.documents.shape import DURATION_PATTERN
     from kube_policy_scheduler.times import parse_duration
 
-    if not re.fullmatch(DURATION_SECONDS.schema["pattern"], text):
+    if not re.fullmatch(DURATION_PATTERN, text):
         raise click.UsageError(f"--timeout: expected a duration such as 30s or 2min, got {text}")
     return parse_duration(text)
 

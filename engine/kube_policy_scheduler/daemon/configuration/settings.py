@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.kube.lease import JITTER
@@ -21,8 +22,18 @@ from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
 from kube_policy_scheduler.documents.extender_settings import MOST_EXTENDERS, HttpExtenderSettings, check_extenders
 from kube_policy_scheduler.documents.http_url import PATTERN
 from kube_policy_scheduler.documents.owner_settings import OwnerSettings, check_owners, scope_problems
-from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema, path_text, without
-from kube_policy_scheduler.documents.shape import Duration, Name, PositiveDuration, Shape, build, schema_of
+from kube_policy_scheduler.documents.schema import DocumentSchema, path_text, without
+from kube_policy_scheduler.documents.shape import (
+    EACH_ONCE,
+    Duration,
+    Name,
+    PositiveDuration,
+    Section,
+    build,
+    expected,
+    schema_of,
+    seconds,
+)
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 from kube_policy_scheduler.documents.yaml_nodes import Step
 from kube_policy_scheduler.loopback import is_loopback
@@ -30,16 +41,12 @@ from kube_policy_scheduler.loopback import is_loopback
 API_VERSION = "policy-scheduler/v1alpha1"
 KIND = "PolicySchedulerConfiguration"
 
-Port: TypeAlias = Annotated[
-    int, Shape({"minimum": 0, "maximum": 65535, EXPECTED: "a port: 0 to 65535, 0 for a free one"})
-]
-Url: TypeAlias = Annotated[
-    str, Shape({"pattern": PATTERN, EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
-]
-UrlPath: TypeAlias = Annotated[str, Shape({"pattern": r"^(/[-A-Za-z0-9_.~]+)+$", EXPECTED: "a path such as /extender"})]
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535), expected("a port: 0 to 65535, 0 for a free one")]
+Url: TypeAlias = Annotated[str, Meta(pattern=PATTERN), expected("a URL such as http://prometheus.monitoring:9090")]
+UrlPath: TypeAlias = Annotated[str, Meta(pattern=r"^(/[-A-Za-z0-9_.~]+)+$"), expected("a path such as /extender")]
 
 
-class KubernetesSettings(msgspec.Struct, frozen=True):
+class KubernetesSettings(Section, frozen=True):
     """Connection to the API server."""
 
     kubeconfig: Path | None = None
@@ -53,11 +60,11 @@ class KubernetesSettings(msgspec.Struct, frozen=True):
     """Label selector, such as `cell=3`. The scheduler knows only these pods, and the API server sends no others. Every
     pod that can run on the nodes above needs the label, also those of DaemonSets and static pods: the scheduler does
     not count others, and overcommits their nodes. Empty: all pods."""
-    qps: Annotated[float, Shape({"minimum": 0, "maximum": 1_000_000})] = 0.0
+    qps: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
     """Maximum number of requests per second to the API server, as in `clientConnection` of kube-scheduler: lists,
     bindings, events and status together. Each pod needs at least one. Open watches and the renewal of the lease do not
     wait. 0: no limit, so that only the API server's own flow control applies."""
-    burst: Annotated[int, Shape({"minimum": 1, "maximum": 1_000_000})] = 100
+    burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
     """Requests that may be sent at once after a quiet time, if `qps` is set."""
 
     @property
@@ -66,10 +73,10 @@ class KubernetesSettings(msgspec.Struct, frozen=True):
         return RequestRate(self.qps, self.burst) if self.qps else None
 
 
-class PolicySettings(msgspec.Struct, frozen=True):
+class PolicySettings(Section, frozen=True):
     """Source of the policies."""
 
-    path: Path = Path("/etc/policy-scheduler/policies")
+    path: Path = msgspec.field(default_factory=lambda: Path("/etc/policy-scheduler/policies"))
     """A directory of `.policy` files, usually the volume of a ConfigMap, or one file. Mount the whole volume: the
     kubelet never updates a subPath mount."""
     config_map: str | None = None
@@ -80,10 +87,10 @@ class PolicySettings(msgspec.Struct, frozen=True):
     public_key_file: Path | None = None
     """Accept policies only if `SHA256SUMS.sig` beside them is the signature of `SHA256SUMS` by this Ed25519 key, in
     PEM. Implies `checksums`. Store the key where policy authors cannot write."""
-    extensions: Annotated[tuple[Name, ...], Shape({"uniqueItems": True})] = ()
+    extensions: Annotated[tuple[Name, ...], EACH_ONCE] = ()
     """Installed Python packages whose functions policies may call, by their entry points of the group
     `kube_policy_scheduler.builtins`. They run in the scheduler's process: see policies/EXTENDING.md."""
-    owners: Annotated[tuple[OwnerSettings, ...], Shape({"maxItems": 100})] = ()
+    owners: Annotated[tuple[OwnerSettings, ...], Meta(max_length=100)] = ()
     """Teams whose policies apply beside these, each within the limits that you set here. An error in the policies of
     one owner affects no others. If policies of one priority match a pod, those of owners come first, in this order."""
 
@@ -93,7 +100,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
         return replace(self, config_map=None, owners=owners)
 
 
-class PrometheusSettings(msgspec.Struct, frozen=True):
+class PrometheusSettings(Section, frozen=True):
     """Where `promql("…")` is asked. How often, and how fresh answers must be, each policy says itself."""
 
     url: Url
@@ -106,16 +113,16 @@ class PrometheusSettings(msgspec.Struct, frozen=True):
     """Client certificate for mutual TLS; requires `clientKeyFile`."""
     client_key_file: Path | None = None
     """Client key for mutual TLS; requires `clientCertificateFile`."""
-    timeout: PositiveDuration = 5.0
+    timeout: PositiveDuration = seconds(5)
     """Timeout of one query. Decisions never wait for it; 5 s is long for an instant query over all nodes."""
     node_label: str | None = None
     """The label that names the node, for queries without `by`. None: the scheduler finds it, from `node`,
     `kubernetes_node`, … to `instance` with an address."""
-    prime_timeout: Duration = 3.0
+    prime_timeout: Duration = seconds(3)
     """Time that new policies wait for the first values of new metrics before they are used without them."""
 
 
-class TlsSettings(msgspec.Struct, frozen=True):
+class TlsSettings(Section, frozen=True):
     """The certificate of our own port. `tls: {}` alone: one that is made at the start, as kube-scheduler does; it
     keeps tokens from being read on the way, but clients cannot check it."""
 
@@ -131,7 +138,7 @@ class TlsSettings(msgspec.Struct, frozen=True):
     CA of the cluster, because it also signs for nodes and users."""
 
 
-class HttpSettings(msgspec.Struct, frozen=True):
+class HttpSettings(Section, frozen=True):
     """Address and security of probes, metrics and the status page."""
 
     host: str = "127.0.0.1"
@@ -155,27 +162,27 @@ class HttpSettings(msgspec.Struct, frozen=True):
         return replace(self, authentication=authentication, tls=tls)
 
 
-class DecisionLogSettings(msgspec.Struct, frozen=True):
+class DecisionLogSettings(Section, frozen=True):
     """The decision log, for `/debug/decisions`, the status page, `policyctl why`, `impact` and `capture`."""
 
-    kept: Annotated[int, Shape({"minimum": 0, "maximum": 1_000_000})] = 10_000
+    kept: Annotated[int, Meta(ge=0, le=1_000_000)] = 10_000
     """Number of decisions in memory, about 1 KB each; fewer if they take more than 64 MiB; 0 for none."""
     directory: Path | None = None
     """Also write decisions to `decisions.jsonl` in this folder, which only this process may use. None: memory only."""
-    file_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 4096})] = 64
+    file_mebibytes: Annotated[int, Meta(ge=1, le=4096)] = 64
     """Maximum size of a file, enough for about 100,000 decisions."""
-    files: Annotated[int, Shape({"minimum": 1, "maximum": 1000})] = 5
+    files: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Number of files, including the current one."""
-    repeat_after: Duration = 300.0
+    repeat_after: Duration = seconds(300)
     """If a pod is rejected again for the same reason within this time, the decision is counted but not logged."""
-    detail_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
+    detail_share: Annotated[float, Meta(ge=0, le=1)] = 0.01
     """Share of the time for details (scores by clause and node): enough for all decisions of a quiet cluster, up to 15
     per second at 5,000 nodes. They delay the binding by 0.7 ms. 0 for none."""
-    best_nodes: Annotated[int, Shape({"minimum": 1, "maximum": 100})] = 3
+    best_nodes: Annotated[int, Meta(ge=1, le=100)] = 3
     """Number of nodes whose scores are logged, including the chosen one."""
 
 
-class LogSettings(msgspec.Struct, frozen=True):
+class LogSettings(Section, frozen=True):
     """Log format and level."""
 
     format: Literal["text", "json"] = "text"
@@ -184,7 +191,7 @@ class LogSettings(msgspec.Struct, frozen=True):
     """`debug` logs every decision, which is too much for a busy cluster."""
 
 
-class LeaderElectionSettings(msgspec.Struct, frozen=True):
+class LeaderElectionSettings(Section, frozen=True):
     """One replica schedules; the others stand by with warm caches."""
 
     enabled: bool = True
@@ -194,15 +201,15 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True):
     lease_namespace: Name | None = None
     """Namespace of the lease. None: the namespace of the pod; outside a pod, that of `policies.configMap`, else
     kube-system."""
-    lease_duration: PositiveDuration = 15.0
+    lease_duration: PositiveDuration = seconds(15)
     """Time until another replica may take over; the default is that of kube-scheduler."""
-    renew_deadline: PositiveDuration = 10.0
+    renew_deadline: PositiveDuration = seconds(10)
     """Time without a renewal after which the leader stops; less than `leaseDuration`."""
-    retry_period: PositiveDuration = 2.0
+    retry_period: PositiveDuration = seconds(2)
     """Time between two attempts; less than `renewDeadline`."""
 
 
-class ShardingSettings(msgspec.Struct, frozen=True):
+class ShardingSettings(Section, frozen=True):
     """Several active replicas, each with its own nodes, for more pods per second than one process can decide."""
 
     enabled: bool = False
@@ -213,22 +220,22 @@ class ShardingSettings(msgspec.Struct, frozen=True):
     may then be placed at the same moment although the anti-affinity of one excludes the other."""
 
 
-class SchedulingSettings(msgspec.Struct, frozen=True):
+class SchedulingSettings(Section, frozen=True):
     """Scheduling and binding."""
 
-    seed: Annotated[int, Shape({"minimum": 0, "maximum": 2**63 - 1})] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Breaks ties between equal nodes, together with the names of the pod and the node. The default is the same
     everywhere, so that you can repeat a decision."""
-    parallel_binds: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
+    parallel_binds: Annotated[int, Meta(ge=1, le=1024)] = 128
     """Maximum number of concurrent bindings. At 5 ms each, 128 is more than an API server accepts."""
     device_annotation: Literal["protected", "trusted"] = "protected"
     """When to trust the annotation `policy-scheduler/devices` of a bound pod. `protected`: only while the
     ValidatingAdmissionPolicy `policy-scheduler-devices` (in `deploy/base`) lets nobody but the scheduler write it.
     `trusted`: always."""
-    recount_every: Duration = 5.0
+    recount_every: Duration = seconds(5)
     """Time between two checks that compare the cache of some nodes with a recount of their pods, and the scheduling
     queue with the pending pods. A check takes 2 ms: 0.04 % of a core. `0s` disables it."""
-    cache_mebibytes: Annotated[int | None, Shape({"minimum": 16, "maximum": 65536})] = None
+    cache_mebibytes: Annotated[int, Meta(ge=16, le=65536)] | None = None
     """Maximum memory for results that are kept from one pod to the next: the answers of plugins and the ranked totals
     of each pod template. With 130,000 nodes, a template takes 2 to 4 MiB. What does not fit is computed again. The
     default is 192 MiB for up to 130,000 nodes, and 1.5 MiB more for each further 1,000 nodes: about 50 templates."""
@@ -240,7 +247,7 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     """Evict pods of lower priority from a node so that a running pod can be resized in place there, if the kubelet has
     deferred that because the node is full. In kube-scheduler this is alpha since Kubernetes 1.37 (feature gate
     `InPlacePodVerticalScalingSchedulerPreemption`). See deploy/KUBERNETES-API.md."""
-    percentage_of_nodes_to_ask: Annotated[int, Shape({"minimum": 0, "maximum": 100})] = 0
+    percentage_of_nodes_to_ask: Annotated[int, Meta(ge=0, le=100)] = 0
     """Share of the nodes that an extender is asked about first: the feasible nodes with the best scores, at least 100.
     If it rejects all of them, the scheduler asks about the next ones. 0: the share that kube-scheduler uses, from 50 %
     of few nodes to 5 % of 5,600 nodes and more."""
@@ -251,71 +258,71 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         return None if self.cache_mebibytes is None else self.cache_mebibytes << 20
 
 
-class RebalancingSettings(msgspec.Struct, frozen=True):
+class RebalancingSettings(Section, frozen=True):
     """Moves of running pods, where policies say `rebalance`: see policies/REBALANCING.md. Only a leader moves pods."""
 
     dry_run: bool = True
     """Plan moves and show them in the log, the metrics and on the status page, but evict nothing."""
-    every: PositiveDuration = 300.0
+    every: PositiveDuration = seconds(300)
     """Time between two passes."""
-    most: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 5
+    most: Annotated[int, Meta(ge=0, le=1000)] = 5
     """Maximum number of moves of one pass."""
-    most_per_node: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 1
+    most_per_node: Annotated[int, Meta(ge=0, le=1000)] = 1
     """The same, off one node."""
-    most_per_workload: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 1
+    most_per_workload: Annotated[int, Meta(ge=0, le=1000)] = 1
     """The same, of one controller."""
-    most_per_namespace: Annotated[int, Shape({"minimum": 0, "maximum": 1000})] = 3
+    most_per_namespace: Annotated[int, Meta(ge=0, le=1000)] = 3
     """The same, of one namespace."""
-    most_per_hour: Annotated[int, Shape({"minimum": 0, "maximum": 100_000})] = 60
+    most_per_hour: Annotated[int, Meta(ge=0, le=100_000)] = 60
     """Maximum number of evictions within an hour, over all passes."""
-    reserve: PositiveDuration = 300.0
+    reserve: PositiveDuration = seconds(300)
     """Time for which room is reserved for a replacement that has not come yet."""
     move_local_storage: bool = False
     """Also move pods with `emptyDir` on disk or `hostPath`."""
 
 
-class ShadowSettings(msgspec.Struct, frozen=True):
+class ShadowSettings(Section, frozen=True):
     """Settings for `mode: shadow`."""
 
-    scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("default-scheduler",)
+    scheduler_names: Annotated[tuple[Name, ...], Meta(min_length=1), EACH_ONCE] = ("default-scheduler",)
     """`spec.schedulerName` of the pods that another scheduler places. The scheduler decides them as if they used one of
     the top-level `schedulerNames`."""
-    give_up_after: PositiveDuration = 600.0
+    give_up_after: PositiveDuration = seconds(600)
     """Time after which a pod counts as `not-bound`: the policies select a node, but no scheduler has bound the pod."""
-    kept: Annotated[int, Shape({"minimum": 0, "maximum": 100_000})] = 1000
+    kept: Annotated[int, Meta(ge=0, le=100_000)] = 1000
     """Number of comparisons for `/debug/shadow`."""
 
 
-class ExtenderSettings(msgspec.Struct, frozen=True):
+class ExtenderSettings(Section, frozen=True):
     """Settings for `mode: extender`."""
 
     path: UrlPath = "/extender"
     """The path of kube-scheduler's `urlPrefix`; the verbs `filter`, `prioritize`, `preempt` and `bind` follow it."""
     kubernetes_rules: bool = False
     """Also evaluate Kubernetes' own filters and scores, as the policy defines them. Otherwise kube-scheduler does."""
-    max_request_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
+    max_request_mebibytes: Annotated[int, Meta(ge=1, le=1024)] = 128
     """Maximum size of a request. 5,000 node names are 0.1 MiB; with `nodeCacheCapable: false`, 5,000 nodes are 50 MiB
     and more."""
 
 
-class TracingSettings(msgspec.Struct, frozen=True):
+class TracingSettings(Section, frozen=True):
     """Attempts to schedule pods as OpenTelemetry traces; needs the extra `tracing`."""
 
     endpoint: Url
     """URL of a collector that accepts OTLP over HTTP; the default path is `/v1/traces`. For tokens and certificates,
     set the variables of OpenTelemetry, such as OTEL_EXPORTER_OTLP_HEADERS."""
-    sampled_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
+    sampled_share: Annotated[float, Meta(ge=0, le=1)] = 0.01
     """Share of the pods to trace, each with all of its attempts. A trace takes up to a millisecond, so the scheduler
     sends at most 50 per second."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(Section, frozen=True):
     """Everything an operator can set."""
 
     mode: Literal["scheduler", "shadow", "extender"] = "scheduler"
     """`scheduler` places the pods of `schedulerNames`. `shadow` decides the pods of another scheduler, binds and writes
     nothing, and reports differences. `extender` answers kube-scheduler, which places the pods."""
-    scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("policy-scheduler",)
+    scheduler_names: Annotated[tuple[Name, ...], Meta(min_length=1), EACH_ONCE] = ("policy-scheduler",)
     """`spec.schedulerName` of the pods to schedule; a policy can serve another name with its `scheduler` line. Use
     `default-scheduler` only if kube-scheduler does not run."""
     kubernetes: KubernetesSettings = msgspec.field(default_factory=KubernetesSettings)
@@ -330,7 +337,7 @@ class Settings(msgspec.Struct, frozen=True):
     scheduling: SchedulingSettings = msgspec.field(default_factory=SchedulingSettings)
     rebalancing: RebalancingSettings = msgspec.field(default_factory=RebalancingSettings)
     shadow: ShadowSettings = msgspec.field(default_factory=ShadowSettings)
-    extenders: Annotated[tuple[HttpExtenderSettings, ...], Shape({"maxItems": MOST_EXTENDERS})] = ()
+    extenders: Annotated[tuple[HttpExtenderSettings, ...], Meta(max_length=MOST_EXTENDERS)] = ()
     """HTTP extenders that the scheduler asks about pods, as kube-scheduler does; `policyctl import --settings` writes
     them from its configuration. Only with `mode: scheduler`. See deploy/EXTENDERS.md."""
     extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
@@ -364,15 +371,18 @@ class Settings(msgspec.Struct, frozen=True):
         )
 
 
+_HEAD = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
+"""The keys of a file that are no settings."""
+
+
 def settings_schema() -> dict[str, Any]:
     """Return the JSON schema of the configuration file, for editors and for our own check."""
     schema = schema_of(Settings)
-    head = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
     return schema | {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": KIND,
-        "properties": head | schema["properties"],
-        "required": ["apiVersion", "kind", *schema["required"]],
+        "properties": _HEAD | schema["properties"],
+        "required": [*_HEAD, *schema["required"]],
     }
 
 
@@ -410,7 +420,7 @@ def parse_settings(source: Source, *, folder: Path = Path(), ignored: list[str] 
     found = schema.check(document, instead=value)
     if found:
         raise DocumentError(found)
-    settings = build(Settings, value, folder=folder)
+    settings = build(Settings, without(value, [(key,) for key in _HEAD]), folder=folder)
     problems = [*_together(document, settings)]
     if problems:
         raise DocumentError(problems)

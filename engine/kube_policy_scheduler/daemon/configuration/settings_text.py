@@ -12,12 +12,20 @@ import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from msgspec import NODEFAULT
-from msgspec.inspect import is_struct_type
-from msgspec.structs import FieldInfo, fields
+from msgspec.inspect import (
+    CustomType,
+    Field,
+    Metadata,
+    NoneType,
+    StructType,
+    Type,
+    UnionType,
+    VarTupleType,
+    type_info,
+)
 
 from kube_policy_scheduler.daemon.configuration.settings import (
     API_VERSION,
@@ -25,8 +33,7 @@ from kube_policy_scheduler.daemon.configuration.settings import (
     Settings,
     settings_schema,
 )
-from kube_policy_scheduler.documents.report import camel_case
-from kube_policy_scheduler.documents.shape import Duration, PositiveDuration
+from kube_policy_scheduler.documents.shape import Duration
 from kube_policy_scheduler.times import duration_text
 
 WIDTH = 112
@@ -41,6 +48,7 @@ _PLACEHOLDERS = {
     "namespaces": ("team-a", "team-a-*"),
 }
 """What stands for a value that has no default, in a section that is commented out."""
+_SETTINGS = cast(StructType, type_info(Settings))
 
 
 def defaults_text() -> str:
@@ -49,27 +57,26 @@ def defaults_text() -> str:
         "# Everything that can be set, with its default: `policy-scheduler config --print-defaults`.",
         "# Only apiVersion and kind are required. Relative paths start at the folder of this file.",
     ]
-    lines = [*head, *_head(), *_section(Settings, Settings(), indent="", comments=True)]
+    lines = [*head, *_head(), *_section(_SETTINGS, Settings(), indent="", comments=True)]
     return "\n".join(lines) + "\n"
 
 
 def settings_text(settings: Settings) -> str:
     """Return a configuration file that loads to these settings."""
-    return "\n".join([*_head(), *_section(Settings, settings, indent="", comments=False)]) + "\n"
+    return "\n".join([*_head(), *_section(_SETTINGS, settings, indent="", comments=False)]) + "\n"
 
 
 def described_schema() -> dict[str, Any]:
     """Return the JSON schema of the configuration file, with what each key means, for editors."""
     schema = copy.deepcopy(settings_schema())
-    _describe(schema, Settings)
+    _describe(schema, _SETTINGS)
     return schema
 
 
-def _describe(schema: dict[str, Any], kind: type) -> None:
-    hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
-    for field in fields(kind):
-        hint, below = hints[field.name], schema["properties"][camel_case(field.name)]
-        inner, items = _struct_in(hint), _items_of(hint)
+def _describe(schema: dict[str, Any], section: StructType) -> None:
+    docs = field_docs(section.cls)
+    for field in section.fields:
+        below, inner, items = schema["properties"][field.encode_name], _section_in(field), _items_of(field)
         about = docs.get(field.name) or (_docstring(inner) if inner is not None else "")
         below |= {"description": about} if about else {}
         if inner is not None:
@@ -99,20 +106,16 @@ def _head() -> list[str]:
     return [f"apiVersion: {API_VERSION}", f"kind: {KIND}"]
 
 
-def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator[str]:
+def _section(section: StructType, value: Any, *, indent: str, comments: bool) -> Iterator[str]:
     """Yield the lines of a section; value None: one that is not set, whose lines show what could be."""
-    hints = get_type_hints(kind, include_extras=True)
-    docs = field_docs(kind) if comments else {}
-    for field in fields(kind):
-        hint = hints[field.name]
-        key = camel_case(field.name)
-        inner = _struct_in(hint)
+    docs = field_docs(section.cls) if comments else {}
+    for field in section.fields:
+        key, inner, items = field.encode_name, _section_in(field), _items_of(field)
         about = docs.get(field.name) or (_docstring(inner) if inner is not None and comments else "")
         if comments and not indent:
             yield ""
         yield from (f"{indent}# {line}" for line in textwrap.wrap(about, WIDTH, break_on_hyphens=False))
-        written = getattr(value, field.name) if value is not None else _default(kind, field)
-        items = _items_of(hint)
+        written = getattr(value, field.name) if value is not None else _default(section, field)
         if items is not None and (written or comments):
             yield f"{indent}{key}:{'' if written else ' []'}"
             for item in written:
@@ -123,7 +126,7 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
                 lines = _section(items, None, indent="      ", comments=True)
                 yield from (f"{indent}# {line}".rstrip() for line in lines)
         elif inner is None:
-            yield f"{indent}{key}: {_scalar(hint, written)}"
+            yield f"{indent}{key}: {_scalar(field, written)}"
         elif written is not None:
             yield f"{indent}{key}:"
             yield from _section(inner, written, indent=indent + "  ", comments=comments)
@@ -135,75 +138,81 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
                 yield from (f"{indent}# {line}".rstrip() for line in shown)
 
 
-def _item(kind: type, value: Any, *, indent: str) -> Iterator[str]:
+def _item(section: StructType, value: Any, *, indent: str) -> Iterator[str]:
     """Yield the lines of one item of a list of sections; what is not set is left out."""
     dash = "- "
-    hints = get_type_hints(kind, include_extras=True)
-    for field in fields(kind):
-        written, hint = getattr(value, field.name), hints[field.name]
-        if written is None:
+    for field in section.fields:
+        if (written := getattr(value, field.name)) is None:
             continue
-        key = f"{indent}{dash}{camel_case(field.name)}:"
+        key = f"{indent}{dash}{field.encode_name}:"
         dash = "  "
-        items = _items_of(hint)
-        if _struct_in(hint) is not None:
+        inner, items = _section_in(field), _items_of(field)
+        if inner is not None:
             yield key
-            yield from _mapping(written, indent=indent + "    ")
+            yield from _mapping(inner, written, indent=indent + "    ")
         elif items is not None and written:
             yield key
             for each in written:
                 yield from _item(items, each, indent=indent + "    ")
         else:
-            yield f"{key} {_scalar(hint, written)}"
+            yield f"{key} {_scalar(field, written)}"
 
 
-def _mapping(value: Any, *, indent: str) -> Iterator[str]:
+def _mapping(section: StructType, value: Any, *, indent: str) -> Iterator[str]:
     """Yield the lines of a section within an item; what is not set is left out."""
-    hints = get_type_hints(type(value), include_extras=True)
-    for field in fields(value):
+    for field in section.fields:
         if (written := getattr(value, field.name)) is not None:
-            yield f"{indent}{camel_case(field.name)}: {_scalar(hints[field.name], written)}"
+            yield f"{indent}{field.encode_name}: {_scalar(field, written)}"
 
 
-def _items_of(hint: Any) -> type | None:
-    """Return the struct that a list consists of, None where it is no such list."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    inner = get_args(hint)[0] if get_origin(hint) is tuple else None
-    return inner if is_struct_type(inner) else None
+def _plain(kind: Type) -> Type:
+    """Return a type without what `Meta` adds to it, and without null."""
+    while isinstance(kind, Metadata | UnionType):
+        if isinstance(kind, Metadata):
+            kind = kind.type
+        else:
+            (kind,) = (one for one in kind.types if not isinstance(one, NoneType))
+    return kind
 
 
-def _default(kind: type, field: FieldInfo) -> Any:
+def _section_in(field: Field) -> StructType | None:
+    kind = _plain(field.type)
+    return kind if isinstance(kind, StructType) else None
+
+
+def _items_of(field: Field) -> StructType | None:
+    """Return the section that a list consists of, None where it is no such list."""
+    kind = _plain(field.type)
+    item = _plain(kind.item_type) if isinstance(kind, VarTupleType) else None
+    return item if isinstance(item, StructType) else None
+
+
+def _default(section: StructType, field: Field) -> Any:
     if field.default is not NODEFAULT:
         return field.default
     if field.default_factory is not NODEFAULT:
         return field.default_factory()
-    return _PLACEHOLDERS.get(f"{kind.__name__}.{field.name}", _PLACEHOLDERS.get(field.name))
+    return _PLACEHOLDERS.get(f"{section.cls.__name__}.{field.name}", _PLACEHOLDERS.get(field.name))
 
 
-def _struct_in(hint: Any) -> type | None:
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (one for one in get_args(hint) if one is not NoneType)
-    return hint if is_struct_type(hint) else None
+def _docstring(section: StructType) -> str:
+    return " ".join((section.cls.__doc__ or "").split())
 
 
-def _docstring(kind: type) -> str:
-    return " ".join((kind.__doc__ or "").split())
+def _scalar(field: Field, value: Any) -> str:
+    """Return a value on one line."""
+    kind = _plain(field.type)
+    is_duration = isinstance(kind, CustomType) and kind.cls is Duration
+    return duration_text(value) if is_duration and value is not None else _text(value)
 
 
-def _scalar(hint: Any, value: Any) -> str:
-    """Return a value on one line. JSON is YAML; plain words go without quotes."""
-    if value is not None and _is_duration(hint):
-        return duration_text(value)
+def _text(value: Any) -> str:
+    """Return a value as JSON, which is YAML; plain words go without quotes."""
     if isinstance(value, tuple):
-        return f"[{', '.join(_scalar(None, item) for item in value)}]"
+        return f"[{', '.join(_text(item) for item in value)}]"
     if isinstance(value, Path):
         value = str(value)
     text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str) and value.replace("-", "a").replace("/", "a").replace("_", "a").isalpha():
         return value if value not in ("true", "false", "null", "yes", "no", "on", "off", "y", "n") else text
     return text
-
-
-def _is_duration(hint: Any) -> bool:
-    return hint in (Duration, PositiveDuration)
