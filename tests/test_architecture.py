@@ -146,9 +146,9 @@ MAY_USE: dict[str, set[str]] = {
         "ray", "requests", "urllib3", "watchdog", "yaml", "zlib_ng",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
-    "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
+    "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client"},
     "playground": {"aiohttp", "msgspec", "numpy", "orjson"},
-    "cli": {"click", "lsprotocol", "msgspec", "pygls", "rich"},
+    "cli": {"click", "lsprotocol", "msgspec", "pygls"},
     "demo": {"aiohttp", "click", "msgspec", "rich", "yaml"},
 }  # fmt: skip
 """For each package, the third-party packages that it may import."""
@@ -159,6 +159,7 @@ ONLY_IN: dict[str, str] = {
     "kubernetes": r"adapters/kube/\w+\.py",
     "prometheus_api_client": r"adapters/prometheus/\w+\.py",
     "re2": r"patterns\.py",
+    "rich": r"demo/screen\.py",
     "watchdog": r"adapters/files/\w+\.py",
 }
 """Clients whose errors and types stay in one place."""

@@ -45,9 +45,7 @@ class DocumentSchema:
         Draft202012Validator.check_schema(schema)
         self._schema = schema
         types = Draft202012Validator.TYPE_CHECKER
-        numbers = types.redefine(
-            "number", lambda of, value: types.is_type(value, "number") and value == value
-        )  # no NaN
+        numbers = types.redefine("number", lambda of, value: types.is_type(value, "number") and not _is_nan(value))
         validator = validators.extend(Draft202012Validator, type_checker=numbers)  # type: ignore[no-untyped-call]
         self._validator = validator(schema)
 
@@ -279,6 +277,10 @@ def _matches_pattern(key: str, schema: Mapping[str, Any]) -> bool:
 def _one_of(words: Iterable[Any]) -> str:
     *most, last = [shown(word) for word in words if word is not None]
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def _is_nan(value: Value) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _is_scalar(value: Value) -> bool:

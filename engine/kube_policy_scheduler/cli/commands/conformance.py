@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kube_policy_scheduler.cli.files import source
-from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, terminal
+from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.conformance import Case, CaseResult, FamilyReport
     from kube_policy_scheduler.tooling.differences import Difference
@@ -71,8 +68,8 @@ def command(
 
     policies = _imported(scheduler_config) if scheduler_config is not None else None
     try:
-        with _progress() as progress:
-            results = report(_results(files, ids, families, policies, progress), keep=show if not ids else sys.maxsize)
+        with status_line() as show_line:
+            results = report(_results(files, ids, families, policies, show_line), keep=show if not ids else sys.maxsize)
     except CaseFileError as error:
         raise click.ClickException(str(error)) from error
     if not results:
@@ -90,21 +87,19 @@ def _results(
     ids: tuple[str, ...],
     families: tuple[str, ...],
     policies: PolicySet | None,
-    progress: Progress | None,
+    show_line: Callable[[str], None],
 ) -> Iterator[CaseResult]:
     from kube_policy_scheduler.tooling.conformance import CaseError, CaseResult, check, check_by_policies
     from kube_policy_scheduler.tooling.differences import Difference
 
-    task = None if progress is None else progress.add_task("deciding", total=None)
-    for case in _cases(files):
+    for number, case in enumerate(_cases(files), 1):
+        show_line(f"case {number}: {case.family}")
         if (ids and case.id not in ids) or (families and case.family not in families):
             continue
         try:
             yield check(case) if policies is None else check_by_policies(case, policies)
         except CaseError as error:
             yield CaseResult(case.id, case.family, (Difference("case", "API objects", str(error)),))
-        if progress is not None and task is not None:
-            progress.update(task, advance=1, description=case.family)
 
 
 def _imported(path: Path) -> PolicySet:
@@ -131,23 +126,6 @@ def _cases(files: Iterable[Path]) -> Iterator[Case]:
                 yield parse_case(line, number)
             except CaseError as error:
                 raise CaseFileError(f"{path}: {error}") from error
-
-
-def _progress() -> AbstractContextManager[Progress | None]:
-    """Return a progress line on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
 
 
 def _print(results: Mapping[str, FamilyReport], *, everything: bool) -> None:
