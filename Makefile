@@ -20,9 +20,10 @@ test: $(VENV)/.dev ## run all tests; ARGS='-k tenant' for some of them
 	@.ci/programs
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-lint: $(VENV)/.dev ## ruff and mypy --strict
+lint: $(VENV)/.dev ## ruff, import-linter and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 
 format: $(VENV)/.dev ## ruff's fixes and formatting

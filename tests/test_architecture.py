@@ -1,9 +1,11 @@
-"""The laws of the source tree: which package may import which, and what the pure core may not use. Read with `ast`."""
+"""The laws of the source tree: what each package may use, and what the pure core may not. Read with `ast`.
+
+Which package may import which is in `[tool.importlinter]` of pyproject.toml; `make lint` checks it.
+"""
 
 from __future__ import annotations
 
 import ast
-import graphlib
 import re
 import subprocess
 import sys
@@ -43,81 +45,6 @@ TOP_LEVEL = {
     "tests",
 }
 """What is committed at the top: whatever else is there came from a slip of a shell."""
-
-MAY_IMPORT: dict[str, set[str]] = {
-    "diagnostics": set(),
-    "installation": set(),
-    "times": set(),
-    "wording": set(),
-    "loopback": set(),
-    "client_mistakes": {"wording"},
-    "patterns": set(),
-    "lang": {"diagnostics"},
-    "quantities": set(),
-    "cel": set(),
-    "cluster": {"cel"},
-    "framework": {"cluster"},
-    "documents": {"diagnostics", "lang"},
-    "builtins": {"lang", "cluster", "framework", "diagnostics"},
-    "extensions": {"lang", "adapters", "installation"},
-    "lint": {"lang", "diagnostics"},
-    "policy": {"lang", "lint", "builtins", "framework", "cluster", "diagnostics"},
-    "tooling": {"policy", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
-    "editor": {"policy", "builtins", "tooling", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
-    "pages": {"diagnostics"},
-    "adapters": {"cluster", "documents", "diagnostics", "installation"},
-    "embedded": {"cluster", "documents", "diagnostics"},
-    "daemon": {
-        "adapters",
-        "pages",
-        "policy",
-        "tooling",
-        "builtins",
-        "framework",
-        "cluster",
-        "lang",
-        "lint",
-        "documents",
-        "diagnostics",
-    },
-    "playground": {
-        "adapters",
-        "editor",
-        "policy",
-        "tooling",
-        "builtins",
-        "framework",
-        "cluster",
-        "lang",
-        "lint",
-        "documents",
-        "diagnostics",
-    },
-    "cli": {
-        "installation",
-        "playground",
-        "adapters",
-        "editor",
-        "pages",
-        "policy",
-        "tooling",
-        "builtins",
-        "framework",
-        "cluster",
-        "lang",
-        "lint",
-        "documents",
-        "diagnostics",
-    },
-    "demo": {"embedded", "adapters", "daemon", "cluster", "documents"},
-}
-_FOR_ALL = {"times", "wording", "loopback", "client_mistakes", "patterns", "quantities"}
-for _above in MAY_IMPORT.keys() - {"diagnostics", "installation"} - _FOR_ALL:
-    MAY_IMPORT[_above] |= _FOR_ALL
-"""For each package of the engine, the packages below it. What is not listed is forbidden: imports go downward only."""
-
-ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
-"""For packages that are a pipeline, their rooms: each knows those before it only."""
 
 MAY_USE: dict[str, set[str]] = {
     "diagnostics": {"msgspec"},
@@ -278,50 +205,7 @@ def names(problems: list[Import]) -> str:
 
 def test_every_package_of_the_engine_has_its_laws() -> None:
     packages = {package_of(file) for file in FILES}
-    assert packages <= MAY_IMPORT.keys(), "say in MAY_IMPORT where the new package stands"
-    assert MAY_IMPORT.keys() == MAY_USE.keys()
-
-
-def test_the_laws_themselves_allow_no_circle() -> None:
-    done: set[str] = set()
-    while done != MAY_IMPORT.keys():
-        ready = {package for package, below in MAY_IMPORT.items() if package not in done and below <= done}
-        assert ready, f"a circle among {sorted(MAY_IMPORT.keys() - done)}"
-        done |= ready
-
-
-def test_imports_go_downward_only() -> None:
-    wrong = [
-        found
-        for found in all_imports()
-        if found.top == PACKAGE
-        and (below := [*found.module.split("."), ""][1]) != package_of(found.file)
-        and below not in MAY_IMPORT[package_of(found.file)]
-    ]
-    assert not wrong, names(wrong)
-
-
-def circle_in(package: Path) -> list[str]:
-    """Return a circle of imports among the modules and sub-packages of a package, or nothing.
-
-    Modules that import each other are a circle of the lowest package that has them all.
-    """
-    prefix = ".".join((PACKAGE, *package.relative_to(ENGINE).parts))
-    rooms: dict[str, set[str]] = {}
-    for found in all_imports():
-        if found.module.startswith(f"{prefix}.") and found.file.is_relative_to(package):
-            room = found.file.relative_to(package).with_suffix("").parts[0]
-            other = found.module.removeprefix(f"{prefix}.").partition(".")[0]
-            if not (package / other).is_dir() and not (package / f"{other}.py").is_file():
-                other = "__init__"
-            if other != room:
-                rooms.setdefault(room, set()).add(other)
-    try:
-        graphlib.TopologicalSorter(rooms).prepare()
-    except graphlib.CycleError as error:
-        circle: list[str] = error.args[1]
-        return circle[::-1]  # each imports the next
-    return []
+    assert packages == MAY_USE.keys(), "say in MAY_USE what a new package may use"
 
 
 MAY_NOTE: dict[str, set[str]] = {
@@ -341,27 +225,6 @@ def test_what_changes_in_the_cluster_is_noted_by_the_cluster_alone() -> None:
                     if isinstance(event, ast.Attribute) and ast.unparse(event.value) == "ClusterEvent":
                         found.setdefault(file.relative_to(ENGINE).as_posix(), set()).add(event.attr)
     assert {name: events for name, events in found.items() if not name.startswith("cluster/")} == MAY_NOTE
-
-
-PACKAGES = [file.parent for file in FILES if file.name == "__init__.py"] + [ENGINE]
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.relative_to(ENGINE).as_posix())
-def test_nothing_imports_in_a_circle(package: Path) -> None:
-    circle = circle_in(package)
-    assert not circle, " imports ".join(circle)
-
-
-@pytest.mark.parametrize("package", ROOMS_IN_ORDER)
-def test_rooms_of_a_pipeline_know_only_those_before_them(package: str) -> None:
-    order = ROOMS_IN_ORDER[package]
-    wrong = []
-    for place, room in enumerate(order):
-        mine = [found for file in (ENGINE / package / room).glob("*.py") for found in imports(file)]
-        assert mine
-        after = tuple(f"{PACKAGE}.{package}.{later}" for later in order[place + 1 :])
-        wrong += [found for found in mine if after and found.module.startswith(after)]
-    assert not wrong, names(wrong)
 
 
 def test_third_party_packages_stay_where_they_belong() -> None:
