@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_overview import QueueOverview, others, overview
+from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, others, overview
 from kube_policy_scheduler.daemon.observing.live_metrics import MAX_QUEUES, LiveMetrics, LiveState
 from tests.daemon.deciding_stage import Stage, policies
 from tests.exposition import unique_series
@@ -47,7 +47,7 @@ class Scene:
             else:
                 self.pending.append(pod)
 
-    def shown(self, most: int = MAX_QUEUES) -> QueueOverview:
+    def shown(self, most: int = MAX_QUEUES) -> QuotaOverview:
         steps = overview(self.usage, self.pending, most=most)
         while True:
             try:
@@ -56,7 +56,7 @@ class Scene:
                 return end.value
 
 
-def names(found: QueueOverview) -> list[str]:
+def names(found: QuotaOverview) -> list[str]:
     return [state.name for state in found.states]
 
 

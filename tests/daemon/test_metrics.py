@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueState
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.modes import shadow_report
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
@@ -234,7 +234,7 @@ LOAD = SignalRow("load", age_seconds=3.0, degraded=True, series=5, missing_nodes
 REJECTED = "_total{profile=policy-scheduler,result=unschedulable}"
 CONDITIONS = "{driver=gpu.example.com,profile=policy-scheduler,status=timeout}"
 LEASE = LeaseState("policy-scheduler", leads=True, holder="a")
-QUEUE = QueueState(
+QUEUE = QuotaState(
     "research", None, 1, guaranteed={"cpu": 4000}, maximum={}, lend={}, used={"cpu": 5500}, borrowed={"cpu": 1500},
     share=0.25, weight=1.0, pods=3, past={"cpu": 500.0},
 )  # fmt: skip

@@ -80,7 +80,7 @@ def test_policies_that_change_forget_nothing() -> None:
             calm.process.use_policies(calm.policies_of(text + NAMED))
             calm.pod("any", team="b")
             await calm.after(10)
-            assert (calm.process.scheduler.cluster.queue_usage is not None) == bool(text)
+            assert (calm.process.scheduler.cluster.quota_usage is not None) == bool(text)
             calm.server.finish_pod("any")
             await calm.after(1)
         assert await first_of(calm, "a", "b") == "b"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueState
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison
 from kube_policy_scheduler.daemon.observing.live_metrics import (
     LeaseState,
@@ -90,8 +90,8 @@ class Replica:
         }
 
 
-def queue(name: str, *, used: int) -> QueueState:
-    return QueueState(name, None, 1, {"cpu": 8000}, {}, {}, {"cpu": used}, {}, 0.0, 1.0, 3)
+def queue(name: str, *, used: int) -> QuotaState:
+    return QuotaState(name, None, 1, {"cpu": 8000}, {}, {}, {"cpu": used}, {}, 0.0, 1.0, 3)
 
 
 def shard(*, members: tuple[str, ...] = ("a", "b"), takes_part: bool = True) -> ShardState:

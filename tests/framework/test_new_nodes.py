@@ -147,7 +147,7 @@ def test_pods_that_waited_under_other_policies_leave_nothing() -> None:
     for _ in range(3):
         diagnosis = stage.cycle.decide(frame, policy.profile).diagnosis
         assert awaiting.judge(frame, policy.profile, diagnosis).help
-        usage = ref(stage.cluster.queue_usage)
+        usage = ref(stage.cluster.quota_usage)
         awaiting.clear()
         known.append(set(pod.template.memo))
     stage.cluster.usage_of(other.profile.queues.tree)

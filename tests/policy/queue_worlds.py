@@ -9,7 +9,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -55,11 +55,11 @@ class World:
         return cls(policy_set(text), cluster, returns=returns)
 
     @property
-    def usage(self) -> QueueUsage:
+    def usage(self) -> QuotaUsage:
         assert self.rules.queues is not None
         return self.cluster.usage_of(self.rules.queues.tree)
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> Quota:
         found = self.usage.named(name)
         assert found is not None
         return found
@@ -143,11 +143,11 @@ class World:
         """Check invariants 4 and 5: each victim's queue borrows before the eviction, and each eviction is needed."""
         usage, policy = self.usage, self.rules.governing(pod)
         assert policy is not None
-        queue = usage.queue_of(pod.template)
+        queue = usage.quota_of(pod.template)
         gone: list[tuple[PodInfo, str]] = []
         try:
             for victim in victims:
-                theirs = usage.queue_of(victim.template)
+                theirs = usage.quota_of(victim.template)
                 if queue is not None and theirs is not None and theirs is not queue:
                     assert usage.borrows(theirs, queue, usage.tree.amounts(pod)), f"{victim.name} is guaranteed"
                 node_name = self.cluster.node_of(victim.uid)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.claimed_devices import claimed_devices, device_class
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import AwaitedPods, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes
 from kube_policy_scheduler.framework.frame import Frame
@@ -94,7 +94,7 @@ class Claims:
         self.cycle = Cycle()
 
     @property
-    def usage(self) -> QueueUsage:
+    def usage(self) -> QuotaUsage:
         assert self.policies.queues is not None
         return self.cluster.usage_of(self.policies.queues.tree)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
@@ -119,7 +119,7 @@ class Scene:
         return pod(self.cluster, name, labels=draft.all_labels, cpu=str(draft.cpu), priority=draft.priority)
 
     @property
-    def usage(self) -> QueueUsage | None:
+    def usage(self) -> QuotaUsage | None:
         """Return what is used; None where the policy has no queues."""
         rules = self.profile.queues
         return self.cluster.usage_of(rules.tree) if rules is not None else None
@@ -164,7 +164,7 @@ class Scene:
         usage = self.usage
         if usage is None:
             return False
-        theirs, ours = usage.queue_of(victim.template), usage.queue_of(self.incoming.template)
+        theirs, ours = usage.quota_of(victim.template), usage.quota_of(self.incoming.template)
         return theirs is not None and ours is not None and usage.borrows(theirs, ours, usage.amounts(self.incoming))
 
     def may_go_by_priority(self, victim: PodInfo) -> bool:
@@ -176,7 +176,7 @@ class Scene:
         usage = self.usage
         if usage is None:
             return True
-        theirs, ours = usage.queue_of(victim.template), usage.queue_of(self.incoming.template)
+        theirs, ours = usage.quota_of(victim.template), usage.quota_of(self.incoming.template)
         if theirs is None or theirs is ours:
             return True
         if ours is None:
@@ -189,8 +189,8 @@ class Scene:
         if usage is None:
             return False
         spared = "victim.priority < 2" in self.text and victim.priority >= 2
-        theirs = usage.queue_of(victim.template)
-        other = theirs is not None and theirs is not usage.queue_of(self.incoming.template)
+        theirs = usage.quota_of(victim.template)
+        other = theirs is not None and theirs is not usage.quota_of(self.incoming.template)
         return "reclaim" in self.text and not spared and other and self.borrows(victim)
 
 
@@ -273,7 +273,7 @@ def test_a_pod_that_gets_a_node_exceeds_no_maximum_and_no_limit(scene: Scene) ->
         return
     scene.cluster.place(scene.incoming, scene.decision.host)
     usage = scene.usage
-    queue = usage.queue_of(scene.incoming.template) if usage is not None else None
+    queue = usage.quota_of(scene.incoming.template) if usage is not None else None
     for each in queue.path() if queue is not None else ():
         assert each.used[0] <= each.maximum[0], each
     tenant = scene.incoming.labels.get("tenant")

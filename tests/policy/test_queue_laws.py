@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from tests.policy.queue_worlds import GPU, World
@@ -69,7 +69,7 @@ def test_gangs_are_charged_whole_and_never_run_in_part(
         parts = {job: number for job, number in there.items() if number < sizes[job]}
         assert parts == {}, f"run in part: {parts}"
         assert calm.waiting() == [], "holds quota and nodes for a gang that does not start"
-        usage = calm.process.scheduler.cluster.queue_usage
+        usage = calm.process.scheduler.cluster.quota_usage
         for queue in usage.queues() if usage is not None else ():
             assert all(used <= limit for used, limit in zip(queue.used, queue.maximum, strict=True)), queue
 
@@ -345,10 +345,10 @@ def test_what_is_counted_for_a_while_counts_as_if_it_ran_and_leaves_no_trace(
                 for _ in keys[: len(there)]:
                     world.cluster.displace(there.pop(0))
             case _:
-                queues = [usage.queue_of(pod.template) for pod in pods]
-                assert queues == [usage.queue_of(pod.template) for pod in pods], "two that ask mean the same queue"
+                queues = [usage.quota_of(pod.template) for pod in pods]
+                assert queues == [usage.quota_of(pod.template) for pod in pods], "two that ask mean the same queue"
                 wanted = [(queue, usage.amounts(pod)) for queue, pod in zip(queues, pods, strict=True) if queue]
-                placed = QueueUsage(usage.tree, world.cluster.nodes, (*world.cluster.pods.values(), *pods))
+                placed = QuotaUsage(usage.tree, world.cluster.nodes, (*world.cluster.pods.values(), *pods))
                 with usage.counting(wanted):
                     assert (usage.top.used, usage.top.charged) == (placed.top.used, placed.top.charged)
                     for queue in wanted:
@@ -356,4 +356,4 @@ def test_what_is_counted_for_a_while_counts_as_if_it_ran_and_leaves_no_trace(
                         assert same is not None
                         assert (queue[0].used, queue[0].charged) == (same.used, same.charged)
         assert usage.miscounted(world.cluster.pods.values()) == []
-        assert usage.top.charged == QueueUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values()).top.charged
+        assert usage.top.charged == QuotaUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values()).top.charged

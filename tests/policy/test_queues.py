@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas import queue_usage
+from kube_policy_scheduler.cluster.quotas import quota_usage
 from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
-from kube_policy_scheduler.cluster.quotas.queue_usage import AwaitedPods, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods, QuotaUsage
 from kube_policy_scheduler.framework.quota import any_evictable
 from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
@@ -276,7 +276,7 @@ def test_queues_settle_within_their_limits_and_get_their_guarantees(
         gone = world.evicted[before:]
         assert len(gone) == len(set(gone)), "a pod was evicted twice"
         for pod in world.pending:
-            queue = world.usage.queue_of(pod.template)
+            queue = world.usage.quota_of(pod.template)
             assert queue is not None
             assert queue.used[0] + 1000 > queue.minimum[0], f"{pod.name} is guaranteed, and waits"
             free = capacity * 1000 - sum(each.charged[0] for each in world.usage.queues())
@@ -325,7 +325,7 @@ def order(world: World, *names: str) -> list[str]:
     """Return queues by the share of their next pod, the first one first."""
 
     def share(name: str) -> tuple[float, ...]:
-        queue = world.usage.queue_of(world.pod(name).template)
+        queue = world.usage.quota_of(world.pod(name).template)
         assert queue is not None
         return world.usage.order(queue, ())
 
@@ -374,7 +374,7 @@ def test_a_restart_recollects_the_usage_of_pods_that_run() -> None:
 
 
 def test_the_memory_of_queues_by_key_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_usage, "MOST_FADED", 5)
+    monkeypatch.setattr(quota_usage, "MOST_FADED", 5)
     world = World.of(REMEMBERED, 8)
     world.usage.remember(NOW)
     names = [f"x{number}" for number in range(11)]
@@ -466,7 +466,7 @@ def test_pods_that_run_have_started_by_the_wall_clock(hours: int) -> None:
 def test_rules_without_queues_are_in_force_meanwhile_and_the_clock_is_set() -> None:
     world = after_an_hour_of_four()
     world.cluster.forget_rules(has_queues=False)
-    assert world.cluster.queue_usage is None
+    assert world.cluster.quota_usage is None
     world.cluster.ahead = 3 * HOUR
     world.usage.remember(NOW + HOUR)
     assert remembered(world, "a") == {"a": 2.0}
@@ -554,11 +554,11 @@ def test_who_borrows_and_who_can_be_evicted_is_what_a_look_at_all_queues_says(
         else:
             world.ends(next(iter(world.cluster.pods)))
         usage, pod = world.usage, world.pod(name, 9)
-        fresh = QueueUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())
-        asks = [(each, each.queue_of(pod.template), each.amounts(pod)) for each in (usage, usage, fresh)]
+        fresh = QuotaUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())
+        asks = [(each, each.quota_of(pod.template), each.amounts(pod)) for each in (usage, usage, fresh)]
         kept, again, right = [each.refusal(queue, amounts) for each, queue, amounts in asks if queue is not None]
         assert kept == again == right
-        queue = usage.queue_of(pod.template)
+        queue = usage.quota_of(pod.template)
         assert queue is not None
         for most in range(-1, 4):
             plain = any(
@@ -568,9 +568,9 @@ def test_who_borrows_and_who_can_be_evicted_is_what_a_look_at_all_queues_says(
             )
             assert any_evictable(usage, queue, most) == plain
         inside = []
-        for each in (usage, QueueUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())):
-            asking = each.queue_of(pod.template)
-            other = each.queue_of(world.pod("a").template)
+        for each in (usage, QuotaUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())):
+            asking = each.quota_of(pod.template)
+            other = each.quota_of(world.pod("a").template)
             assert asking is not None
             assert other is not None
             with each.counting([(other, ((0, 9000),))]):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster.quotas import queue_usage
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueUsage
+from kube_policy_scheduler.cluster.quotas import quota_usage
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from tests.policy.queue_worlds import GPU, World
 
 RULES = f"""\
@@ -30,7 +30,7 @@ CHANGES = st.lists(
 @pytest.fixture(autouse=True, scope="module")
 def _small_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_usage, "COUNTED_AT_ONCE", 3)
+        patch.setattr(quota_usage, "COUNTED_AT_ONCE", 3)
         yield
 
 
@@ -63,11 +63,11 @@ def test_it_is_as_if_it_had_been_counted_at_once(
     for _ in world.cluster.usage_in_steps(tree):
         for change in next(changes, []):
             _change(world, *change)
-    ready, plain = world.usage, QueueUsage(tree, world.cluster.nodes)
+    ready, plain = world.usage, QuotaUsage(tree, world.cluster.nodes)
     for pod in world.cluster.pods.values():
         plain.place(pod)
 
-    def told(usage: QueueUsage) -> object:
+    def told(usage: QuotaUsage) -> object:
         return {
             queue.name: (queue.used, queue.direct, queue.inner, queue.charged, queue.priorities, queue.members)
             for queue in usage.queues()
@@ -86,7 +86,7 @@ def test_no_pod_is_counted_when_the_policies_are_used(monkeypatch: pytest.Monkey
     world.runs("a", *(1,) * 10)
     assert world.rules.queues is not None
     steps = list(world.cluster.usage_in_steps(world.rules.queues.tree))
-    monkeypatch.setattr(QueueUsage, "place_many", lambda *_: pytest.fail("counted again"))
+    monkeypatch.setattr(QuotaUsage, "place_many", lambda *_: pytest.fail("counted again"))
 
     assert len(steps) == 4
     assert world.used("a") == [10]

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.framework.decide.cycle import Decision
 
@@ -48,12 +48,12 @@ class Judge(Observer):
             self.met["gang evicted"] += 1
             if stay:
                 self._say(pod, f"evicts a part of gang {job}: {stay} stay")
-        usage = cluster.queue_usage
+        usage = cluster.quota_usage
         if usage is None:
             return
-        ours = usage.queue_of(pod.template)
+        ours = usage.quota_of(pod.template)
         for victim in victims:
-            theirs = usage.queue_of(victim.template)
+            theirs = usage.quota_of(victim.template)
             if theirs is None or theirs is ours or not any(self._guaranteed(each) for each in theirs.path()):
                 continue
             self.met["pod of another queue evicted"] += 1
@@ -62,7 +62,7 @@ class Judge(Observer):
                 self._say(pod, f"evicts {victim.name} of {theirs}, which uses {theirs.used} of {theirs.minimum}")
 
     @staticmethod
-    def _guaranteed(queue: Queue) -> bool:
+    def _guaranteed(queue: Quota) -> bool:
         return any(queue.minimum)
 
     # --- nodes ----------------------------------------------------------------------------------------
@@ -78,11 +78,11 @@ class Judge(Observer):
         offered = int(cluster.nodes.allocatable("cpu")[row])
         if used > offered or len(others) + 1 > int(cluster.nodes.allocatable("pods")[row]):
             self._say(pod, f"gets {name}, which then has {len(others) + 1} pods and {used} of {offered} cpu")
-        if (known := cluster.queue_usage) is None:
+        if (known := cluster.quota_usage) is None:
             return
         placed = [other for other in cluster.pods.values() if other.uid != pod.uid]
-        usage = QueueUsage(known.tree, cluster.nodes, placed)  # counted again from all pods
-        queue = usage.queue_of(pod.template)
+        usage = QuotaUsage(known.tree, cluster.nodes, placed)  # counted again from all pods
+        queue = usage.quota_of(pod.template)
         for above in queue.path() if queue is not None else ():
             for resource, amount in usage.amounts(pod):
                 if above.used[resource] + amount > above.maximum[resource]:

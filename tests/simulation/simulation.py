@@ -197,7 +197,7 @@ class Simulation(Chaos):
     def _check(self) -> None:
         for replica in self.replicas:
             cluster = replica.scheduler.cluster
-            usage = cluster.queue_usage
+            usage = cluster.quota_usage
             if usage is not None and (wrong := usage.miscounted(cluster.pods.values())):
                 self._fail([f"{replica.name}: {each}" for each in wrong])
             if usage is not None and any(queue.used[0] > queue.minimum[0] > 0 for queue in usage.queues()):

@@ -32,7 +32,7 @@ from kube_policy_scheduler.cluster.ports import PortTable, host_ports
 from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
-from kube_policy_scheduler.cluster.quotas.queue_usage import MOST_RECALLED, QueueTree, QueueUsage, UsageToCome
+from kube_policy_scheduler.cluster.quotas.quota_usage import MOST_RECALLED, QuotaTree, QuotaUsage, UsageToCome
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.cluster.volumes.attached_volumes import AttachedVolumes
@@ -126,10 +126,10 @@ class Cluster:
         """Devices that drivers publish."""
         self.resource_claims = ResourceClaims(self.ledger)
         """Claims for such devices, and which devices are in use because of them."""
-        self.queue_usage: QueueUsage | None = None
+        self.quota_usage: QuotaUsage | None = None
         """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
         self._usage_to_come: UsageToCome | None = None
-        self._usages: Sequence[QueueUsage | UsageToCome] = ()
+        self._usages: Sequence[QuotaUsage | UsageToCome] = ()
         """Both, as far as they are there: they follow the cluster."""
         self._pasts: list[PastUsage] = []
         """What the first queues recall."""
@@ -498,9 +498,9 @@ class Cluster:
                 if outer is None:
                     self.dry_run_changes = ()
 
-    def usage_of(self, tree: QueueTree) -> QueueUsage:
+    def usage_of(self, tree: QuotaTree) -> QuotaUsage:
         """Return what is used of each queue of a tree; from now on it is kept up to date."""
-        usage = self.queue_usage
+        usage = self.quota_usage
         if usage is None or usage.tree is not tree:
             pasts, before = usage.pasts() if usage is not None else self._pasts, usage
             known = self._usage_to_come
@@ -509,24 +509,24 @@ class Cluster:
             else:
                 if known is not None:
                     known.usage.end()
-                usage = QueueUsage(
+                usage = QuotaUsage(
                     tree, self.nodes, self.pods.values(), claims=self.resource_claims.get, ahead=lambda: self.ahead
                 )
-            self.queue_usage, self._usage_to_come, self._usages = usage, None, (usage,)
+            self.quota_usage, self._usage_to_come, self._usages = usage, None, (usage,)
             for past in pasts:
                 usage.recall(past)
             if before is not None:
                 before.end()
         return usage
 
-    def usage_in_steps(self, tree: QueueTree) -> Iterator[None]:
+    def usage_in_steps(self, tree: QuotaTree) -> Iterator[None]:
         """Prepare `usage_of` in steps, between which anything may happen; who asks before the end counts at once."""
-        now = self.queue_usage
+        now = self.quota_usage
         if now is not None and now.tree is tree:
             return
         if self._usage_to_come is not None:
             self._usage_to_come.usage.end()
-        usage = QueueUsage(tree, self.nodes, claims=self.resource_claims.get, ahead=lambda: self.ahead)
+        usage = QuotaUsage(tree, self.nodes, claims=self.resource_claims.get, ahead=lambda: self.ahead)
         to_come = UsageToCome(usage)
         self._usage_to_come, self._usages = to_come, (*([now] if now is not None else ()), to_come)
         for _ in to_come.steps(self.pods):
@@ -536,19 +536,19 @@ class Cluster:
 
     def recall_usage(self, past: PastUsage) -> None:
         """Take over past usage of queues that was remembered elsewhere."""
-        if self.queue_usage is not None:
-            self.queue_usage.recall(past)
+        if self.quota_usage is not None:
+            self.quota_usage.recall(past)
         else:
             self._pasts = [*self._pasts, past][-MOST_RECALLED:]
 
     def _forget_usage(self) -> None:
         """Count what queues use no longer; what they remember waits for the next ones."""
-        if (now := self.queue_usage) is not None:
+        if (now := self.quota_usage) is not None:
             self._pasts = now.pasts()[-MOST_RECALLED:]
             now.end()
         if (known := self._usage_to_come) is not None:
             known.usage.end()
-        self.queue_usage, self._usage_to_come, self._usages = None, None, ()
+        self.quota_usage, self._usage_to_come, self._usages = None, None, ()
 
     def pod_states(self) -> PodStates:
         """Return the pods on nodes by their state; from now on it is kept up to date."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, QueueSpec, QueueState, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaSpec, QuotaState, QuotaTree, QuotaUsage
 from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError
@@ -15,7 +15,7 @@ from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS
-from kube_policy_scheduler.policy.queues import queue_tree
+from kube_policy_scheduler.policy.queues import quota_tree
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, stored_objects
 from kube_policy_scheduler.wording import amount, plural
 
@@ -55,7 +55,7 @@ def amounts_text(project: Project, name: str, clusters: Iterable[RecordedCluster
     files = {queue.tree.span.source.name for queue in declared_queues(project.checked.policies)}
     if any(each.severity is Severity.ERROR for file in files for each in project.diagnostics.get(file, ())):
         return ""
-    tree = queue_tree(project.checked.policies, project.memo)
+    tree = quota_tree(project.checked.policies, project.memo)
     spec = next((each for each in tree.queues if each.name == name), None) if tree is not None else None
     if tree is None or spec is None:
         return ""
@@ -64,7 +64,7 @@ def amounts_text(project: Project, name: str, clusters: Iterable[RecordedCluster
     return "\n\n".join(shown) if shown else _declared(tree, spec)
 
 
-def _declared(tree: QueueTree, spec: QueueSpec) -> str:
+def _declared(tree: QuotaTree, spec: QuotaSpec) -> str:
     rows = [
         (resource, quantity(resource, least) if least else "-", quantity(resource, most) if most < NO_LIMIT else "-")
         for resource, least, most in zip(tree.resources, spec.minimum, spec.maximum, strict=True)
@@ -73,7 +73,7 @@ def _declared(tree: QueueTree, spec: QueueSpec) -> str:
     return _table(("", "guaranteed", "maximum"), rows) if rows else ""
 
 
-def _in_cluster(tree: QueueTree, spec: QueueSpec, cluster: RecordedCluster, schedulers: Collection[str]) -> str:
+def _in_cluster(tree: QuotaTree, spec: QuotaSpec, cluster: RecordedCluster, schedulers: Collection[str]) -> str:
     usage = cluster.state.cluster.usage_of(tree)
     waiting = [pod for pod in cluster.state.pending() if pod.scheduler_name in schedulers]
     pending = _pending(usage, waiting)
@@ -96,7 +96,7 @@ def _in_cluster(tree: QueueTree, spec: QueueSpec, cluster: RecordedCluster, sche
     return f"{title}\n\n{_table(('', 'guaranteed', 'maximum', 'used', 'borrowed', 'pending'), rows)}"
 
 
-def _rows(state: QueueState, pending: Mapping[str, int], is_keyed: bool) -> Iterator[tuple[str, ...]]:
+def _rows(state: QuotaState, pending: Mapping[str, int], is_keyed: bool) -> Iterator[tuple[str, ...]]:
     for resource, used in state.used.items():
         amounts = (state.guaranteed, state.maximum, state.used, state.borrowed, pending)
         if used or any(resource in each for each in amounts if each is not state.used):
@@ -104,11 +104,11 @@ def _rows(state: QueueState, pending: Mapping[str, int], is_keyed: bool) -> Iter
             yield title, *(quantity(resource, each[resource]) if each.get(resource) else "-" for each in amounts)
 
 
-def _pending(usage: QueueUsage, pods: Iterable[PodInfo]) -> dict[str, Counter[str]]:
+def _pending(usage: QuotaUsage, pods: Iterable[PodInfo]) -> dict[str, Counter[str]]:
     """Return what pods request, by queue; a queue counts those below it."""
     found: dict[str, Counter[str]] = {}
     for pod in pods:
-        queue = usage.queue_of(pod.template)
+        queue = usage.quota_of(pod.template)
         for each in queue.path() if queue is not None else ():
             counted = found.setdefault(each.name, Counter())
             for place, wanted in usage.amounts(pod):

@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, Cl
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScoresByDomain, Weighted
-from kube_policy_scheduler.framework.quota import RECLAIM, QueueRules
+from kube_policy_scheduler.framework.quota import RECLAIM, QuotaRules
 
 
 class PreemptionRule(msgspec.Struct, frozen=True, eq=False):
@@ -65,7 +65,7 @@ class Profile:
     """Which of several best nodes is taken."""
     devices: DeviceOrder | None = None
     """Which of several devices of the node the pod gets; None: the default."""
-    queues: QueueRules | None = None
+    queues: QuotaRules | None = None
     """The quotas that lend, which a filter applies; None: there are none."""
     gangs_of: Callable[[Frame], Sequence[GangRequirement]] | None = None
     """The gangs of a running pod by the `gang` clauses of all policies, evicted as a whole; None: there are none."""

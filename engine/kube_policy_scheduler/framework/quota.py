@@ -1,6 +1,6 @@
 """Admission by quotas that lend: a pod stays within what its queue, and those above it, may use.
 
-What is used stands in `cluster.quotas.queue_usage`. Here are the filter, its words, and who has precedence over whom.
+What is used stands in `cluster.quotas.quota_usage`. Here are the filter, its words, and who has precedence over whom.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import (
+from kube_policy_scheduler.cluster.quotas.quota_usage import (
     CLUSTER_QUEUE,
     Amounts,
     AwaitedPods,
-    Queue,
-    QueueTree,
-    QueueUsage,
+    Quota,
     QuotaRefusal,
+    QuotaTree,
+    QuotaUsage,
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -52,10 +52,10 @@ class ReclaimRule(msgspec.Struct, frozen=True, eq=False):
     """Whether a running pod must not be evicted for this one; None: any pod may be."""
 
 
-class QueueRules(msgspec.Struct, frozen=True, eq=False):
+class QuotaRules(msgspec.Struct, frozen=True, eq=False):
     """The queues of all policies together, and what is done for them; compared by identity."""
 
-    tree: QueueTree
+    tree: QuotaTree
     reclaims: tuple[ReclaimRule, ...] = ()
     """The first one that allows a pod applies to it."""
     groups_of: GroupsOf = lambda frame: ()
@@ -73,13 +73,13 @@ class QueueQuota:
     scope = Scope.CLUSTER
     events = FREE_QUOTA | {ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}
 
-    def __init__(self, tree: QueueTree) -> None:
+    def __init__(self, tree: QuotaTree) -> None:
         self.tree = tree
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Reject the pod, or have nothing more to say."""
         usage = frame.cluster.usage_of(self.tree)
-        queue = usage.queue_of(frame.template)
+        queue = usage.quota_of(frame.template)
         if queue is None:
             return SKIP
         refused = refusal(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod))
@@ -92,7 +92,7 @@ class QueueQuota:
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: AwaitedPods | None) -> str | None:
         """Return why the pod would be rejected on any new node: its queue has no quota; see `new_nodes`."""
         usage = frame.cluster.usage_of(self.tree)
-        queue = usage.queue_of(frame.template)
+        queue = usage.quota_of(frame.template)
         if queue is None:
             return None
         counted = awaiting.by_queue(usage) if awaiting is not None else []
@@ -117,8 +117,8 @@ class QueueQuota:
 
 def refusal(
     cluster: Cluster,
-    usage: QueueUsage,
-    queue: Queue,
+    usage: QuotaUsage,
+    queue: Quota,
     pod: PodInfo,
     amounts: Amounts,
     *,
@@ -143,15 +143,15 @@ def refusal(
 
 
 def _nominated_before(
-    cluster: Cluster, usage: QueueUsage, queue: Queue, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
-) -> list[tuple[Queue, Amounts]]:
+    cluster: Cluster, usage: QuotaUsage, queue: Quota, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
+) -> list[tuple[Quota, Amounts]]:
     """Return what nominated pods need that have precedence over a request."""
-    counted: list[tuple[Queue, Amounts]] = []
+    counted: list[tuple[Quota, Amounts]] = []
     for others in cluster.nominated.values():
         for other in others.values():
             if other.uid == pod.uid or other.uid in cluster.pods or other.uid in gang:
                 continue
-            theirs = usage.queue_of(other.template)
+            theirs = usage.quota_of(other.template)
             if theirs is None:
                 continue
             wanted = usage.amounts(other)
@@ -161,7 +161,7 @@ def _nominated_before(
 
 
 def _is_before(
-    usage: QueueUsage, other: PodInfo, theirs: Queue, wanted: Amounts, pod: PodInfo, queue: Queue, amounts: Amounts
+    usage: QuotaUsage, other: PodInfo, theirs: Quota, wanted: Amounts, pod: PodInfo, queue: Quota, amounts: Amounts
 ) -> bool:
     """Return whether a nominated pod has precedence over another one, whose queue may borrow what was reclaimed."""
     if usage.is_entitled(theirs, wanted, queue):
@@ -171,10 +171,10 @@ def _is_before(
 
 def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | None:
     """Return whether a nominated pod keeps its node from another one, by their queues; None: their priorities say."""
-    usage = cluster.queue_usage
+    usage = cluster.quota_usage
     if usage is None:
         return None
-    theirs, queue = usage.queue_of(other.template), usage.queue_of(pod.template)
+    theirs, queue = usage.quota_of(other.template), usage.quota_of(pod.template)
     if theirs is None or queue is None or theirs is queue:
         return None
     is_theirs = usage.is_entitled(theirs, usage.amounts(other), queue)
@@ -190,20 +190,20 @@ def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
     return other.priority >= pod.priority if by_quota is None else by_quota
 
 
-def any_evictable(usage: QueueUsage, queue: Queue, priority: int) -> bool:
+def any_evictable(usage: QuotaUsage, queue: Quota, priority: int) -> bool:
     """Return whether a queue, or one that borrows, has a pod of lower priority."""
     if queue.members and min(queue.priorities) < priority:
         return True
     return usage.lowest_priority_of_borrowers() < priority
 
 
-def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait | None:
+def quota_wait(cluster: Cluster, rules: QuotaRules, pod: PodInfo) -> QuotaWait | None:
     """Return what a pod waits for that only its queue rejected; None: something else may help it, too.
 
     Pods that may be evicted for it, and nominated pods that keep the quota, are something else.
     """
     usage = cluster.usage_of(rules.tree)
-    queue = usage.queue_of(pod.template)
+    queue = usage.quota_of(pod.template)
     if queue is None or any_evictable(usage, queue, pod.priority):
         return None
     amounts = usage.amounts(pod)
@@ -217,14 +217,14 @@ def quota_wait(cluster: Cluster, rules: QueueRules, pod: PodInfo) -> QuotaWait |
     return QuotaWait(usage, watched, queue.name, amounts, exact=not rules.reclaims)
 
 
-def protects(cluster: Cluster, tree: QueueTree, pod: PodInfo) -> Callable[[PodInfo], bool]:
+def protects(cluster: Cluster, tree: QuotaTree, pod: PodInfo) -> Callable[[PodInfo], bool]:
     """Return which pods must not be evicted for one of higher priority: those of other queues that do not borrow."""
     usage = cluster.usage_of(tree)
-    queue, wanted = usage.queue_of(pod.template), usage.amounts(pod)
+    queue, wanted = usage.quota_of(pod.template), usage.amounts(pod)
     anything: Amounts = tuple((r, 1) for r in range(len(tree.resources)))
 
     def is_protected(victim: PodInfo) -> bool:
-        theirs = usage.queue_of(victim.template)
+        theirs = usage.quota_of(victim.template)
         if theirs is None or theirs is queue:
             return False
         if queue is None:

@@ -27,7 +27,7 @@ from kube_policy_scheduler.framework.queue.queued_pod import (
     priority_sort,
     priority_turn,
 )
-from kube_policy_scheduler.framework.quota import QueueRules
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.lang.checked import Canary, ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledClause,
@@ -113,7 +113,7 @@ class Policy:
         """Return the canary of a stable policy."""
         return replace(self, stable=stable)
 
-    def with_queues(self, rules: QueueRules) -> Policy:
+    def with_queues(self, rules: QuotaRules) -> Policy:
         """Return the policy with quotas that lend."""
         return replace(self, profile=with_queues(self.profile, rules))
 
@@ -178,7 +178,7 @@ class Policy:
         queues = self.profile.queues
         if order.share is not None and queues is not None:
             usage = frame.cluster.usage_of(queues.tree)
-            queue = usage.queue_of(frame.template)
+            queue = usage.quota_of(frame.template)
             fair = FairTurn(usage, queue, order.share)
             return QueuePosition(self._line(order), (order.evaluate(frame), *priority_sort(queued)), fair=fair)
         line = self._line(order)

@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
-from kube_policy_scheduler.framework.quota import QueueRules
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.owners import scope_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledTest
@@ -33,7 +33,7 @@ from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
-from kube_policy_scheduler.policy.queues import queue_tree, reclaim_rules
+from kube_policy_scheduler.policy.queues import quota_tree, reclaim_rules
 
 _MANY_OBJECTS = 20_000
 """About 400 clauses; the collector looks at 2,000 to 4,000 objects a millisecond."""
@@ -67,7 +67,7 @@ class PolicySet:
     """The schedulerNames that policies serve which name none."""
     stands_in_as: frozenset[str] = frozenset()
     """Pods of any scheduler are looked at as though they asked for one of these too."""
-    queues: QueueRules | None = None
+    queues: QuotaRules | None = None
     """The quotas that lend, of the administrator's policies; None: there are none."""
     _nothing: Cluster = field(default_factory=Cluster, repr=False)
     _routes: WeakKeyDictionary[PodTemplate, _Route] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
@@ -97,7 +97,7 @@ class PolicySet:
         every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
         return replace(first, policies=tuple(every))._with_gangs().with_queues(first.queues)
 
-    def with_queues(self, rules: QueueRules | None) -> PolicySet:
+    def with_queues(self, rules: QuotaRules | None) -> PolicySet:
         """Return the set with quotas that lend, which apply to the pods of all of its policies."""
         if rules is None:
             return self
@@ -298,8 +298,8 @@ def set_of(
         memo: results of this kind for the same declarations.
     """
     policy_set = PolicySet.of(policies, default_schedulers=default_schedulers)
-    tree = queue_tree(checked, memo or Memo())
-    return policy_set.with_queues(QueueRules(tree, reclaim_rules(checked)) if tree is not None else None)
+    tree = quota_tree(checked, memo or Memo())
+    return policy_set.with_queues(QuotaRules(tree, reclaim_rules(checked)) if tree is not None else None)
 
 
 def scope_problem(owner: Owner) -> Diagnostic | None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, QueueSpec, QueueTree
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaSpec, QuotaTree
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.quota import QueueQuota, QueueRules, ReclaimRule
+from kube_policy_scheduler.framework.quota import QueueQuota, QuotaRules, ReclaimRule
 from kube_policy_scheduler.lang.checked import CheckedPolicy, QueueDeclaration, Reclaim
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, template_test, template_text
@@ -19,20 +19,20 @@ _UNNAMED = ("cpu", "memory")
 """The resources of shares where no queue names one."""
 
 
-def queue_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QueueTree | None:
+def quota_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QuotaTree | None:
     """Return the queues of all policies; None: there are none. The same declarations are the same tree, by `memo`."""
     declared = declared_queues(policies)
     return memo(_tree, declared) if declared else None
 
 
-def _tree(declared: tuple[QueueDeclaration, ...]) -> QueueTree:
+def _tree(declared: tuple[QueueDeclaration, ...]) -> QuotaTree:
     ordered = parents_first(declared)
     places = {queue.name: place for place, queue in enumerate(ordered)}
     named = dict.fromkeys(name for queue in declared for name in (*queue.minimum, *queue.maximum))
     resources = tuple(named) or _UNNAMED
     minimums = _minimums(ordered)
     half_lives = [queue.remember_seconds for queue in ordered if queue.remember_seconds is not None]
-    return QueueTree(
+    return QuotaTree(
         tuple(_spec(queue, places, resources, minimums[queue.name]) for queue in ordered),
         resources,
         max(half_lives, default=None),
@@ -65,14 +65,14 @@ def _minimums(ordered: Sequence[QueueDeclaration]) -> dict[str, Mapping[str, flo
 
 def _spec(
     queue: QueueDeclaration, places: Mapping[str, int], resources: Sequence[str], minimum: Mapping[str, float]
-) -> QueueSpec:
+) -> QuotaSpec:
     guaranteed = tuple(_column(name, minimum.get(name, 0.0)) for name in resources)
     kept = tuple(
         amount - min(amount, _column(name, queue.lend[name])) if name in queue.lend else 0
         for name, amount in zip(resources, guaranteed, strict=True)
     )
     compiled = environment()
-    return QueueSpec(
+    return QuotaSpec(
         queue.name,
         places[queue.tree.parent] if queue.tree.parent is not None else None,
         template_test(queue.pods, compiled) if queue.pods is not None else None,
@@ -108,7 +108,7 @@ def _rule(reclaim: Reclaim) -> ReclaimRule:
     return ReclaimRule(compiled.text, compiled.fair, compiled.after_seconds, compiled.condition, spares)
 
 
-def with_queues(profile: Profile, rules: QueueRules) -> Profile:
+def with_queues(profile: Profile, rules: QuotaRules) -> Profile:
     """Return a profile that keeps to quotas, to these alone."""
     others = (plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota))
     return replace(profile, filters=(QueueQuota(rules.tree), *others), queues=rules)

@@ -8,10 +8,10 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueState, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
 from kube_policy_scheduler.framework.preempt.reclaim import Unit, next_victims
 from kube_policy_scheduler.framework.preempt.victims import by_importance
-from kube_policy_scheduler.framework.quota import QueueRules, quantity
+from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
 from kube_policy_scheduler.wording import amount, plural
 
@@ -23,7 +23,7 @@ MOST_VICTIMS = 5
 class QueueReport:
     """All queues of a cluster."""
 
-    states: tuple[QueueState, ...]
+    states: tuple[QuotaState, ...]
     pending: Mapping[str, int]
     """Pods without a node, by queue; a queue counts those below it."""
     outside: int
@@ -34,17 +34,17 @@ class QueueReport:
     """Who would be evicted next, the first one first."""
 
 
-def report(cluster: Cluster, rules: QueueRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
+def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
     """Return all queues of a cluster; now: Unix seconds."""
     usage = cluster.usage_of(rules.tree)
     counts = usage.count(pending)
-    outside = sum(usage.queue_of(pod.template) is None for pod in cluster.pods.values())
+    outside = sum(usage.quota_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
     return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims))
 
 
-def members(queue: Queue) -> list[PodInfo]:
+def members(queue: Quota) -> list[PodInfo]:
     """Return the pods on nodes of a queue and of those below it."""
     found, stack = list[PodInfo](), [queue]
     while stack:
@@ -54,7 +54,7 @@ def members(queue: Queue) -> list[PodInfo]:
     return found
 
 
-def pods_over(queue: Queue, usage: QueueUsage, place: int, amount: int, *, now: float) -> list[PodInfo]:
+def pods_over(queue: Quota, usage: QuotaUsage, place: int, amount: int, *, now: float) -> list[PodInfo]:
     """Return which pods would have to end for a queue to be within an amount, the least important ones first.
 
     Args:
@@ -90,7 +90,7 @@ def data(found: QueueReport) -> dict[str, Any]:
     }
 
 
-def _queue_data(state: QueueState, found: QueueReport) -> dict[str, Any]:
+def _queue_data(state: QuotaState, found: QueueReport) -> dict[str, Any]:
     return {
         "name": state.name,
         "parent": state.parent,
@@ -137,7 +137,7 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
         yield from to.item("  ", f"{unit.queue.name}: {unit.pods[0].key}{others} (priority {unit.priority})")
 
 
-def _row(state: QueueState, name: str, found: QueueReport, *, is_first: bool) -> tuple[str, ...]:
+def _row(state: QuotaState, name: str, found: QueueReport, *, is_first: bool) -> tuple[str, ...]:
     def shown(amounts: Mapping[str, int]) -> str:
         return quantity(name, amounts[name]) if name in amounts else "-"
 

@@ -307,6 +307,6 @@ async def watched(site: Site) -> None:
         await asyncio.sleep(0.1)
         await SpareTime().run(PendingCensus(scheduler.queue, scheduler.cluster).steps())
         await asyncio.sleep(0.1)
-        assert scheduler.cluster.queue_usage is not None
-        scheduler.cluster.queue_usage.states()
+        assert scheduler.cluster.quota_usage is not None
+        scheduler.cluster.quota_usage.states()
         await asyncio.sleep(0.1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source

@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.process.loops import Loop
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.quotas.queue_overview import QueueOverview, overview
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueState
+from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
@@ -206,7 +206,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     decision_records: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
-    queues: Sequence[QueueState] = ()
+    queues: Sequence[QuotaState] = ()
     """Quotas that lend: all that are declared, and at most `MAX_QUEUES` by a key."""
     queue_pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods that wait, those of the queues below included."""
@@ -234,7 +234,7 @@ class PendingCensus:
         self._standings: Mapping[Standing, int] = {}
         self.oldest_unschedulable: float | None = None
         """Unix seconds at which the oldest pod was first seen that no node took at its last attempt; None: no pod."""
-        self.queues = QueueOverview()
+        self.queues = QuotaOverview()
         """Quotas that lend, and how many pods wait in each."""
 
     def steps(self) -> Generator[None, None, None]:
@@ -250,9 +250,9 @@ class PendingCensus:
             if not number % COUNTED_AT_ONCE:
                 yield
         self.oldest_unschedulable = oldest
-        usage = self._cluster.queue_usage
+        usage = self._cluster.quota_usage
         if usage is None:
-            self.queues = QueueOverview()
+            self.queues = QuotaOverview()
         else:
             self.queues = yield from overview(usage, pods, refused=refused, most=MAX_QUEUES)
 
@@ -297,7 +297,7 @@ def _by_label(values: Mapping[str, float]) -> Samples:
     return (((label,), value) for label, value in values.items())
 
 
-def _of_queues(live: LiveState, amounts: Callable[[QueueState], Mapping[str, float]]) -> Samples:
+def _of_queues(live: LiveState, amounts: Callable[[QuotaState], Mapping[str, float]]) -> Samples:
     """Return amounts by queue and resource: in cores, bytes or numbers."""
     return (
         ((queue.name, resource), value / 1000 if resource == "cpu" else float(value))

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, Fenced, KubeError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree
 from kube_policy_scheduler.daemon.observing.live_metrics import PastUsageState
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
@@ -77,7 +77,7 @@ class PastUsageKeeper:
                 if self._tree() is not None and self._writes():
                     await self._try(self._store())
 
-    def _tree(self) -> QueueTree | None:
+    def _tree(self) -> QuotaTree | None:
         """Return the queues in force if they have a memory."""
         policies = self._scheduler.algorithm.policies
         rules = policies.policy_set.queues if isinstance(policies, LivePolicies) else None
@@ -136,7 +136,7 @@ class PastUsageKeeper:
         for left in reversed(range(TRIES)):
             if not (self._is_read and self._lease.is_known):
                 await self._recall()
-            usage = self._scheduler.cluster.queue_usage
+            usage = self._scheduler.cluster.quota_usage
             past = usage.past_usage() if usage is not None else None
             if past is None:
                 return False

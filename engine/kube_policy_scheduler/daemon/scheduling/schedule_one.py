@@ -26,7 +26,7 @@ from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annot
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_overview import others
+from kube_policy_scheduler.cluster.quotas.quota_overview import others
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
@@ -263,8 +263,8 @@ class Scheduler:
             self._flushed_at = now
             self.queue.flush_leftovers(now, in_steps=True)
             self.algorithm.cycle.keep_in_use(self.cluster.templates_in_use)
-            if self.cluster.queue_usage is not None:  # a standby keeps the memory of past usage for when it leads
-                self.cluster.queue_usage.remember(now)
+            if self.cluster.quota_usage is not None:  # a standby keeps the memory of past usage for when it leads
+                self.cluster.quota_usage.remember(now)
         if self.leading:  # a standby writes nothing about pods either
             self.gated_pods.look(now)
             self.deferred_resizes.look(now)
@@ -994,9 +994,9 @@ class Scheduler:
         return [victim for victim, result in zip(victims, results, strict=True) if result is Eviction.FAILED]
 
     def _count_reclaimed(self, pod: PodInfo, victim: PodInfo) -> None:
-        usage = self.cluster.queue_usage
-        queue = usage.queue_of(victim.template) if usage is not None else None
-        if usage is None or queue is None or queue is usage.queue_of(pod.template):
+        usage = self.cluster.quota_usage
+        queue = usage.quota_of(victim.template) if usage is not None else None
+        if usage is None or queue is None or queue is usage.quota_of(pod.template):
             return
         if victim.uid in self._reclaimed_pods:
             return

@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_overview import QueueOverview, overview
+from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -140,7 +140,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     shadow: Mapping[str, Any] | None = None
     devices: DeviceUses | None = None
     """None if drivers publish none."""
-    queues: QueueOverview = QueueOverview()
+    queues: QuotaOverview = QuotaOverview()
     """Quotas that lend, and how many pods wait in each."""
 
     @property
@@ -199,15 +199,15 @@ class Look(msgspec.Struct, frozen=True):
 
     pending: Sequence[tuple[str, float]]
     """The uids of the pods to be shown, each with the number of pods that it represents. Namespaces take turns."""
-    queues: QueueOverview
+    queues: QuotaOverview
 
 
 def look(sources: SnapshotSources) -> Generator[None, None, Look]:
     """Look for what is to be shown, in steps; between two of them anything may happen."""
     pods = [queued.pod for queued in sources.queue]
     sampled = yield from _sampled(pods)
-    usage = sources.cluster.queue_usage
-    queues = QueueOverview() if usage is None else (yield from overview(usage, pods, most=MOST_QUEUES))
+    usage = sources.cluster.quota_usage
+    queues = QuotaOverview() if usage is None else (yield from overview(usage, pods, most=MOST_QUEUES))
     return Look(sampled, queues)
 
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import AwaitedPods
+from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile

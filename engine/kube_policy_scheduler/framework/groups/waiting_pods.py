@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
@@ -413,7 +413,7 @@ class WaitingPods(Generic[AssumedT]):
             if other.pod.template is not pod.template
         )
 
-    def quota_request(self, queued: QueuedPod, requirements: Sequence[GangRequirement], usage: QueueUsage) -> Amounts:
+    def quota_request(self, queued: QueuedPod, requirements: Sequence[GangRequirement], usage: QuotaUsage) -> Amounts:
         """Return what a pod, or all members that its group needs, ask a queue for."""
         if not requirements:
             return usage.amounts(queued.pod)
@@ -429,13 +429,13 @@ class WaitingPods(Generic[AssumedT]):
             return None
         usage = self._cluster.usage_of(rules.tree)
         for requirement in requirements:
-            by_queue: dict[Queue, list[PodInfo]] = {}
+            by_queue: dict[Quota, list[PodInfo]] = {}
             for member in self.trial.needed(queued, requirement):
-                queue = usage.queue_of(member.pod.template)
+                queue = usage.quota_of(member.pod.template)
                 if queue is not None:
                     by_queue.setdefault(queue, []).append(member.pod)
             gang = frozenset(self._queue.group(requirement.group))
-            earlier = list[tuple[Queue, Amounts]]()  # of other queues, which may share a limit above them
+            earlier = list[tuple[Quota, Amounts]]()  # of other queues, which may share a limit above them
             for queue, pods in by_queue.items():
                 amounts = request_of(usage, pods)
                 with usage.counting(earlier):

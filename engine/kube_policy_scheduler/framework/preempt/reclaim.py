@@ -15,12 +15,12 @@ import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
 from kube_policy_scheduler.framework.preempt.victims import Budgets, in_whole_groups, started
-from kube_policy_scheduler.framework.quota import QueueRules, ReclaimRule
+from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 MOST_DISPLACED = 4096
@@ -46,7 +46,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
     """Pods that are evicted together: a gang, or one pod."""
 
     pods: tuple[PodInfo, ...]
-    queue: Queue
+    queue: Quota
     amounts: Amounts
     priority: int
     """The highest."""
@@ -83,7 +83,7 @@ NOTHING_RECLAIMED = Reclaimed()
 
 def reclaim(
     frame: Frame,
-    rules: QueueRules,
+    rules: QuotaRules,
     request: Amounts,
     places: Callable[[], Mapping[str, str] | None],
     *,
@@ -101,7 +101,7 @@ def reclaim(
     """
     rule = rules.reclaim_of(frame)
     usage = frame.cluster.usage_of(rules.tree)
-    queue = usage.queue_of(frame.template)
+    queue = usage.quota_of(frame.template)
     if rule is None or queue is None or not request or frame.template.spec.preemption_policy == "Never":
         return Reclaimed()
     if not may_gain(usage, queue, request, rule):
@@ -116,7 +116,7 @@ def reclaim(
             attempt.put_back()
 
 
-def may_gain(usage: QueueUsage, queue: Queue, request: Amounts, rule: ReclaimRule) -> bool:
+def may_gain(usage: QuotaUsage, queue: Quota, request: Amounts, rule: ReclaimRule) -> bool:
     """Return whether some queue could have to give something back to this one, by guarantees alone."""
     return rule.fair or any(
         all(each.used[r] + amount <= each.minimum[r] for r, amount in request) for each in queue.path()
@@ -128,10 +128,10 @@ class _Attempt:
     """Evictions that are tried out, and undone at the end."""
 
     frame: Frame
-    rules: QueueRules
+    rules: QuotaRules
     rule: ReclaimRule
-    usage: QueueUsage
-    queue: Queue
+    usage: QuotaUsage
+    queue: Quota
     request: Amounts
     places: Callable[[], Mapping[str, str] | None]
     own: frozenset[Hashable]
@@ -172,7 +172,7 @@ class _Attempt:
 
     # --- victims -----------------------------------------------------------------------------------------
 
-    def _take(self, units: dict[Queue, list[Unit]], gone: list[Unit], tier: Tier) -> bool:
+    def _take(self, units: dict[Quota, list[Unit]], gone: list[Unit], tier: Tier) -> bool:
         """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
         next_look = len(gone) + 1
         while len(self.displaced) < MOST_DISPLACED:
@@ -189,7 +189,7 @@ class _Attempt:
                 next_look = 2 * len(gone)
         return bool(gone) and self.fits()
 
-    def _next(self, units: dict[Queue, list[Unit]], tier: Tier) -> Unit | None:
+    def _next(self, units: dict[Quota, list[Unit]], tier: Tier) -> Unit | None:
         """Return what is evicted next: the first that may be, of the queue with the largest share that has one."""
         best: tuple[tuple[bool, tuple[float, ...]], Unit] | None = None
         for queue, there in units.items():
@@ -274,14 +274,14 @@ class _Attempt:
 
 def units_of(
     frame: Frame,
-    rules: QueueRules,
+    rules: QuotaRules,
     rule: ReclaimRule | None,
     *,
-    usage: QueueUsage,
+    usage: QuotaUsage,
     own: frozenset[Hashable] = frozenset(),
-    queue: Queue | None = None,
-    among: Collection[Queue] | None = None,
-) -> dict[Queue, list[Unit]]:
+    queue: Quota | None = None,
+    among: Collection[Quota] | None = None,
+) -> dict[Quota, list[Unit]]:
     """Return by queue what may be evicted, the first one first.
 
     Args:
@@ -297,7 +297,7 @@ def units_of(
     asked = _others(usage, queue) if among is None else among
     is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
     gangs: dict[Hashable, list[PodInfo]] = {}
-    found: dict[Queue, list[Unit]] = {}
+    found: dict[Quota, list[Unit]] = {}
     together, spared, has_groups = _Together(), set(own), False
     spares = rule.spares if rule is not None else None
     for other in asked:
@@ -319,7 +319,7 @@ def units_of(
     # a gang with members in the queue that asks, in one that keeps its pods, or in none, stays as a whole
     evictable = frozenset(asked)
     for pod in cluster.pods.values() if has_groups else ():
-        if usage.queue_of(pod.template) not in evictable:
+        if usage.quota_of(pod.template) not in evictable:
             groups = rules.groups_of(Frame(pod, cluster, frame.now))
             together.join(groups)
             spared.update(groups[:1])
@@ -328,7 +328,7 @@ def units_of(
     for key, pods in gangs.items():
         whole.setdefault(together.first(key), []).extend(pods)
     for key, pods in whole.items():
-        queues = {usage.queue_of(pod.template) for pod in pods}
+        queues = {usage.quota_of(pod.template) for pod in pods}
         only = queues.pop()
         if key not in spared and not queues and only is not None:
             found.setdefault(only, []).append(_unit(pods, only, usage, budgets, frame.now))
@@ -337,7 +337,7 @@ def units_of(
     return found
 
 
-def _others(usage: QueueUsage, queue: Queue | None) -> list[Queue]:
+def _others(usage: QuotaUsage, queue: Quota | None) -> list[Quota]:
     """Return the other queues that have pods."""
     return [other for other in usage.queues() if other.members and other is not queue]
 
@@ -365,7 +365,7 @@ class _Together:
         return group
 
 
-def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Budgets, now: float) -> Unit:
+def _unit(pods: Sequence[PodInfo], queue: Quota, usage: QuotaUsage, budgets: Budgets, now: float) -> Unit:
     violating = budgets.covers(pods) and bool(budgets.split(pods)[0])
     if len(pods) == 1:
         pod = pods[0]
@@ -380,7 +380,7 @@ def _unit(pods: Sequence[PodInfo], queue: Queue, usage: QueueUsage, budgets: Bud
     )
 
 
-def next_victims(cluster: Cluster, rules: QueueRules, *, now: float, most: int) -> list[Unit]:
+def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) -> list[Unit]:
     """Return what would be evicted first if other queues asked for what is guaranteed to them; changes nothing.
 
     Args:
@@ -421,6 +421,6 @@ def next_victims(cluster: Cluster, rules: QueueRules, *, now: float, most: int) 
     return found
 
 
-def request_of(usage: QueueUsage, pods: Iterable[PodInfo]) -> Amounts:
+def request_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Amounts:
     """Return what some pods ask for together."""
     return usage.request(pods)

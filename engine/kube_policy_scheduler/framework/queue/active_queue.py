@@ -71,7 +71,7 @@ class ActiveQueue:
                 old = line.entries() if line is not None else ()
                 line = self._fair[turn.line] = FairLine(turn.fair, self._is_stale)
                 for key, _, other in old:
-                    queue = turn.fair.usage.queue_of(other.pod.template)
+                    queue = turn.fair.usage.quota_of(other.pod.template)
                     line.push(
                         other,
                         msgspec.structs.replace(turn, key=key, fair=msgspec.structs.replace(turn.fair, queue=queue)),

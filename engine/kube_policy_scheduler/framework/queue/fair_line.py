@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kube_policy_scheduler.cluster.quotas.queue_usage import Amounts, QueueUsage, Touched
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage, Touched
 from kube_policy_scheduler.framework.queue.queued_pod import FairTurn, QueuedPod, QueuePosition
 from kube_policy_scheduler.times import Steady
 
@@ -58,7 +58,7 @@ class FairLine:
     """The active pods of one line."""
 
     def __init__(self, turn: FairTurn, is_stale: Callable[[Entry], bool]) -> None:
-        self.usage: QueueUsage = turn.usage
+        self.usage: QuotaUsage = turn.usage
         self._place = turn.place
         self._is_stale = is_stale
         self._heaps: dict[str, list[Entry]] = {}
@@ -241,7 +241,7 @@ class FairLine:
         share = self._shares.get(name, _NONE).get(more)
         if share is not None:
             return share
-        queue = self.usage.queue_of(self._heaps[self._heap_of(found)][0][2].pod.template)
+        queue = self.usage.quota_of(self._heaps[self._heap_of(found)][0][2].pod.template)
         while queue is not None and queue.name != name:
             queue = queue.parent
         assert queue is not None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kube_policy_scheduler.cluster.events import ClusterEvent
-from kube_policy_scheduler.cluster.quotas.queue_usage import CLUSTER_QUEUE, Amounts, QueueUsage, Touched
+from kube_policy_scheduler.cluster.quotas.quota_usage import CLUSTER_QUEUE, Amounts, QuotaUsage, Touched
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 
 FREE_QUOTA = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.RESOURCE_CLAIM})
@@ -20,7 +20,7 @@ FREE_QUOTA = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, Cluste
 class QuotaWait(msgspec.Struct, frozen=True):
     """What a pod waits for."""
 
-    usage: QueueUsage
+    usage: QuotaUsage
     watched: str
     """The queue whose pods, and those of all queues below it, may make room."""
     queue: str
@@ -35,7 +35,7 @@ class PodsOverQuota:
     """The pods that wait, by what they wait for."""
 
     def __init__(self) -> None:
-        self._usage: QueueUsage | None = None
+        self._usage: QuotaUsage | None = None
         self._touched = Touched()
         self._pods: dict[str, dict[QuotaWait, dict[str, QueuedPod]]] = {}
         """By the watched queue, by wait, by uid."""
@@ -85,5 +85,5 @@ class PodsOverQuota:
     def _is_admitted(self, wait: QuotaWait, queued: QueuedPod) -> bool:
         if wait.usage is not self._usage:
             return True
-        queue = wait.usage.queue_of(queued.pod.template)
+        queue = wait.usage.quota_of(queued.pod.template)
         return queue is None or queue.name != wait.queue or wait.usage.refusal(queue, wait.amounts) is None

@@ -11,7 +11,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -147,8 +147,8 @@ class QueuedPod(msgspec.Struct, eq=False):
 class FairTurn(msgspec.Struct, frozen=True):
     """The queue of a pod whose order follows the shares of queues."""
 
-    usage: QueueUsage
-    queue: Queue | None
+    usage: QuotaUsage
+    queue: Quota | None
     """None: the pod belongs to no queue, and comes before those of queues."""
     place: int
     """Which part of the key is the share."""

@@ -470,7 +470,7 @@ class _WatchedQueues:
         self._seen: set[SpanKey] = set()
 
     def find(self, frame: Frame) -> None:
-        """Count what each queue that is asked says of a pod, as `QueueTree.find` asks them."""
+        """Count what each queue that is asked says of a pod, as `QuotaTree.find` asks them."""
         above: str | None = None
         for queue in self._queues:
             if queue.tree.parent != above:
@@ -492,7 +492,7 @@ class _WatchedQueues:
     def _limit(self, declared: checked.QueueDeclaration, frame: Frame) -> None:
         """Count whether the `max` of a queue that takes the pod lets it pass."""
         usage = frame.cluster.usage_of(self._rules.tree)
-        found = usage.queue_of(frame.template)
+        found = usage.quota_of(frame.template)
         for queue in found.path() if found is not None else ():
             if queue.name.partition("/")[0] == declared.name:
                 amounts = usage.amounts(frame.pod)
@@ -502,7 +502,7 @@ class _WatchedQueues:
     def reclaim(self, frame: Frame, policy: Policy) -> None:
         """Count the first `reclaim` that allows a pod for which no node is left."""
         usage = frame.cluster.usage_of(self._rules.tree)
-        queue = usage.queue_of(frame.template)
+        queue = usage.quota_of(frame.template)
         if queue is None or len(evaluate(frame, policy.profile).feasible):
             return
         for reclaim in self._reclaims:
@@ -512,7 +512,7 @@ class _WatchedQueues:
                     continue
             self._seen.add(span_key(reclaim.tree.span))
             if reclaim.evict is not None:
-                others = [p for p in frame.cluster.pods.values() if usage.queue_of(p.template) not in (None, queue)]
+                others = [p for p in frame.cluster.pods.values() if usage.quota_of(p.template) not in (None, queue)]
                 self._answers.over(reclaim.evict, frame, [Victim(pod, (), frame) for pod in others])
             break
         self._count()

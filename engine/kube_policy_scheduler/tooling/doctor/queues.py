@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kube_policy_scheduler.cluster.devices.claimed_devices import CLAIMED, device_class
 from kube_policy_scheduler.cluster.objects import DeviceClass
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaTree, QuotaUsage
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.framework.quota import quantity
@@ -29,7 +29,7 @@ def queue_findings(inspection: Inspection) -> Iterator[Finding]:
     if not cluster.nodes.size:
         yield Finding("queues", plural(len(declared), "queue"), Status.UNCHECKED, "the cluster has no nodes")
         return
-    usage = QueueUsage(tree, cluster.nodes, cluster.pods.values(), claims=cluster.resource_claims.get)
+    usage = QuotaUsage(tree, cluster.nodes, cluster.pods.values(), claims=cluster.resource_claims.get)
     pods = [cluster.templates.pod(pod) for pod in inspection.pods]
     yield from _resources(inspection, tree)
     yield from _guarantees(usage, places)
@@ -39,7 +39,7 @@ def queue_findings(inspection: Inspection) -> Iterator[Finding]:
     yield from _outside(usage, pods)
 
 
-def _resources(inspection: Inspection, tree: QueueTree) -> Iterator[Finding]:
+def _resources(inspection: Inspection, tree: QuotaTree) -> Iterator[Finding]:
     nodes = inspection.state.cluster.nodes
     offered = [name for name in nodes.resources() if nodes.allocatable(name).any()]
     for name in tree.resources:
@@ -58,10 +58,10 @@ def _resources(inspection: Inspection, tree: QueueTree) -> Iterator[Finding]:
         yield Finding("queues", f"resource {name}", Status.PROBLEM, "no node offers it", advice=advice)
 
 
-def _guarantees(usage: QueueUsage, places: Mapping[str, str]) -> Iterator[Finding]:
+def _guarantees(usage: QuotaUsage, places: Mapping[str, str]) -> Iterator[Finding]:
     """Compare what is guaranteed below each queue, and in all, with what is there for it."""
     capacity = usage.capacity()
-    below: dict[Queue, list[Queue]] = {usage.top: list(usage.top.children.values())}
+    below: dict[Quota, list[Quota]] = {usage.top: list(usage.top.children.values())}
     below |= {queue: list(queue.children.values()) for queue in usage.queues() if queue.children}
     for parent, children in below.items():
         for place, resource in enumerate(usage.tree.resources):
@@ -84,7 +84,7 @@ def _guarantees(usage: QueueUsage, places: Mapping[str, str]) -> Iterator[Findin
                 yield Finding("queues", f"queue {parent.name}", Status.PROBLEM, text, places[parent.name], advice)
 
 
-def _members(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
+def _members(usage: QuotaUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
     every, waiting = usage.count(pods), usage.count(pod for pod in pods if not pod.node_name)
     by_key: Counter[str] = Counter()
     waiting_by_key: Counter[str] = Counter()
@@ -101,14 +101,14 @@ def _members(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, st
             yield Finding("queues", f"queue {name}", Status.WARNING, "no pod belongs to it", place, advice)
 
 
-def _too_large(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
+def _too_large(usage: QuotaUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
     """Find pods that wait for more than a queue may ever use."""
     found: dict[tuple[str, str], list[PodInfo]] = {}
     limits: dict[tuple[str, str], int] = {}
     for pod in pods:
         if pod.node_name:
             continue
-        own = usage.queue_of(pod.template)
+        own = usage.quota_of(pod.template)
         for queue in own.path() if own is not None else ():
             for place, amount in usage.amounts(pod):
                 if amount > queue.maximum[place]:
@@ -128,7 +128,7 @@ def _too_large(usage: QueueUsage, pods: Sequence[PodInfo], places: Mapping[str, 
         yield Finding("queues", f"queue {name}", Status.PROBLEM, text, where, advice)
 
 
-def _over_maximum(usage: QueueUsage, places: Mapping[str, str], *, now: float) -> Iterator[Finding]:
+def _over_maximum(usage: QuotaUsage, places: Mapping[str, str], *, now: float) -> Iterator[Finding]:
     for queue in usage.queues():
         for place, resource in enumerate(usage.tree.resources):
             limit = queue.maximum[place]
@@ -142,9 +142,9 @@ def _over_maximum(usage: QueueUsage, places: Mapping[str, str], *, now: float) -
             yield Finding("queues", f"queue {queue.name}", Status.WARNING, text, where, advice)
 
 
-def _outside(usage: QueueUsage, pods: Sequence[PodInfo]) -> Iterator[Finding]:
+def _outside(usage: QuotaUsage, pods: Sequence[PodInfo]) -> Iterator[Finding]:
     """Find pods that use what queues guarantee, without a quota."""
-    outside = [pod for pod in pods if usage.queue_of(pod.template) is None]
+    outside = [pod for pod in pods if usage.quota_of(pod.template) is None]
     if not outside:
         return
     using: dict[str, list[str]] = {}

@@ -76,7 +76,7 @@ def _pods_by_queue(frame: Frame, policy: Policy, *, is_placed: bool) -> dict[str
     if rules is not None:
         usage = frame.cluster.usage_of(rules.tree)
         for pod in (*frame.cluster.pods.values(), *((frame.pod,) if is_placed else ())):
-            queue = usage.queue_of(pod.template)
+            queue = usage.quota_of(pod.template)
             found.update(each.name for each in queue.path() if each.name) if queue is not None else None
     return dict(sorted(found.items()))
 

@@ -12,7 +12,7 @@ from itertools import combinations, islice, product
 from typing import Any
 
 from kube_policy_scheduler.cluster.devices.claimed_devices import device_class
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, QueueTree
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaTree
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang import checked
 from kube_policy_scheduler.lang.checking.queues import declared_queues
@@ -70,7 +70,7 @@ class QueueCases:
             frame_of_form: likewise from a case.
         """
         rules = policy.profile.queues
-        self._tree: QueueTree = rules.tree if rules is not None else QueueTree((), ())
+        self._tree: QuotaTree = rules.tree if rules is not None else QuotaTree((), ())
         self._declared = parents_first(declared_queues([policy.compiled.checked]))
         self._reclaims = policy.compiled.checked.reclaims
         self._policy, self._space = policy, space

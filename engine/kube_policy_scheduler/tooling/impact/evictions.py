@@ -12,7 +12,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.impact.replay import Step
 from kube_policy_scheduler.tooling.rulesets import Ruleset
@@ -126,7 +126,7 @@ def _evicted(
     return tuple(found.values())
 
 
-def _gives_way(eviction: Eviction, tree: QueueTree | None, *, since: float) -> GivesWay:
+def _gives_way(eviction: Eviction, tree: QuotaTree | None, *, since: float) -> GivesWay:
     return GivesWay(
         eviction.victim.key,
         eviction.ran_on,
@@ -137,7 +137,7 @@ def _gives_way(eviction: Eviction, tree: QueueTree | None, *, since: float) -> G
     )
 
 
-def _queue(tree: QueueTree | None, pod: PodInfo) -> str:
+def _queue(tree: QuotaTree | None, pod: PodInfo) -> str:
     found = tree.find(pod.template) if tree is not None else None
     if tree is None or found is None:
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, Queue, QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaTree, QuotaUsage
 from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.tooling.queues import members, pods_over
 from kube_policy_scheduler.wording import plural
@@ -27,7 +27,7 @@ class QueueChange:
     """On nodes that are concerned: those above the new amount."""
 
 
-def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None, *, now: float) -> list[QueueChange]:
+def queue_changes(cluster: Cluster, old: QuotaTree | None, new: QuotaTree | None, *, now: float) -> list[QueueChange]:
     """Return what differs, by queue; changes nothing.
 
     Args:
@@ -38,7 +38,7 @@ def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None
     """
     pods = list(cluster.pods.values())
     sides = [
-        QueueUsage(tree, cluster.nodes, pods, claims=cluster.resource_claims.get) if tree is not None else None
+        QuotaUsage(tree, cluster.nodes, pods, claims=cluster.resource_claims.get) if tree is not None else None
         for tree in (old, new)
     ]
     _, after_usage = sides
@@ -63,7 +63,7 @@ def queue_changes(cluster: Cluster, old: QueueTree | None, new: QueueTree | None
     return found
 
 
-def _only_one(name: str, was: Queue | None, now: Queue | None) -> QueueChange:
+def _only_one(name: str, was: Quota | None, now: Quota | None) -> QueueChange:
     queue = was or now
     assert queue is not None
     number = len(members(queue))
@@ -72,7 +72,7 @@ def _only_one(name: str, was: Queue | None, now: Queue | None) -> QueueChange:
 
 
 def _amounts(
-    name: str, old: tuple[Queue, QueueTree], new: tuple[Queue, QueueTree], *, usage: QueueUsage, now: float
+    name: str, old: tuple[Quota, QuotaTree], new: tuple[Quota, QuotaTree], *, usage: QuotaUsage, now: float
 ) -> Iterable[QueueChange]:
     for resource in dict.fromkeys((*old[1].resources, *new[1].resources)):
         for what, field in (("guaranteed", "minimum"), ("max", "maximum"), ("kept", "kept")):
@@ -88,7 +88,7 @@ def _amounts(
             )
 
 
-def _amount(queue: Queue, tree: QueueTree, resource: str, field: str) -> int | None:
+def _amount(queue: Quota, tree: QuotaTree, resource: str, field: str) -> int | None:
     if resource not in tree.resources:
         return None if field == "maximum" else 0
     value: int = getattr(queue, field)[tree.resources.index(resource)]
@@ -99,5 +99,5 @@ def _shown(amount: int | None, resource: str) -> str:
     return quantity(resource, amount) if amount is not None else "no limit"
 
 
-def _above(queue: Queue) -> str:
+def _above(queue: Quota) -> str:
     return queue.parent.name if queue.parent is not None and queue.parent.parent is not None else "-"

@@ -108,7 +108,7 @@ def _quota(inputs: DecisionInputs) -> Reason | None:
     """Return why the queue of a pod has no quota for it, None if it has."""
     frame, rules, policy = inputs.frame(), inputs.profile.queues, inputs.rules.policy
     usage = frame.cluster.usage_of(rules.tree) if rules is not None else None
-    queue = usage.queue_of(frame.template) if usage is not None else None
+    queue = usage.quota_of(frame.template) if usage is not None else None
     refused = usage.refusal(queue, usage.amounts(frame.pod)) if usage is not None and queue is not None else None
     if refused is None:
         return None

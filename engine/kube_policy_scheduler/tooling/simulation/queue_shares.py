@@ -11,7 +11,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree, QuotaUsage
 
 MOST_QUEUES = 64
 """Queues that are measured: those of the tree, then those by key in the order in which they get pods."""
@@ -102,7 +102,7 @@ class QueueRun:
 class QueueMeasures:
     """Looks at the queues of one cluster."""
 
-    def __init__(self, cluster: Cluster, tree: QueueTree, *, decides: bool) -> None:
+    def __init__(self, cluster: Cluster, tree: QuotaTree, *, decides: bool) -> None:
         """Make one; decides: whether the policies of the run have this tree, so that the cluster counts it."""
         self._cluster, self._tree, self._decides = cluster, tree, decides
         self._queues: dict[str, MeasuredQueue] = {}
@@ -112,11 +112,11 @@ class QueueMeasures:
         self._moments: list[QueueMoment] = []
         self._usage = self._counted()
 
-    def _counted(self) -> QueueUsage:
+    def _counted(self) -> QuotaUsage:
         # a tree that the cluster follows gives precedence by queues, so that of others is counted each time
         if self._decides:
             return self._cluster.usage_of(self._tree)
-        return QueueUsage(
+        return QuotaUsage(
             self._tree,
             self._cluster.nodes,
             self._cluster.pods.values(),
@@ -145,13 +145,13 @@ class QueueMeasures:
 
     def bound(self, pod: PodInfo, waited: float) -> None:
         """Note that a pod got its node after so many seconds."""
-        queue = self._usage.queue_of(pod.template)
+        queue = self._usage.quota_of(pod.template)
         for each in queue.path() if queue is not None else ():
             self._waits.setdefault(each.name, []).append(waited)
 
     def evicted(self, pod: PodInfo) -> None:
         """Note that a pod was evicted."""
-        queue = self._usage.queue_of(pod.template)
+        queue = self._usage.quota_of(pod.template)
         self._evicted.update(each.name for each in (queue.path() if queue is not None else ()))
 
     def run(self) -> QueueRun:

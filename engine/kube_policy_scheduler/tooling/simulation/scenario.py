@@ -8,7 +8,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import QueueTree
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -105,17 +105,17 @@ class PolicyVariant:
     """What metrics say all the time."""
     metrics: MetricsOverTime | None = None
     """What they say over time, in place of `signals`."""
-    compared_by: QueueTree | None = None
+    compared_by: QuotaTree | None = None
     """The queues by which a variant without queues is measured, to compare it with one that has some."""
 
     @property
-    def tree(self) -> QueueTree | None:
+    def tree(self) -> QuotaTree | None:
         """Return the queues of its policies; None: they have none."""
         rules = self.policy_set.queues if self.policy_set is not None else None
         return rules.tree if rules is not None else None
 
     @property
-    def measured_by(self) -> QueueTree | None:
+    def measured_by(self) -> QuotaTree | None:
         """Return the queues that results cover."""
         return self.tree or self.compared_by
 

@@ -21,7 +21,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.device_classes import class_by_resource
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.quotas.queue_usage import Amounts, Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -72,7 +72,7 @@ class _Line(msgspec.Struct):
     first: QueuedPod
     rejectors: frozenset[str]
     """Of the first."""
-    share: tuple[QueueUsage, Queue, Amounts] | None = None
+    share: tuple[QuotaUsage, Quota, Amounts] | None = None
     """What the first asks its queue for; None: it has none, or nobody is evicted for it."""
     open: set[int] = msgspec.field(default_factory=set)
     """Rows that had room for the first since it was refused."""
@@ -94,7 +94,7 @@ class StandIns:
         members_are_alike: Callable[[QueuedPod, GangRequirement], bool],
         has_begun: Callable[[GangRequirement], bool],
         others_wait: Callable[[Group], bool],
-        request: Callable[[QueuedPod, Sequence[GangRequirement], QueueUsage], Amounts],
+        request: Callable[[QueuedPod, Sequence[GangRequirement], QuotaUsage], Amounts],
         each_reason: bool,
     ) -> None:
         """Make one.
@@ -172,7 +172,7 @@ class StandIns:
         line.is_due = False
         if profile.queues is not None and profile.queues.reclaims:
             usage = self._cluster.usage_of(profile.queues.tree)
-            queue = usage.queue_of(line.first.pod.template)
+            queue = usage.quota_of(line.first.pod.template)
             amounts = self._request(line.first, requirements, usage)
             line.share = (usage, queue, amounts) if queue is not None else None
 
@@ -308,7 +308,7 @@ class StandIns:
         if lacks_quota or (decision.rejectors == _LACKS_ROOM and profile.preemption is None):
             template, ignored = pod.template, self._cluster.ignored_resources
             usage = self._cluster.usage_of(profile.queues.tree) if profile.queues is not None else None
-            of = usage.queue_of(template) if usage is not None else None
+            of = usage.quota_of(template) if usage is not None else None
             wanted = (each for each in template.requests.items() if each[0] != "pods" and each[0] not in ignored)
             request = _Request(
                 profile,

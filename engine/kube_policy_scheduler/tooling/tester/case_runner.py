@@ -585,7 +585,7 @@ class CaseRunner:
 
     def queues(self) -> dict[str, int]:
         """Return how many pods on nodes belong to each queue, or to one below it."""
-        usage = self._case_cluster.cluster.queue_usage
+        usage = self._case_cluster.cluster.quota_usage
         return {state.name: state.pods for state in usage.states()} if usage is not None else {}
 
     def decisions(self, *, in_full: bool) -> Iterator[Decided]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kube_policy_scheduler.cluster.quotas.queue_usage import NO_LIMIT, Queue, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.reclaim import NO_VICTIMS, PATIENCE, WAITS
@@ -52,13 +52,13 @@ def standings(frame: Frame, profile: Profile) -> Iterator[QueueStanding]:
     if rules is None:
         return
     usage = frame.cluster.usage_of(rules.tree)
-    queue = usage.queue_of(frame.template)
+    queue = usage.quota_of(frame.template)
     for place, wanted in usage.amounts(frame.pod) if queue is not None else ():
         assert queue is not None
         yield _standing(usage, queue, place, wanted)
 
 
-def _standing(usage: QueueUsage, queue: Queue, place: int, wanted: int) -> QueueStanding:
+def _standing(usage: QuotaUsage, queue: Quota, place: int, wanted: int) -> QueueStanding:
     resource, path = usage.tree.resources[place], list(queue.path())
     most = min(each.maximum[place] for each in path)
     others = (

@@ -16,16 +16,16 @@ from typing import TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.queue_usage import Queue, QueueState, QueueUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
 
 At: TypeAlias = tuple[int, str | None]
 """The place of a queue in the tree, and its key; None: it has none."""
 
 
-class QueueOverview(msgspec.Struct, frozen=True):
+class QuotaOverview(msgspec.Struct, frozen=True):
     """What is shown of all queues."""
 
-    states: Sequence[QueueState] = ()
+    states: Sequence[QuotaState] = ()
     """Parents before their children. The queues that are left out are one each, see `others`."""
     pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By name, also of `others`: how many pods wait, those of the queues below included."""
@@ -41,8 +41,8 @@ def others(name: str) -> str:
 
 
 def overview(
-    usage: QueueUsage, pending: Iterable[PodInfo], *, refused: Container[str] = (), most: int
-) -> Generator[None, None, QueueOverview]:
+    usage: QuotaUsage, pending: Iterable[PodInfo], *, refused: Container[str] = (), most: int
+) -> Generator[None, None, QuotaOverview]:
     """Return what is shown, made in steps; between two of them anything may happen.
 
     Args:
@@ -60,7 +60,7 @@ def overview(
                 waiting.setdefault(found, Counter())[pod.namespace] += 1
                 refusals[found] += pod.uid in refused
         yield
-    keyed: dict[At, Queue] = dict(usage.by_key())
+    keyed: dict[At, Quota] = dict(usage.by_key())
     for number, at in enumerate(waiting.keys() - keyed.keys()):
         if at[1] is not None:
             keyed[at] = usage.queue_at(*at)
@@ -71,7 +71,7 @@ def overview(
 
 
 def _chosen(
-    usage: QueueUsage, keyed: Mapping[At, Queue], waiting: Mapping[At, Counter[str]], most: int
+    usage: QuotaUsage, keyed: Mapping[At, Quota], waiting: Mapping[At, Counter[str]], most: int
 ) -> Generator[None, None, set[At]]:
     """Return the queues that are shown: namespaces take turns, each with its largest."""
     sizes: dict[At, tuple[float, int]] = {}
@@ -106,15 +106,15 @@ def _chosen(
 
 
 def _of(
-    usage: QueueUsage,
-    keyed: Mapping[At, Queue],
+    usage: QuotaUsage,
+    keyed: Mapping[At, Quota],
     waiting: Mapping[At, Counter[str]],
     refusals: Mapping[At, int],
     shown: Collection[At],
-) -> Generator[None, None, QueueOverview]:
+) -> Generator[None, None, QuotaOverview]:
     """Return the overview with these queues by a key."""
     tree = usage.tree
-    listed: dict[int, list[QueueState]] = defaultdict(list)
+    listed: dict[int, list[QuotaState]] = defaultdict(list)
     rest: dict[int, _Sum] = {}
     for number, (at, queue) in enumerate(keyed.items()):
         state = usage.state(queue)
@@ -137,7 +137,7 @@ def _of(
             refused[name] += refusals[at]
         if not number % _COUNTED_AT_ONCE:
             yield
-    states: list[QueueState] = []
+    states: list[QuotaState] = []
     for place in _in_order(usage):
         spec = tree.queues[place]
         if spec.key is None:
@@ -147,7 +147,7 @@ def _of(
         states += sorted(listed[place], key=lambda each: (-each.share, each.name))
         if place in rest:
             states.append(rest[place].state(others(spec.name)))
-    return QueueOverview(
+    return QuotaOverview(
         states, pending, {state.name: refused[state.name] for state in states}, len(keyed) - len(shown)
     )
 
@@ -159,7 +159,7 @@ _LOOKED_AT_AT_ONCE = 200
 """Queues by a key, and their pods: 1 ms."""
 
 
-def _in_order(usage: QueueUsage) -> Iterator[int]:
+def _in_order(usage: QuotaUsage) -> Iterator[int]:
     """Yield the places of all declared queues: each before those below it, which follow at once."""
     below: dict[int | None, list[int]] = defaultdict(list)
     for place, spec in enumerate(usage.tree.queues):
@@ -175,11 +175,11 @@ class _Sum:
     """Several queues of one declaration as one."""
 
     def __init__(self) -> None:
-        self._first: QueueState | None = None
+        self._first: QuotaState | None = None
         self._queues = self._pods = 0
         self._amounts: dict[str, Counter[str]] = defaultdict(Counter)
 
-    def add(self, state: QueueState) -> None:
+    def add(self, state: QuotaState) -> None:
         """Add one."""
         self._first = self._first or state
         self._queues += 1
@@ -187,7 +187,7 @@ class _Sum:
         for name in _AMOUNTS:
             self._amounts[name].update(getattr(state, name))
 
-    def state(self, name: str) -> QueueState:
+    def state(self, name: str) -> QuotaState:
         """Return the sum; there is no limit for it, and a share would mean nothing."""
         assert self._first is not None
         amounts = {each: dict(self._amounts[each]) for each in _AMOUNTS}

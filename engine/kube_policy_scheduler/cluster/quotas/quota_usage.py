@@ -39,17 +39,17 @@ COUNTED_AT_ONCE = 2_000
 CLUSTER_QUEUE = "(cluster)"
 """The name of the top of the tree."""
 Amounts = tuple[tuple[int, int], ...]
-"""What is requested: places in `QueueTree.resources`, each with an amount above 0."""
+"""What is requested: places in `QuotaTree.resources`, each with an amount above 0."""
 Share = tuple[float, ...]
 """The shares on the way from below the cluster down to a queue; the smaller one is served first."""
 
 
-class QueueSpec(msgspec.Struct, frozen=True, eq=False):
-    """A queue as declared; amounts by place in `QueueTree.resources`."""
+class QuotaSpec(msgspec.Struct, frozen=True, eq=False):
+    """A queue as declared; amounts by place in `QuotaTree.resources`."""
 
     name: str
     parent: int | None
-    """Its place in `QueueTree.queues`, before its own; None: directly below the cluster."""
+    """Its place in `QuotaTree.queues`, before its own; None: directly below the cluster."""
     takes: Callable[[PodTemplate], bool] | None
     """Whether it takes pods of a template that its parent takes; None: all of them."""
     key: Callable[[PodTemplate], str | None] | None
@@ -63,10 +63,10 @@ class QueueSpec(msgspec.Struct, frozen=True, eq=False):
 
 
 @dataclass(frozen=True, eq=False)
-class QueueTree:
+class QuotaTree:
     """All queues; compared by identity."""
 
-    queues: tuple[QueueSpec, ...]
+    queues: tuple[QuotaSpec, ...]
     """Parents before their children; siblings in the order in which they are asked."""
     resources: tuple[str, ...]
     """The resources that any of them names."""
@@ -116,8 +116,8 @@ class QueueTree:
         return tuple((r, amount) for r, amount in found if amount > 0)
 
 
-class Queue:
-    """One queue, and what its pods use. Lists are by place in `QueueTree.resources`."""
+class Quota:
+    """One queue, and what its pods use. Lists are by place in `QuotaTree.resources`."""
 
     __slots__ = (
         "__weakref__",
@@ -138,7 +138,7 @@ class Queue:
         "weight",
     )
 
-    def __init__(self, name: str, parent: Queue | None, spec: QueueSpec | None, size: int) -> None:
+    def __init__(self, name: str, parent: Quota | None, spec: QuotaSpec | None, size: int) -> None:
         """spec: None for the cluster."""
         zeros = (0,) * size
         self.name, self.parent = name, parent
@@ -161,11 +161,11 @@ class Queue:
         """Its own pods, by uid."""
         self.priorities: Counter[int] = Counter()
         """How many of its own pods have a priority."""
-        self.children: dict[str, Queue] = {}
+        self.children: dict[str, Quota] = {}
 
-    def path(self) -> Iterator[Queue]:
+    def path(self) -> Iterator[Quota]:
         """Yield the queue and those above it, without the cluster."""
-        queue: Queue | None = self
+        queue: Quota | None = self
         while queue is not None and queue.parent is not None:
             yield queue
             queue = queue.parent
@@ -175,7 +175,7 @@ class Queue:
         return self.used[resource] - self.minimum[resource]
 
     def __repr__(self) -> str:
-        return f"Queue({self.name})"
+        return f"Quota({self.name})"
 
 
 class QuotaRefusal(msgspec.Struct, frozen=True):
@@ -207,7 +207,7 @@ class QuotaRefusal(msgspec.Struct, frozen=True):
         return self.at == CLUSTER_QUEUE
 
 
-class QueueState(msgspec.Struct, frozen=True):
+class QuotaState(msgspec.Struct, frozen=True):
     """One queue, to be shown. Amounts are by resource, in column units."""
 
     name: str
@@ -237,7 +237,7 @@ class Touched:
     __slots__ = ("__weakref__", "all", "queues")
 
     def __init__(self) -> None:
-        self.queues: set[Queue] = set()
+        self.queues: set[Quota] = set()
         """Those whose own pods changed; the shares of those above them changed, too."""
         self.all = False
 
@@ -247,12 +247,12 @@ class Touched:
         self.all = False
 
 
-class QueueUsage:
+class QuotaUsage:
     """What the pods on nodes use of each queue. Follows the cluster; undone dry runs leave no trace."""
 
     def __init__(
         self,
-        tree: QueueTree,
+        tree: QuotaTree,
         nodes: NodeTable,
         pods: Iterable[PodInfo] = (),
         *,
@@ -276,16 +276,16 @@ class QueueUsage:
         """What pods with claims count for, by uid."""
         size = len(tree.resources)
         self._size = size
-        self.top = Queue(CLUSTER_QUEUE, None, None, size)
-        self._static: list[Queue] = []
-        self._keyed: dict[tuple[int, str], Queue] = {}
+        self.top = Quota(CLUSTER_QUEUE, None, None, size)
+        self._static: list[Quota] = []
+        self._keyed: dict[tuple[int, str], Quota] = {}
         """Queues by a key with pods on nodes, by place in the tree and key."""
-        self._empty: WeakValueDictionary[tuple[int, str], Queue] = WeakValueDictionary()
+        self._empty: WeakValueDictionary[tuple[int, str], Quota] = WeakValueDictionary()
         """Those without, while somebody asks about them: two that ask mean the same queue."""
         self.changes = 0
         """Grows with each change of usage."""
         self._kept_at = 0
-        self._kept_borrowers: dict[tuple[Queue, int], list[tuple[str, int]]] = {}
+        self._kept_borrowers: dict[tuple[Quota, int], list[tuple[str, int]]] = {}
         self._lowest_borrower: int | None = None
         """These two are as of `_kept_at`: many pods are rejected between two changes, and there may be many queues."""
         self._followers: WeakSet[Touched] = WeakSet()
@@ -300,7 +300,7 @@ class QueueUsage:
         self._capacity: tuple[int, ...] | None = None
         for spec in tree.queues:
             parent = self._static[spec.parent] if spec.parent is not None else self.top
-            queue = Queue(spec.name, parent, spec, size)
+            queue = Quota(spec.name, parent, spec, size)
             self._static.append(queue)
             if spec.key is None:
                 parent.children[spec.name] = queue
@@ -318,7 +318,7 @@ class QueueUsage:
             queue.children.clear()
         self.top.children.clear()
 
-    def queue_of(self, template: PodTemplate) -> Queue | None:
+    def quota_of(self, template: PodTemplate) -> Quota | None:
         """Return the queue that pods of a template belong to; None: no quota applies to them."""
         found = self.tree.find(template)
         return self.queue_at(*found) if found is not None else None
@@ -328,24 +328,24 @@ class QueueUsage:
         found = self.tree.find(template)
         return self.tree.queues[found[0]].name if found is not None else ""
 
-    def queue_at(self, place: int, key: str | None) -> Queue:
+    def queue_at(self, place: int, key: str | None) -> Quota:
         """Return the queue at a place of the tree, with its key."""
         if key is None:
             return self._static[place]
         known = self._keyed.get((place, key))
         return known if known is not None else self._without_pods(place, key)
 
-    def _without_pods(self, place: int, key: str) -> Queue:
+    def _without_pods(self, place: int, key: str) -> Quota:
         """Return a queue of one key that has no pods on nodes; the tree has it from its first pod on."""
         queue = self._empty.get((place, key))
         if queue is None:
             spec, like = self.tree.queues[place], self._static[place]
-            queue = self._empty[place, key] = Queue(f"{spec.name}/{key}", like.parent, spec, self._size)
+            queue = self._empty[place, key] = Quota(f"{spec.name}/{key}", like.parent, spec, self._size)
         if self._remembered_at is not None:
             queue.remembered = self._faded.get(queue.name, [0.0] * self._size)
         return queue
 
-    def queues(self) -> Iterator[Queue]:
+    def queues(self) -> Iterator[Quota]:
         """Yield all queues, parents before their children; of those by key, the ones that have pods."""
         stack = list(reversed(self.top.children.values()))
         while stack:
@@ -353,11 +353,11 @@ class QueueUsage:
             yield queue
             stack.extend(reversed(queue.children.values()))
 
-    def by_key(self) -> Iterator[tuple[tuple[int, str], Queue]]:
+    def by_key(self) -> Iterator[tuple[tuple[int, str], Quota]]:
         """Yield those by a key that have pods, with their place and key."""
         yield from self._keyed.items()
 
-    def named(self, name: str) -> Queue | None:
+    def named(self, name: str) -> Quota | None:
         """Return a queue by its name."""
         return next((queue for queue in self.queues() if queue.name == name), None)
 
@@ -390,7 +390,7 @@ class QueueUsage:
 
     def place_many(self, pods: Iterable[PodInfo]) -> None:
         """Count pods: the same as `place` for each, but faster where many are of one template."""
-        alike: dict[PodTemplate, tuple[Queue, list[PodInfo]]] = {}
+        alike: dict[PodTemplate, tuple[Quota, list[PodInfo]]] = {}
         """What is left to be counted of templates without claims."""
         for pod in pods:
             if (known := alike.get(pod.template)) is not None:
@@ -398,7 +398,7 @@ class QueueUsage:
                 known[1].append(pod)
                 continue
             self.place(pod)  # a queue by a key begins with its first pod
-            if not self._has_claims(pod) and (queue := self.queue_of(pod.template)) is not None:
+            if not self._has_claims(pod) and (queue := self.quota_of(pod.template)) is not None:
                 alike[pod.template] = queue, []
         for template, (queue, others) in alike.items():
             if others:
@@ -407,12 +407,12 @@ class QueueUsage:
 
     def counts(self, pod: PodInfo) -> bool:
         """Return whether a pod is counted, if a quota applies to it."""
-        queue = self.queue_of(pod.template)
+        queue = self.quota_of(pod.template)
         return queue is None or pod.uid in queue.members
 
     def update(self, pod: PodInfo) -> None:
         """Take over a pod that counts, and of which only what does not count has changed: its start, its readiness."""
-        queue = self.queue_of(pod.template)
+        queue = self.quota_of(pod.template)
         if queue is not None:
             queue.members[pod.uid] = pod
             for key in claim_keys(pod) if pod.uid in self._counted else ():
@@ -513,7 +513,7 @@ class QueueUsage:
                 self._recount(users[before])
         self._recount(pod)
 
-    def _displace_with_claims(self, pod: PodInfo, queue: Queue) -> None:
+    def _displace_with_claims(self, pod: PodInfo, queue: Quota) -> None:
         self._add(queue, self._counted.pop(pod.uid), -1)
         for key in claim_keys(pod):
             users = self._users[key]
@@ -525,7 +525,7 @@ class QueueUsage:
 
     def _recount(self, pod: PodInfo) -> None:
         """Bring what a placed pod counts for up to date."""
-        queue = self.queue_of(pod.template)
+        queue = self.quota_of(pod.template)
         assert queue is not None
         amounts = self._with_devices(pod, (key for key in claim_keys(pod) if min(self._users[key]) == pod.uid))
         if amounts != (before := self._counted[pod.uid]):
@@ -533,7 +533,7 @@ class QueueUsage:
             self._add(queue, amounts, 1)
             self._counted[pod.uid] = amounts
 
-    def _add(self, queue: Queue, amounts: Amounts, step: int) -> None:
+    def _add(self, queue: Quota, amounts: Amounts, step: int) -> None:
         """Count amounts at a queue and at all above it so many times (`step`), or less (-1)."""
         self.changes += 1
         for follower in self._followers:
@@ -541,10 +541,10 @@ class QueueUsage:
         self._shift(queue, amounts, step)
 
     @contextmanager
-    def counting(self, more: Iterable[tuple[Queue, Amounts]]) -> Iterator[None]:
+    def counting(self, more: Iterable[tuple[Quota, Amounts]]) -> Iterator[None]:
         """Count amounts of queues as used for as long as the context is open; followers do not hear of it."""
-        counted = list[tuple[Queue, Amounts]]()
-        begun = set[Queue]()
+        counted = list[tuple[Quota, Amounts]]()
+        begun = set[Quota]()
         """Queues without pods: as with a first pod, what they do not lend is kept, and is free again afterwards."""
         self.changes += 1
         try:
@@ -562,15 +562,15 @@ class QueueUsage:
             for queue in begun:
                 self._keep(queue, -1)
 
-    def _shift(self, queue: Queue, amounts: Amounts, step: int) -> None:
+    def _shift(self, queue: Quota, amounts: Amounts, step: int) -> None:
         for resource, amount in amounts:
             delta = step * amount
             queue.direct[resource] += delta
             self._charge(queue, resource, delta)
 
-    def _charge(self, queue: Queue, resource: int, delta: int) -> None:
+    def _charge(self, queue: Quota, resource: int, delta: int) -> None:
         """Bring what is used and charged up to date, from a queue whose own usage changed to the top."""
-        below: Queue | None = queue
+        below: Quota | None = queue
         while below is not None:
             below.used[resource] += delta
             charged = max(below.direct[resource] + below.inner[resource], below.kept[resource])
@@ -580,7 +580,7 @@ class QueueUsage:
                 below.parent.inner[resource] += change
             below = below.parent
 
-    def _keep(self, queue: Queue, step: int) -> None:
+    def _keep(self, queue: Quota, step: int) -> None:
         """Begin (1) or stop (-1) to keep the amounts that a queue without pods does not lend."""
         for resource, kept in enumerate(queue.kept):
             if not kept:
@@ -632,11 +632,11 @@ class QueueUsage:
         self._followers.add(touched)
         return touched
 
-    def refusal(self, queue: Queue, amounts: Amounts) -> QuotaRefusal | None:
+    def refusal(self, queue: Quota, amounts: Amounts) -> QuotaRefusal | None:
         """Return why a request is not admitted; None: it is."""
         for resource, amount in amounts:
             change = amount
-            below: Queue | None = queue
+            below: Quota | None = queue
             direct = amount
             while below is not None:
                 limit = below.maximum[resource]
@@ -653,7 +653,7 @@ class QueueUsage:
                 direct, below = change, below.parent
         return None
 
-    def _refusal(self, queue: Queue, at: Queue, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
+    def _refusal(self, queue: Quota, at: Quota, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
         others = (each for each in self._borrowers(at, resource) if each[0] != queue.name)
         found = tuple(islice(others, MOST_BORROWERS))
         return QuotaRefusal(
@@ -675,7 +675,7 @@ class QueueUsage:
             self._lowest_borrower = min((min(each.priorities) for each in borrowing), default=NO_LIMIT)
         return self._lowest_borrower
 
-    def _borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
+    def _borrowers(self, at: Quota, resource: int) -> list[tuple[str, int]]:
         """Return the queues without children at or below one that borrow a resource, those that borrow most first."""
         self._forget_if_changed()
         known = self._kept_borrowers.get((at, resource))
@@ -683,7 +683,7 @@ class QueueUsage:
             known = self._kept_borrowers[at, resource] = self._find_borrowers(at, resource)
         return known
 
-    def _find_borrowers(self, at: Queue, resource: int) -> list[tuple[str, int]]:
+    def _find_borrowers(self, at: Quota, resource: int) -> list[tuple[str, int]]:
         stack, found = [at], []
         while stack:
             queue = stack.pop()
@@ -694,7 +694,7 @@ class QueueUsage:
 
     # --- guarantees --------------------------------------------------------------------------------------
 
-    def branch(self, queue: Queue, other: Queue) -> tuple[list[Queue], list[Queue]]:
+    def branch(self, queue: Quota, other: Quota) -> tuple[list[Quota], list[Quota]]:
         """Return the paths of two queues, from below their nearest common ancestor down to each.
 
         A path is empty where one queue is the other, or is above it.
@@ -705,7 +705,7 @@ class QueueUsage:
             theirs.pop()
         return mine[::-1], theirs[::-1]
 
-    def is_entitled(self, queue: Queue, amounts: Amounts, other: Queue) -> bool:
+    def is_entitled(self, queue: Quota, amounts: Amounts, other: Quota) -> bool:
         """Return whether a request is within what is guaranteed to a queue against another one.
 
         What counts is the queue directly below the common ancestor: its guarantee serves all queues below it.
@@ -716,7 +716,7 @@ class QueueUsage:
         first = mine[0]
         return all(first.used[resource] + amount <= first.minimum[resource] for resource, amount in amounts)
 
-    def borrows(self, queue: Queue, other: Queue, wanted: Amounts) -> bool:
+    def borrows(self, queue: Quota, other: Quota, wanted: Amounts) -> bool:
         """Return whether a queue and those above it, below the common ancestor with another one, borrow what is wanted.
 
         wanted: the resources; amounts are not looked at.
@@ -728,7 +728,7 @@ class QueueUsage:
 
     # --- shares ------------------------------------------------------------------------------------------
 
-    def share(self, queue: Queue, more: Amounts = (), *, step: int = 1) -> float:
+    def share(self, queue: Quota, more: Amounts = (), *, step: int = 1) -> float:
         """Return the dominant share of one queue: what it borrows, by capacity and weight; of all resources, the most.
 
         more: amounts that are added first (`step` 1) or taken away (-1).
@@ -739,7 +739,7 @@ class QueueUsage:
                 used[resource] += step * amount
         return self._dominant(queue, used)
 
-    def part(self, queue: Queue) -> float:
+    def part(self, queue: Quota) -> float:
         """Return what part of the cluster a queue uses, of the resource of which it uses most."""
         return self._part(queue.used)
 
@@ -747,7 +747,7 @@ class QueueUsage:
         offered = self.capacity()
         return max((amount / max(most, 1) for amount, most in zip(amounts, offered, strict=True)), default=0.0)
 
-    def _dominant(self, queue: Queue, used: Sequence[float]) -> float:
+    def _dominant(self, queue: Quota, used: Sequence[float]) -> float:
         # one division of whole numbers, rounded once: equal shares are equal, whatever the weights and the capacity
         capacity, highest = self.capacity(), 0.0
         for resource, amount in enumerate(used):
@@ -756,14 +756,14 @@ class QueueUsage:
                 highest = max(highest, borrowed / (max(capacity[resource], 1) * queue.weight))
         return highest
 
-    def order(self, queue: Queue, more: Amounts) -> Share:
+    def order(self, queue: Quota, more: Amounts) -> Share:
         """Return the shares that decide the fair order, from below the cluster down to a queue.
 
         more: what the next pod of the queue asks for, which counts as if it was there.
         """
         return tuple(self.order_share(each, more) for each in queue.path())[::-1]
 
-    def order_share(self, queue: Queue, more: Amounts) -> float:
+    def order_share(self, queue: Quota, more: Amounts) -> float:
         """Return the part of one queue in `order`."""
         used: list[float] = list(queue.used)
         if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
@@ -850,7 +850,7 @@ class QueueUsage:
         past = self.past_usage()
         return [past] if past is not None else list(self._recalled)
 
-    def _raise(self, left: dict[str, list[float]], running: Mapping[Queue, list[float]]) -> None:
+    def _raise(self, left: dict[str, list[float]], running: Mapping[Quota, list[float]]) -> None:
         """Raise what is remembered to what is left of a past, with the usage since; takes the queues from `left`."""
         zeros = [0.0] * self._size
         for queue in self.queues():
@@ -858,9 +858,9 @@ class QueueUsage:
             past = [was + more for was, more in zip(rest, since, strict=True)]
             queue.remembered = list(map(max, queue.remembered, past)) if queue.remembered is not None else past
 
-    def _of_running(self, now: Steady, half_life: float, *, since: float) -> Mapping[Queue, list[float]]:
+    def _of_running(self, now: Steady, half_life: float, *, since: float) -> Mapping[Quota, list[float]]:
         """Return what the pods that run have used since a time, with those of all queues below."""
-        total: dict[Queue, list[float]] = {}
+        total: dict[Quota, list[float]] = {}
         ahead = self._ahead()
         for queue in self.queues():
             own = [0.0] * self._size
@@ -877,18 +877,18 @@ class QueueUsage:
     def count(self, pods: Iterable[PodInfo]) -> Mapping[str, int]:
         """Return how many of some pods belong to each queue, or to one below it."""
         counts: Counter[str] = Counter()
-        for queue, number in Counter(self.queue_of(pod.template) for pod in pods).items():
+        for queue, number in Counter(self.quota_of(pod.template) for pod in pods).items():
             for each in queue.path() if queue is not None else ():
                 counts[each.name] += number
         return counts
 
     # --- people ------------------------------------------------------------------------------------------
 
-    def states(self) -> list[QueueState]:
+    def states(self) -> list[QuotaState]:
         """Return all queues, parents before their children."""
         return [self.state(queue) for queue in self.queues()]
 
-    def state(self, queue: Queue) -> QueueState:
+    def state(self, queue: Quota) -> QuotaState:
         """Return one queue, to be shown."""
         names = self.tree.resources
         pods, stack = 0, [queue]
@@ -897,7 +897,7 @@ class QueueUsage:
             pods += len(each.members)
             stack.extend(each.children.values())
         above = queue.parent
-        return QueueState(
+        return QuotaState(
             queue.name,
             above.name if above is not None and above.parent is not None else None,
             queue.depth,
@@ -914,7 +914,7 @@ class QueueUsage:
 
     def miscounted(self, pods: Iterable[PodInfo]) -> list[str]:
         """Return the queues whose numbers differ from a recount; empty unless there is a bug."""
-        fresh = {queue.name: queue for queue in QueueUsage(self.tree, self._nodes, pods, claims=self._claims).queues()}
+        fresh = {queue.name: queue for queue in QuotaUsage(self.tree, self._nodes, pods, claims=self._claims).queues()}
         found = []
         for queue in self.queues():
             right = fresh.pop(queue.name, None)
@@ -943,7 +943,7 @@ class AwaitedPods(PodCounters):
 
     def __init__(self) -> None:
         super().__init__()
-        self._usage: QueueUsage | None = None
+        self._usage: QuotaUsage | None = None
         self._amounts: dict[tuple[int, str | None], Counter[int]] = {}
         self._pods: dict[str, tuple[PodInfo, int]] = {}
         """By uid, with how many they stand for."""
@@ -973,7 +973,7 @@ class AwaitedPods(PodCounters):
         self.forget(self._templates_asked)
         self._usage = None
 
-    def by_queue(self, usage: QueueUsage) -> list[tuple[Queue, Amounts]]:
+    def by_queue(self, usage: QuotaUsage) -> list[tuple[Quota, Amounts]]:
         """Return what they request together, by queue; costs as much as there are queues with such pods."""
         if self._usage is not usage:
             self._usage = usage
@@ -1011,7 +1011,7 @@ class AwaitedPods(PodCounters):
 class UsageToCome:
     """Usage of the queues of policies that are about to be used: counted in steps, while the cluster changes."""
 
-    def __init__(self, usage: QueueUsage) -> None:
+    def __init__(self, usage: QuotaUsage) -> None:
         """usage: without pods."""
         self.usage = usage
         self.is_ready = False
@@ -1049,7 +1049,7 @@ class UsageToCome:
         self.usage.claim_changed(key)
 
 
-def _common_levels(tree: QueueTree) -> int:
+def _common_levels(tree: QuotaTree) -> int:
     """Return on how many levels from the top there is a single queue that is not one of several by key."""
     levels, parent = 0, None
     while True:
