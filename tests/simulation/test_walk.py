@@ -1,0 +1,20 @@
+"""How far one plain pod walks through the code: bounds that may fall, and rise only for a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.walk import walk
+
+
+@pytest.mark.parametrize(
+    ("new", "calls", "functions", "files"),
+    [
+        pytest.param(False, 460, 320, 82, id="of a template that is known"),
+        pytest.param(True, 655, 415, 98, id="the first of its template"),
+    ],
+)
+def test_a_plain_pod_walks_no_further(new: bool, calls: int, functions: int, files: int) -> None:
+    found = walk(new=new)
+    walked = (len(found.steps), len(found.functions), len(found.files))
+    assert all(each <= bound for each, bound in zip(walked, (calls, functions, files), strict=True)), str(found)
