@@ -5,20 +5,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
 
 import msgspec
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, errors, in_order
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.framework.quota import QuotaRules
@@ -31,6 +29,7 @@ from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lint.runner import lint
+from kube_policy_scheduler.policy.governing import Governing, served_by
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
 from kube_policy_scheduler.policy.queues import quota_tree, reclaim_rules
@@ -42,45 +41,39 @@ FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
 DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 
-_REMEMBERED_PODS = 16
-"""An attempt asks several times for the policy of one pod."""
-_REMEMBERED_BYTES = 64 * 2**10
-"""Of each; larger ones are not remembered once they are gone, and are asked about each time."""
-
-
-class _Route(msgspec.Struct, frozen=True):
-    """What the pods of one template have in common on their way to a policy."""
-
-    ask: tuple[Policy, ...]
-    """Those that may tell pods of the template apart, in order."""
-    otherwise: Policy | None
-    """Governs the pods that none of these takes."""
-
-
 @dataclass(frozen=True, eq=False)
 class PolicySet:
     """Policies in the order in which they are asked: by priority, the highest first, then by name; a canary comes
     before its stable policy, to which the pods fall that it does not take."""
 
     policies: tuple[Policy, ...]
-    default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS
+    default_schedulers: frozenset[str]
     """The schedulerNames that policies serve which name none."""
-    stands_in_as: frozenset[str] = frozenset()
+    stands_in_as: frozenset[str]
     """Pods of any scheduler are looked at as though they asked for one of these too."""
-    queues: QuotaRules | None = None
+    queues: QuotaRules | None
     """The quotas that lend, of the administrator's policies; None: there are none."""
-    _nothing: Cluster = field(default_factory=Cluster, repr=False)
-    _routes: WeakKeyDictionary[PodTemplate, _Route] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
-    _asked: dict[int, tuple[PodInfo, Policy | None]] = field(default_factory=dict, init=False, repr=False)
-    """The pods last asked about, by identity, whose template alone does not decide."""
+    _governing: Governing = field(repr=False)
 
     @classmethod
-    def of(cls, policies: Iterable[Policy], *, default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS) -> PolicySet:
-        """Return the set of some policies."""
+    def of(
+        cls,
+        policies: Iterable[Policy],
+        *,
+        default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS,
+        queues: QuotaRules | None = None,
+    ) -> PolicySet:
+        """Return the set of some policies.
+
+        Args:
+            policies: in any order.
+            default_schedulers: the schedulerNames that policies serve which name none.
+            queues: quotas that lend, which apply to the pods of all of them; None: there are none.
+        """
         given = tuple(policies)
         stable = {policy.own_name: policy for policy in given if policy.canary is None}
         joined = (p.joined(stable.get(p.canary.of)) if p.canary is not None else p for p in given)
-        return cls(tuple(sorted(joined, key=_place)), default_schedulers)._with_gangs()
+        return cls._of_ordered(sorted(joined, key=_place), default_schedulers, queues)
 
     @classmethod
     def together(cls, parts: Sequence[PolicySet]) -> PolicySet:
@@ -95,43 +88,29 @@ class PolicySet:
         ranks = {id(policy): rank for rank, part in enumerate((*others, first)) for policy in part.policies}
         every = [policy for part in parts for policy in part.policies]
         every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
-        return replace(first, policies=tuple(every))._with_gangs().with_queues(first.queues)
-
-    def with_queues(self, rules: QuotaRules | None) -> PolicySet:
-        """Return the set with quotas that lend, which apply to the pods of all of its policies."""
-        if rules is None:
-            return self
-        rules = msgspec.structs.replace(rules, groups_of=self._running_groups)
-        return replace(self, policies=tuple(policy.with_queues(rules) for policy in self.policies), queues=rules)
+        return cls._of_ordered(every, first.default_schedulers, first.queues, stands_in_as=first.stands_in_as)
 
     def standing_in_as(self, schedulers: frozenset[str]) -> PolicySet:
         """Return the set as it governs pods of any scheduler: as though they asked for one of these too."""
-        # what queues ask about running pods is asked of this set, too
-        return replace(self, stands_in_as=schedulers)._with_gangs().with_queues(self.queues)
+        return self._of_ordered(self.policies, self.default_schedulers, self.queues, stands_in_as=schedulers)
 
-    def _with_gangs(self) -> PolicySet:
-        """Return the set whose pods evict the gangs of all of its policies as a whole."""
-        if not self._has_gangs:
-            return self
-        return replace(self, policies=tuple(policy.with_gangs(self._running_gangs) for policy in self.policies))
-
-    def _running_gangs(self, frame: Frame) -> tuple[GangRequirement, ...]:
-        """Return the gangs of a running pod by `gang` clauses; none where a size has no value any more."""
-        gangs = self.governing(frame.pod)
-        try:
-            return gangs.gang_requirements(frame) if gangs is not None and gangs.gangs else ()
-        except ValueError:
-            return ()
-
-    def _running_groups(self, frame: Frame) -> tuple[Group, ...]:
-        """Return the gangs of a running pod; none where a size has no value any more."""
-        try:
-            gangs = self.governing(frame.pod)
-            found = gangs.gang_requirements(frame) if gangs is not None and gangs.gangs else ()
-            groups = pod_group_requirements(frame) if is_in_group(frame.template) else ()
-        except ValueError:
-            return ()
-        return tuple(requirement.group for requirement in (*groups, *found))
+    @classmethod
+    def _of_ordered(
+        cls,
+        policies: Sequence[Policy],
+        default_schedulers: frozenset[str],
+        queues: QuotaRules | None,
+        *,
+        stands_in_as: frozenset[str] = frozenset(),
+    ) -> PolicySet:
+        """Return a set whose pods evict the gangs of all of its policies as a whole, within its queues."""
+        governing = Governing(policies, default_schedulers=default_schedulers, stands_in_as=stands_in_as)
+        if any(policy.gangs for policy in policies):
+            policies = [policy.with_gangs(governing.running_gangs) for policy in policies]
+        if queues is not None:
+            queues = msgspec.structs.replace(queues, groups_of=governing.running_groups)
+            policies = [policy.with_queues(queues) for policy in policies]
+        return cls(tuple(policies), default_schedulers, stands_in_as, queues, governing)
 
     @property
     def schedulers(self) -> frozenset[str]:
@@ -140,7 +119,7 @@ class PolicySet:
 
     def served_by(self, policy: Policy) -> frozenset[str]:
         """Return the schedulerNames that one of its policies serves."""
-        return frozenset((policy.scheduler,)) if policy.scheduler is not None else self.default_schedulers
+        return served_by(policy, self.default_schedulers)
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
@@ -148,38 +127,9 @@ class PolicySet:
         return tuple(dict.fromkeys(query for policy in self.policies for query in policy.queries))
 
     def governing(self, pod: PodInfo) -> Policy | None:
-        """Return the policy that governs a pod: of those that match, the first; None where none does.
-
-        What follows from the template is asked once for all of its pods.
-        """
-        route = self._routes.get(pod.template)
-        if route is None:
-            route = self._routes[pod.template] = self._route(pod)
-        if not route.ask:
-            return route.otherwise
-        known = self._asked.get(id(pod))
-        if known is not None:  # the pod is kept, so the number is no other's
-            return known[1]
-        frame = Frame(pod, self._nothing, 0.0)
-        found = next((policy for policy in route.ask if policy.governs(frame)), route.otherwise)
-        if len(self._asked) >= _REMEMBERED_PODS:
-            self._asked.clear()
-        if pod.size <= _REMEMBERED_BYTES:
-            self._asked[id(pod)] = (pod, found)
-        return found
-
-    def _route(self, pod: PodInfo) -> _Route:
-        frame = Frame(pod, self._nothing, 0.0)
-        asked_for = self.stands_in_as | {pod.scheduler_name}
-        ask: list[Policy] = []
-        for policy in self.policies:
-            if asked_for.isdisjoint(self.served_by(policy)):
-                continue
-            if policy.distinguishes_pods:
-                ask.append(policy)
-            elif policy.governs(frame):
-                return _Route(tuple(ask), policy)
-        return _Route(tuple(ask), None)
+        """Return the policy that governs a pod: of those that match, the first; None where none does."""
+        number = self._governing.number(pod)
+        return self.policies[number] if number is not None else None
 
     # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
 
@@ -297,9 +247,9 @@ def set_of(
         default_schedulers: the schedulerNames that policies serve which name none.
         memo: results of this kind for the same declarations.
     """
-    policy_set = PolicySet.of(policies, default_schedulers=default_schedulers)
     tree = quota_tree(checked, memo or Memo())
-    return policy_set.with_queues(QuotaRules(tree, reclaim_rules(checked)) if tree is not None else None)
+    queues = QuotaRules(tree, reclaim_rules(checked)) if tree is not None else None
+    return PolicySet.of(policies, default_schedulers=default_schedulers, queues=queues)
 
 
 def scope_problem(owner: Owner) -> Diagnostic | None:

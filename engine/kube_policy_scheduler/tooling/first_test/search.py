@@ -91,8 +91,7 @@ class Search:
 
     def __init__(self, policy: Policy, *, pods: Pods, scheduler: str) -> None:
         self._policy = policy
-        alone = PolicySet.of([policy], default_schedulers=frozenset((scheduler,)))
-        self._set = alone.with_queues(policy.profile.queues)
+        self._set = PolicySet.of([policy], default_schedulers=frozenset((scheduler,)), queues=policy.profile.queues)
         self._probe = Probe(pods)
         self._scheduler = scheduler
         self._space = SearchSpace(policy.compiled.checked)
