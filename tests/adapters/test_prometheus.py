@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
+from kube_policy_scheduler.adapters.prometheus import queries as prometheus
 from kube_policy_scheduler.adapters.prometheus.queries import (
     PrometheusClient,
     PrometheusEndpoint,
@@ -24,7 +25,6 @@ from kube_policy_scheduler.adapters.prometheus.queries import (
     QueryFailedError,
     QueryRefusedError,
 )
-from kube_policy_scheduler.adapters.prometheus.queries import queries as prometheus
 from kube_policy_scheduler.cluster.signals import Query, Reading, SeriesColumns
 from tests.fakes.prometheus_server import PrometheusServer
 

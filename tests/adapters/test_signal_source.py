@@ -14,12 +14,12 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
+from kube_policy_scheduler.adapters.prometheus import signal_source
 from kube_policy_scheduler.adapters.prometheus.queries import (
     PrometheusEndpoint,
     PrometheusUnreachableError,
     QueryRefusedError,
     QueryTimedOutError,
-    signal_source,
 )
 from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signal_join import SignalColumns

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.devices.node_devices import search_work
+from kube_policy_scheduler.cluster import objects, search_work
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, Work, most_steps
 from kube_policy_scheduler.framework.devices import allocator
 from tests.growth import stage as stages
