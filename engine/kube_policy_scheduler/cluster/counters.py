@@ -50,7 +50,8 @@ _MAX_TERMS = 4096
 not used recently are dropped, and rebuilt on demand."""
 MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE = 192 * 2**20, 1536
 """So much may all counters take: the labels of pods, which tenants write, make sets of pods, and the column of one set
-takes 4 to 8 bytes for each node, its smallest and largest amounts 16. Beyond it counters are dropped, likewise."""
+takes 4 to 8 bytes for each node, its smallest and largest amounts 16. Beyond it the
+counters that were not used recently are dropped."""
 _SPARE_SHARE = 8
 """Counters are measured when they took 1/8 of their limit more, and dropped if less than 1/8 is left."""
 _DROPPED_SHARE = 4

@@ -27,7 +27,7 @@ MANY = 256
 _ROWS_AT_ONCE = 1 << 19
 """Nodes times requirements before other work gets its turn: 2 to 5 ms."""
 _COMPILED_AT_ONCE = 512
-"""Requirements, likewise."""
+"""Requirements that are compiled before other work gets its turn."""
 _MOST_RESTARTS = 3
 """Because nodes changed meanwhile; then the rest is one turn."""
 _REQUIRED, _PREFERRED, _KEPT = "required-nodes", "preferred-nodes", "nodes of selectors"

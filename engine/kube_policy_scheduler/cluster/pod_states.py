@@ -155,7 +155,7 @@ class _StateCounter(msgspec.Struct, eq=False):
     tallies: dict[float, Tally] = msgspec.field(default_factory=dict)
     """By what pods count for."""
     totals: dict[float, int] = msgspec.field(default_factory=dict)
-    """Pods on all nodes, likewise."""
+    """Pods on all nodes, by what they count for."""
     starts: _Starts | None = None
     """When they started, once that was requested."""
     sums: tuple[Tally, ExactSums] | None = None

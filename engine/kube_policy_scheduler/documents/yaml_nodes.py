@@ -16,7 +16,7 @@ MAX_DEPTH = 200
 MAX_ALIASED = 1_000_000
 """Values that aliases may multiply one file into: a dozen lines can ask for billions."""
 MAX_MERGED = 100_000
-"""Entries that `<<` may add to the mappings of one file, likewise."""
+"""Entries that `<<` may add to the mappings of one file: a dozen lines can ask for billions."""
 MAX_PROBLEMS = 10_000
 """Reported of one file: behind these, it is something else altogether."""
 

@@ -35,7 +35,7 @@ class Project:
     memo: Memo
     """Results for the next look at almost the same texts."""
     kept: Mapping[str, KeptStatements]
-    """By the name of the source, its statements, likewise."""
+    """By the name of the source, its statements, for the next look at almost the same texts."""
     complete: bool = True
     """False: of the lint rules, only those that find errors were asked."""
 

@@ -103,7 +103,7 @@ the frame. Where the attribute is None, there is no such method.
 
 For one node it takes a tenth of the time that arrays take."""
 ScoreOne: TypeAlias = Callable[[Frame, Any, int], float]
-"""The optional method `score_one(frame, state, row)` of a score, likewise."""
+"""The optional method `score_one(frame, state, row)` of a score: what `score` returns for this row."""
 
 
 KeyNow: TypeAlias = Callable[[Frame, Any], Hashable | None]

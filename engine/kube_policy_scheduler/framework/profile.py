@@ -134,7 +134,7 @@ class Profile:
         return tuple(without), tuple(with_volumes)
 
     def live_scores_of(self, template: PodTemplate) -> tuple[Weighted, ...]:
-        """Return the live scores that may apply to pods of a template, likewise."""
+        """Return the live scores that may apply to pods of a template."""
         return tuple([score for score, may in self._may_score if may is None or may(template)])
 
     @property

@@ -108,7 +108,7 @@ Share: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SHARE)]
 """A number from 0 to 1 by its nature."""
 
 NumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER)]
-"""What a staged builtin returns: evaluates a frame to a number; likewise the two below."""
+"""What a staged builtin returns: evaluates a frame to a number. The two below: to one that can be missing."""
 MaybeNumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, maybe=True)]
 MaybeQuantityReader: TypeAlias = Annotated[
     Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, maybe=True, literal=Literal.QUANTITY)

@@ -34,7 +34,7 @@ class KnownShape(msgspec.Struct, frozen=True):
     filters: tuple[tuple[FilterPlugin, Ready | None], ...]
     """The results of PreFilter, without plugins that skip; None: the plugin must be asked, it looks at requests."""
     scores: tuple[tuple[ScorePlugin, float, Ready | None], ...]
-    """The results of PreScore, likewise."""
+    """The results of PreScore, without plugins that skip; None: the plugin must be asked."""
     live_filters: tuple[FilterPlugin, ...]
     volume_filters: tuple[FilterPlugin, ...]
     live_scores: tuple[Weighted, ...]

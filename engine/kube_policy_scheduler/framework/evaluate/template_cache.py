@@ -117,7 +117,7 @@ class Prepared(msgspec.Struct, frozen=True):
     filters: tuple[tuple[FilterPlugin, Ready], ...]
     """The results of PreFilter; live plugins, and those that skip the template, are left out."""
     scores: tuple[tuple[ScorePlugin, float, Ready], ...]
-    """The results of PreScore, likewise."""
+    """The results of PreScore, without live plugins and those that skip the template."""
     rejected: bool = False
     """Whether PreFilter refuses every pod of the template."""
     live_filters: tuple[FilterPlugin, ...] = ()

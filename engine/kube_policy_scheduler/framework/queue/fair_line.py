@@ -122,7 +122,7 @@ class FairLine:
         return self._heaps[name][0] if name is not None else None
 
     def pop(self) -> QueuedPod | None:
-        """Take the pod that is next, likewise."""
+        """Take the pod that is next, by the shares that `catch_up` saw last."""
         name = self._first()
         if name is None:
             return None

@@ -263,7 +263,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     pods_read: tuple[PodsRead, ...]
     """What its clauses read of pods, whichever pod is decided; without those that were compiled before."""
     of_texts: tuple[OfText, ...]
-    """What follows from one text of each node, likewise."""
+    """What follows from one text of each node; without what clauses that were compiled before have."""
     checked: CheckedPolicy
 
 

@@ -88,7 +88,7 @@ def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInpu
 
     Raises:
         DocumentError: an object cannot be made.
-        ValueError: likewise.
+        ValueError: no such cluster or pod can be.
     """
     made = [node_object(node) for node in form.nodes]
     for existing in form.pods:

@@ -67,7 +67,7 @@ class QueueCases:
             clauses: all of the policy.
             start: an assignment whose pod the policy governs and does not hold.
             frame_of: from an assignment to the inputs of its decision; None where no cluster has it.
-            frame_of_form: likewise from a case.
+            frame_of_form: from a case to the inputs of its decision; None where no cluster has it.
         """
         rules = policy.profile.queues
         self._tree: QuotaTree = rules.tree if rules is not None else QuotaTree((), ())

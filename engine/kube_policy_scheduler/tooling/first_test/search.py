@@ -51,7 +51,7 @@ _MOST_TRIES = 1500
 _TRIES_PER_GOAL = 150
 _TRIES_PER_CHANGE = 100
 _MOST_TRIES_OF_CHANGES = 1500
-"""Assignments that are decided in under a change of the policy, likewise about a millisecond each."""
+"""Assignments that are decided in under a change of the policy, about a millisecond each."""
 
 
 _Name: TypeAlias = tuple[tuple[Place, Any], ...]
