@@ -101,10 +101,10 @@ def test_plugins_that_are_not_asked_about_a_template_have_nothing_to_do(events: 
     frame = Frame(incoming(cluster, variant), cluster, NOW)
     assert not frame.pod.volumes
     for plugin in kubernetes_filters():
-        if hasattr(plugin, "may_filter") and not plugin.may_filter(frame.template):
+        if not plugin.may_filter(frame.template):
             assert plugin.pre_filter(frame) is SKIP, plugin.name
     for weighted in kubernetes_scores():
-        if hasattr(weighted.plugin, "may_score") and not weighted.plugin.may_score(frame.template):
+        if not weighted.plugin.may_score(frame.template):
             prepared = weighted.plugin.pre_score(frame)
             assert prepared is SKIP or not prepared.adds, weighted.plugin.name
 

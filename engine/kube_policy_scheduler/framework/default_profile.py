@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 
 from kube_policy_scheduler.framework import plugins
-from kube_policy_scheduler.framework.plugin import Default, FilterPlugin, Weighted
+from kube_policy_scheduler.framework.plugin import Default, FilterPlugin, ScorePlugin, Weighted
 from kube_policy_scheduler.framework.profile import Profile
 
 DEFAULT_PROFILE_NAME = "kubernetes"
@@ -32,7 +32,7 @@ _PLUGINS = _default_plugins()
 
 def kubernetes_filters() -> tuple[FilterPlugin, ...]:
     """Return kube-scheduler's default filters in their order, then DeviceShares."""
-    return tuple(plugin() for plugin in _PLUGINS if hasattr(plugin, "filter"))
+    return tuple(plugin() for plugin in _PLUGINS if issubclass(plugin, FilterPlugin))
 
 
 def kube_scheduler_filters() -> tuple[str, ...]:
@@ -47,7 +47,8 @@ def filters_needed_by_kubelet() -> frozenset[str]:
 
 def kubernetes_scores() -> tuple[Weighted, ...]:
     """Return kube-scheduler's default scores with their weights."""
-    return tuple(Weighted(plugin(), default.weight) for plugin, default in _PLUGINS.items() if hasattr(plugin, "score"))
+    scores = ((plugin, default) for plugin, default in _PLUGINS.items() if issubclass(plugin, ScorePlugin))
+    return tuple(Weighted(plugin(), default.weight) for plugin, default in scores)
 
 
 def kubernetes_profile(name: str = DEFAULT_PROFILE_NAME) -> Profile:

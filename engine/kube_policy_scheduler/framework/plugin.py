@@ -1,4 +1,4 @@
-"""The protocols of filter and score plugins, for Kubernetes' rules and compiled policy clauses.
+"""The base classes of filter and score plugins, for Kubernetes' rules and compiled policy clauses.
 
 Plugins have no state. They cache what they derive from a pod's template in `template.memo`, and return what they derive
 from a pod and the cluster from `pre_filter` / `pre_score`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.status import Refusal, Status
@@ -89,88 +90,49 @@ class Readings(NamedTuple):
     (see `NodeTable.identity_version`)."""
 
 
-class ReadsMetrics(Protocol):
-    """A plugin of scope SIGNAL, ROW_SIGNAL or FEASIBLE."""
+WhereItFits: TypeAlias = "tuple[Callable[[Frame], BoolArray], ...] | None"
+FilterOne: TypeAlias = Callable[[Frame, Any, int], bool]
+ScoreOne: TypeAlias = Callable[[Frame, Any, int], float]
+
+
+class Plugin:
+    """What every plugin declares. The defaults promise nothing, so that the plugin is asked whenever it may matter."""
+
+    name: str
+    """kube-scheduler's name of the plugin, or the name of the clause."""
+    scope: Scope
+    """What the results depend on."""
+    default: Default | None = None
+    """The place in kube-scheduler's default profile; None: it has none."""
+    by_shape = False
+    """With other scopes than CLUSTER: whether it does not look at requests. While a template requests native resources
+    alone, what PreFilter and PreScore return follows from its `shape`, until the next static change or change of
+    images."""
+    reads_images = False
+    """With other scopes than CLUSTER: whether the key that PreFilter or PreScore returns follows from which nodes have
+    which images, and not from the pod's template alone."""
 
     def readings(self, frame: Frame) -> Readings:
-        """Return what it reads."""
-        ...
+        """Return what it reads of metrics, with scope SIGNAL, ROW_SIGNAL or FEASIBLE."""
+        raise NotImplementedError
 
 
-FilterOne: TypeAlias = Callable[[Frame, Any, int], bool]
-"""The optional method `filter_one(frame, state, row)` of a filter: what `filter` returns for this row, the only one of
-the frame. Where the attribute is None, there is no such method.
-
-For one node it takes a tenth of the time that arrays take."""
-ScoreOne: TypeAlias = Callable[[Frame, Any, int], float]
-"""The optional method `score_one(frame, state, row)` of a score: what `score` returns for this row."""
-
-
-KeyNow: TypeAlias = Callable[[Frame, Any], Hashable | None]
-"""The optional methods `filter_key_now(frame, state)` and `score_key_now(frame, state)` of plugins of scope TEMPLATE.
-
-Templates for which it returns the same value have the same answers on every node now, until the next static change or
-change of images; with a score, the same normalized ones. None: it takes all nodes to know."""
-
-
-class EqualsResourceScore(Protocol):
-    """A score that equals one of Kubernetes by resources: the state that PreScore returns is that score's."""
-
-    @property
-    def resource_score(self) -> ScorePlugin | None:
-        """Return that score; None: it equals none, or only for some nodes."""
-        ...
-
-
-WhereItFits: TypeAlias = "tuple[Callable[[Frame], BoolArray], ...] | None"
-"""The optional attribute `where_it_fits` of a filter. On nodes that pass NodeResourcesFit, if it ignores no resource,
-`filter` returns whether all of these hold, `bool[rows]`; None: nothing simpler is known."""
-
-
-BY_SHAPE = "by_shape"
-"""The optional attribute of plugins of other scopes than CLUSTER that do not look at requests.
-
-While a template requests native resources alone, what PreFilter and PreScore return follows from its `shape`, until the
-next static change or change of images."""
-
-READS_IMAGES = "reads_images"
-"""The optional attribute of plugins of other scopes than CLUSTER: True where the key that PreFilter or PreScore returns
-follows from which nodes have which images, and not from the pod's template alone."""
-
-MayApply: TypeAlias = Callable[[PodTemplate], bool]
-"""The optional methods `may_filter(template)` and `may_score(template)` of plugins that run for each pod.
-
-`may_filter` returns False if PreFilter skips every pod of the template that has no volumes, whatever the cluster is
-like; `may_score`, if no pod of the template gets a score other than 0. The cycle does not ask the plugin about them.
-Of a template that requests native resources alone, they read nothing but its `shape` and its spec without requests.
-Nor does it ask about pods with volumes, unless the plugin has the attribute `is_about_volumes`."""
-
-
-LeavingKey: TypeAlias = Callable[[PodInfo], Hashable]
-"""The optional method `leaving_key(pod)` of filters that refuse a pod as a whole or not at all.
-
-All nodes pass their `filter`. Their PreFilter looks at which pods are placed, and never at where. Pods for which it
-returns the same value count the same: without some of them PreFilter returns what it returns without as many others.
-The attribute is None where that is not so. Preemption asks such a filter once for all nodes with alike victims."""
-
-
-class FilterPlugin(Protocol):
+class FilterPlugin(Plugin):
     """A filter plugin."""
 
-    @property
-    def name(self) -> str:
-        """Return kube-scheduler's plugin name, or the clause's name."""
-        ...
-
-    @property
-    def scope(self) -> Scope:
-        """Return what the results depend on."""
-        ...
+    where_it_fits: WhereItFits = None
+    """On nodes that pass NodeResourcesFit, if it ignores no resource, `filter` returns whether all of these hold,
+    `bool[rows]`; None: nothing simpler is known."""
+    filter_one: FilterOne | None = None
+    """`filter_one(frame, state, row)` returns what `filter` does for this row, the only one of the frame; None: there
+    is no such form. It takes a tenth of the time that arrays take."""
+    is_about_volumes = False
+    """Whether it is asked about every pod with volumes, whatever `may_filter` says."""
 
     @property
     def events(self) -> frozenset[ClusterEvent] | None:
-        """Return the events that may help a pod that this plugin rejected; None: any event."""
-        ...
+        """Return the events that may help a pod that it rejected; None: any event."""
+        return None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """PreFilter: evaluate the pod once, for all rows of the frame, no matter what `frame.rows` contains.
@@ -179,46 +141,82 @@ class FilterPlugin(Protocol):
         resources the nodes offer and on how many have each image. The answer for a node then depends on the key of
         the result and on that node only.
         """
-        ...
+        return Ready()
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass. The hot path: no reasons here."""
-        ...
+        raise NotImplementedError
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return why nodes do not pass; a node passes if and only if no refusal applies."""
-        ...
+        raise NotImplementedError
+
+    def may_filter(self, template: PodTemplate) -> bool:
+        """With scope CLUSTER: return False if PreFilter skips every pod of the template that has no volumes.
+
+        That holds whatever the cluster is like, and the cycle does not ask the plugin about such pods. Of a template
+        that requests native resources alone, this reads nothing but its `shape` and its spec without requests.
+        """
+        return True
+
+    def filter_key_now(self, frame: Frame, ready: Ready) -> Hashable | None:
+        """With scope TEMPLATE: return what the answers for all nodes follow from now; None: it takes all to know.
+
+        Templates with the same key have the same answers until the next static change or change of images.
+        """
+        return ready.key
+
+    def leaving_key(self, pod: PodInfo) -> Hashable | None:
+        """Return what tells placed pods that go away from each other, if it rejects pods as a whole or not at all.
+
+        All nodes pass its `filter`. Its PreFilter looks at which pods are placed, and never at where. Pods with the
+        same key count the same: without some of them PreFilter returns what it returns without as many others.
+        Preemption asks such a filter once for all nodes with alike victims. None, for every pod: that is not so.
+        """
+        return None
+
+    def rejects_new_nodes(self, frame: Frame, together: int, awaiting: AwaitedPods | None) -> str | None:
+        """Return why it would reject the pod on every node that could be added, None if it might accept one.
+
+        Args:
+            frame: of the pod.
+            together: how many pods like this one must be placed at once: 1, or what its gang still needs.
+            awaiting: counts the other pods that new nodes are wanted for, all in row 0; None: there are none.
+        """
+        return None
 
 
-class ScorePlugin(Protocol):
-    """A score plugin."""
+class ScorePlugin(Plugin):
+    """A score plugin; its scope also says what the state from `pre_score` depends on."""
 
-    @property
-    def name(self) -> str:
-        """Return kube-scheduler's plugin name, or the clause's name."""
-        ...
-
-    @property
-    def scope(self) -> Scope:
-        """Return what `score` (and the state from `pre_score`) depends on."""
-        ...
-
-    @property
-    def normalizes(self) -> bool:
-        """Return whether `normalize` does anything; if not, raw scores are final and it is not called."""
-        ...
+    normalizes = False
+    """Whether `normalize` does anything; if not, raw scores are final and it is not called."""
+    score_one: ScoreOne | None = None
+    """`score_one(frame, state, row)` returns what `score` does for this row, the only one of the frame; None: there is
+    no such form."""
+    resource_score: ScorePlugin | None = None
+    """The score of Kubernetes by resources that it equals, of which PreScore returns the state; None: it equals none,
+    or only for some nodes."""
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """PreScore: evaluate the pod once; `frame.rows` are feasible (all nodes with a scope other than CLUSTER)."""
-        ...
+        return Ready()
 
     def score(self, frame: Frame, state: Any) -> IntArray | FloatArray:
         """Return raw scores `[rows]`, higher is better unless `normalize` says otherwise."""
-        ...
+        raise NotImplementedError
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
         """Return final scores `[rows]` from the raw ones of all feasible nodes (Kubernetes': int 0 to 100)."""
-        ...
+        return raw
+
+    def may_score(self, template: PodTemplate) -> bool:
+        """With scope CLUSTER: return False if no pod of the template gets a score other than 0; see `may_filter`."""
+        return True
+
+    def score_key_now(self, frame: Frame, ready: Ready) -> Hashable | None:
+        """With scope TEMPLATE: return what the normalized scores of all nodes follow from; see `filter_key_now`."""
+        return ready.key
 
 
 class ScoresByHighest:

@@ -14,7 +14,7 @@ from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
-from kube_policy_scheduler.framework.plugin import FilterPlugin, MayApply, ScoresByDomain, Weighted
+from kube_policy_scheduler.framework.plugin import FilterPlugin, ScoresByDomain, Weighted
 from kube_policy_scheduler.framework.quota import RECLAIM, QuotaRules
 
 
@@ -86,9 +86,7 @@ class Profile:
     live_scores: tuple[Weighted, ...] = field(init=False)
     """The scores that run for each pod. Those by domain are last: the order decides how sums are rounded."""
 
-    _may_filter: tuple[tuple[FilterPlugin, MayApply | None, bool], ...] = field(init=False)
-    """The last says whether the filter is about volumes."""
-    _may_score: tuple[tuple[Weighted, MayApply | None], ...] = field(init=False)
+    _live_filters: tuple[FilterPlugin, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         wakes = {NARROWED: NARROWED_EVENTS}
@@ -108,12 +106,7 @@ class Profile:
             "kept_filters": tuple(plugin for plugin in self.filters if not plugin.scope.is_live),
             "kept_scores": tuple(score for score in self.scores if not score.plugin.scope.is_live),
             "live_scores": tuple(live_scores),
-            "_may_filter": tuple(
-                (p, getattr(p, "may_filter", None), getattr(p, "is_about_volumes", False))
-                for p in self.filters
-                if p.scope.is_live
-            ),
-            "_may_score": tuple((score, getattr(score.plugin, "may_score", None)) for score in live_scores),
+            "_live_filters": tuple(plugin for plugin in self.filters if plugin.scope.is_live),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -121,21 +114,21 @@ class Profile:
     def live_filters_of(self, template: PodTemplate) -> tuple[tuple[FilterPlugin, ...], tuple[FilterPlugin, ...]]:
         """Return the live filters that may apply to pods of a template without volumes, and with volumes.
 
-        See `MayApply`.
+        See `FilterPlugin.may_filter`.
         """
         without: list[FilterPlugin] = []
         with_volumes: list[FilterPlugin] = []
-        for plugin, may, is_about_volumes in self._may_filter:
-            if may is None or may(template):
+        for plugin in self._live_filters:
+            if plugin.may_filter(template):
                 without.append(plugin)
                 with_volumes.append(plugin)
-            elif is_about_volumes:
+            elif plugin.is_about_volumes:
                 with_volumes.append(plugin)
         return tuple(without), tuple(with_volumes)
 
     def live_scores_of(self, template: PodTemplate) -> tuple[Weighted, ...]:
         """Return the live scores that may apply to pods of a template."""
-        return tuple([score for score, may in self._may_score if may is None or may(template)])
+        return tuple([score for score in self.live_scores if score.plugin.may_score(template)])
 
     @property
     def whole(self) -> Profile:

@@ -25,7 +25,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import (
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Scope
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, QuotaWait
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -66,7 +66,7 @@ class QuotaRules(msgspec.Struct, frozen=True, eq=False):
         return next((rule for rule in self.reclaims if rule.allows is None or rule.allows(frame)), None)
 
 
-class QueueQuota:
+class QueueQuota(FilterPlugin):
     """Rejects a pod that its queue has no quota for. Assumed pods count, so Reserve has no part."""
 
     name = QUOTA

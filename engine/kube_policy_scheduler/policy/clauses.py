@@ -12,7 +12,7 @@ from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, readi
 from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
 from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
 from kube_policy_scheduler.cluster.counters import PodCounters
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.signals import About
@@ -20,7 +20,8 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
     SKIP,
-    LeavingKey,
+    FilterPlugin,
+    Plugin,
     PreFilterResult,
     Readings,
     Ready,
@@ -47,6 +48,14 @@ from kube_policy_scheduler.lang.types import Depends
 
 _OWN, _SHARED = Ready(), Ready(key=())
 _OTHERS = Depends.POD | Depends.CLOCK | Depends.CLUSTER | Depends.NODES
+
+
+class PolicyClause(Plugin):
+    """A plugin that is a clause of a policy."""
+
+    clause: CompiledClause
+    events: frozenset[ClusterEvent] = frozenset()
+    """Of one that may reject pods: the events that may help."""
 
 
 def scope_of(clause: CompiledClause) -> Scope:
@@ -220,8 +229,10 @@ def _resource_score(clause: CompiledScore) -> ScorePlugin | None:
     return checked.value.kernel.plugin if isinstance(checked.value.kernel, ScoreReader) else None
 
 
-class FilterClause:
+class FilterClause(PolicyClause, FilterPlugin):
     """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
+
+    clause: CompiledTest
 
     def __init__(self, clause: CompiledTest) -> None:
         self.clause = clause
@@ -286,8 +297,10 @@ class FilterClause:
         return None
 
 
-class RequireClause:
+class RequireClause(PolicyClause, FilterPlugin):
     """`require`: refuses the pod as a whole where it does not hold."""
+
+    clause: CompiledTest
 
     def __init__(self, clause: CompiledTest) -> None:
         self.clause = clause
@@ -316,11 +329,13 @@ class RequireClause:
         return f"policy clause {self.name} rejects the pod on any node"
 
 
-class LimitClause:
+class LimitClause(PolicyClause, FilterPlugin):
     """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
 
     Pods count until they are gone, also while they are deleted, and on nodes that are not there any more.
     """
+
+    clause: CompiledQuota
 
     scope = Scope.CLUSTER
 
@@ -329,7 +344,11 @@ class LimitClause:
         self.name = clause.name
         self.events = events_of(clause)
         reads_no_more = not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.CLOCK)
-        self.leaving_key: LeavingKey | None = _held_by if reads_no_more else None
+        self._leaves_alike = reads_no_more
+
+    def leaving_key(self, pod: PodInfo) -> Hashable | None:
+        """Return how much a placed pod holds of the limit, if nothing else is read: its template, its requests."""
+        return (pod.template, id(pod.demand)) if self._leaves_alike else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""
@@ -389,11 +408,6 @@ class LimitClause:
         return f"policy clause {self.name} rejects{of_gang} on any node"
 
 
-def _held_by(pod: PodInfo) -> Hashable:
-    """Return what decides how much a placed pod holds of a limit: its template, and its requests as resized."""
-    return pod.template, id(pod.demand)
-
-
 def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
     """Return whether a pod is one that a limit is for."""
     if clause.condition is not None and not clause.condition(frame):
@@ -401,8 +415,10 @@ def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
     return not clause.selects or bool(clause.members(frame)(frame.template))
 
 
-class DomainLimitClause:
+class DomainLimitClause(PolicyClause, FilterPlugin):
     """`limit … over TOPOLOGY`: rejects nodes whose domain would hold too much with the pod."""
+
+    clause: CompiledQuota
 
     def __init__(self, clause: CompiledQuota) -> None:
         self.clause = clause
@@ -436,10 +452,10 @@ class DomainLimitClause:
         return f"policy clause {self.name} accepts no new node"
 
 
-class ScoreClause:
+class ScoreClause(PolicyClause, ScorePlugin):
     """`score`: a missing value adds 0."""
 
-    normalizes = False
+    clause: CompiledScore
 
     def __init__(self, clause: CompiledScore) -> None:
         self.clause = clause
@@ -449,7 +465,6 @@ class ScoreClause:
         self._ready = _readiness(clause)
         self.reads_images = bool(clause.depends & Depends.IMAGES)
         self.resource_score = _resource_score(clause)
-        """The score of Kubernetes that it equals, see `EqualsResourceScore`."""
         self.score_one = _score_one(clause.of_row) if clause.of_row is not None else None
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
@@ -475,10 +490,6 @@ class ScoreClause:
         """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""
         result: BoolArray = np.isnan(self.clause.evaluate(frame))
         return result
-
-    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
-        """Return the raw scores: they are final."""
-        return raw
 
 
 # functions, not methods: a plugin that held its own bound method would be a cycle, and would wait for the collector

@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.plugin import (
     PreFilterResult,
     Ready,
     Scope,
+    ScorePlugin,
     ScoresByCount,
     ScoresByDomain,
     Skip,
@@ -45,10 +46,11 @@ from kube_policy_scheduler.framework.status import Code, Refusal
 from kube_policy_scheduler.lang.checked import ClauseKind, Grouping
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
 from kube_policy_scheduler.lang.types import Depends
-from kube_policy_scheduler.policy.clauses import FilterClause, events_of
+from kube_policy_scheduler.policy.clauses import FilterClause, PolicyClause, events_of
 
 
-class _Grouping:
+class _Grouping(PolicyClause):
+    clause: CompiledGrouping
     scope = Scope.CLUSTER
 
     def __init__(self, clause: CompiledGrouping) -> None:
@@ -104,10 +106,8 @@ class _Grouping:
         return domains, totals.totals.astype(np.float64)
 
 
-class GroupingScore(_Grouping):
+class GroupingScore(_Grouping, ScorePlugin):
     """Prefers domains with fewest (`spread`) or most (`pack`) pods of the key."""
-
-    normalizes = False
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Have nothing to say where the clause's condition does not hold."""
@@ -217,7 +217,7 @@ def _says_which_count(plugin: FilterPlugin, counting: frozenset[str]) -> bool:
     return isinstance(plugin, NodeAffinity) or ("tainted" not in counting and isinstance(plugin, _BY_TAINTS))
 
 
-class SpreadFilter(_Grouping):
+class SpreadFilter(_Grouping, FilterPlugin):
     """`spread … max skew N`: no domain gets more than N pods of the key above the emptiest one.
 
     A domain counts where it has a node that the pod could use, by the filters of the same policy: its affinity, taints

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,9 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.evaluate.evaluation import score
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Plugin
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.clauses import PolicyClause
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
@@ -57,10 +58,11 @@ class Clause:
     """`FILE:LINE:COLUMN`; "" for a rule of Kubernetes."""
 
 
-def clause_of(plugin: Any) -> Clause:
+def clause_of(plugin: Plugin) -> Clause:
     """Return the rule that a filter or score stands for."""
-    clause = getattr(plugin, "clause", None)
-    return Clause(plugin.name) if clause is None else Clause(clause.text, str(clause.span))
+    if not isinstance(plugin, PolicyClause):
+        return Clause(plugin.name)
+    return Clause(plugin.clause.text, str(plugin.clause.span))
 
 
 def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
@@ -68,7 +70,7 @@ def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
     row = frame.cluster.nodes.rows.get(node)
     if row is None:
         return None
-    ordered = sorted(profile.filters, key=lambda plugin: not hasattr(plugin, "clause"))
+    ordered = sorted(profile.filters, key=lambda plugin: not isinstance(plugin, PolicyClause))
     return next((clause_of(plugin) for plugin in ordered if not probe(frame, plugin).passes()[row]), None)
 
 

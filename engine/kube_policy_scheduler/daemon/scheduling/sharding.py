@@ -19,7 +19,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal
 
@@ -146,12 +146,11 @@ def is_passed_on(pod: PodInfo) -> bool:
     return bool(pod.nominated_node) and any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions)
 
 
-class NodeOwnership:
+class NodeOwnership(FilterPlugin):
     """Lets a replica's own nodes pass; for a pod that was passed on, the node that was chosen alone."""
 
     name = "NodeOwnership"
     scope = Scope.CLUSTER
-    events = None
 
     def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding

@@ -10,6 +10,7 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.pages import status as shown
+from kube_policy_scheduler.policy.clauses import PolicyClause
 from kube_policy_scheduler.times import duration
 from kube_policy_scheduler.wording import amount, percent, plural
 
@@ -65,8 +66,7 @@ def _lines(source: Source, notes: dict[tuple[str, int], list[shown.ClauseNote]])
 
 def _span(plugin: object) -> Span | None:
     """Return the place of a clause; None for a rule of Kubernetes."""
-    span = getattr(getattr(plugin, "clause", None), "span", None)
-    return span if isinstance(span, Span) else None
+    return plugin.clause.span if isinstance(plugin, PolicyClause) else None
 
 
 def _note(counts: Counts) -> shown.ClauseNote:

@@ -10,8 +10,7 @@ place that judges; the daemon, `why`, tests and simulations call it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TypeAlias
+from collections.abc import Hashable
 
 import msgspec
 
@@ -29,14 +28,6 @@ SKIPPED = "SchedulingSkipped"
 PINNED = "the pod names its nodes"
 MOST_TOGETHER = 10_000
 """Pods of one gang that are counted as waiting for new nodes."""
-
-RejectsNewNodes: TypeAlias = Callable[[Frame, int, AwaitedPods | None], str | None]
-"""The optional method `rejects_new_nodes(frame, together, awaiting)` of a filter plugin.
-
-It returns why the plugin would reject the pod on every node that could be added, None if it might accept one.
-`together` is how many pods like this one must be placed at once: 1, or what its gang still needs. `awaiting` counts the
-other pods that new nodes are wanted for, all in row 0; None: there are none.
-"""
 
 
 class NewNodes(msgspec.Struct, frozen=True):
@@ -85,13 +76,11 @@ def judge(
         awaiting: counts the other pods that new nodes are wanted for.
     """
     for plugin in profile.filters:
-        rejects: RejectsNewNodes | None = getattr(plugin, "rejects_new_nodes", None)
-        if rejects is None:
-            continue
-        why = rejects(frame, together, None)
+        why = plugin.rejects_new_nodes(frame, together, None)
         if why is not None:
-            return NewNodes(False, plugin.name, why, is_kubernetes=hasattr(plugin, "default"))
-        if awaiting is not None and (why := rejects(frame, together, awaiting)) is not None:
+            return NewNodes(False, plugin.name, why, is_kubernetes=plugin.default is not None)
+        why = plugin.rejects_new_nodes(frame, together, awaiting) if awaiting is not None else None
+        if why is not None:
             return NewNodes(False, plugin.name, why, for_others=True)
     return _by_kubernetes(profile, diagnosis)
 
@@ -103,7 +92,7 @@ def _by_kubernetes(profile: Profile, diagnosis: Diagnosis | None) -> NewNodes:
     rejection = diagnosis.rejection
     if rejection is not None and rejection.code is not Code.ERROR:
         by = next((plugin for plugin in profile.filters if plugin.name == rejection.plugin), None)
-        if by is None or hasattr(by, "default"):  # clauses and queues have been asked
+        if by is None or by.default is not None:  # clauses and queues have been asked
             return NewNodes(False, rejection.plugin, ", ".join(rejection.reasons), is_kubernetes=True)
     if "" in diagnosis.plugins:
         return NewNodes(False, "NodeAffinity", PINNED, is_kubernetes=True)

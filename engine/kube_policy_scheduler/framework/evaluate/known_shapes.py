@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import SharedMemo
 from kube_policy_scheduler.cluster.requests import NATIVE
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import BY_SHAPE, FilterPlugin, Ready, Scope, ScorePlugin, Weighted
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin, Weighted
 from kube_policy_scheduler.framework.profile import Profile
 
 _MOST_SHAPES = 64
@@ -77,7 +77,7 @@ class KnownShapes:
                 *profile.kept_filters,
                 *(score.plugin for score in profile.kept_scores),
             ]
-            asked = frozenset(plugin for plugin in plugins if not getattr(plugin, BY_SHAPE, False))
+            asked = frozenset(plugin for plugin in plugins if not plugin.by_shape)
             known = all(plugin.scope is Scope.ROW for plugin in plugins if plugin in asked)
             self._asked = profile, asked if known else None
         return self._asked[1]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import ReadsMetrics
+from kube_policy_scheduler.framework.plugin import Plugin
 
 
 class MetricReadings:
     """What some plugins read of metrics on one node table; mostly it is the same for the next pod, and nobody asks."""
 
-    def __init__(self, plugins: Sequence[ReadsMetrics]) -> None:
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
         """Start without readings: the first look finds a change."""
         self._plugins = plugins
         self._states: list[object] | None = None

@@ -34,7 +34,6 @@ from kube_policy_scheduler.framework.kernels.block_maxima import (
 )
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.plugin import (
-    ReadsMetrics,
     Ready,
     Scope,
     ScorePlugin,
@@ -200,7 +199,7 @@ class _Compared:
         self._plugin = plugin
         self._weight = weight
         self._state = prepared.state
-        self._readings = MetricReadings((cast("ReadsMetrics", plugin),))
+        self._readings = MetricReadings((plugin,))
         self._extremes = Extremes()
         self.column: FloatArray = np.zeros(0)
         """`float64[nodes]`: the scores, weighted."""

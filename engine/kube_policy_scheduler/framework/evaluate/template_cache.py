@@ -30,18 +30,14 @@ from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.kernels.fused_resources import FusedResources
 from kube_policy_scheduler.framework.kernels.resource_bounds import BoundedTotals, OtherTotals, ResourceBounds
 from kube_policy_scheduler.framework.plugin import (
-    READS_IMAGES,
     FilterOne,
     FilterPlugin,
-    KeyNow,
-    ReadsMetrics,
     Ready,
     Scope,
     ScoreOne,
     ScorePlugin,
     ScoresByHighest,
     Weighted,
-    WhereItFits,
 )
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.shared_bytes import SharedBytes, Sized
@@ -342,7 +338,7 @@ class _Answers:
         self.scores = [score for score in scores if not score[0].normalizes]
         self.normalizing = [KeptScore(*score, np.zeros(0)) for score in scores if score[0].normalizes]
         reading = [p for p in (*(p for p, _ in self.filters), *(p for p, *_ in scores)) if scope in _BY_READING]
-        self._readings = MetricReadings(cast("list[ReadsMetrics]", reading)) if reading else None
+        self._readings = MetricReadings(reading) if reading else None
         if self._readings is not None:
             self._readings.have_changed(frame)
         self._accelerator = accelerator
@@ -484,7 +480,7 @@ class _Answers:
         """Return `bool[rows]`: where the other filters pass too, if the pod fits there; None: everywhere."""
         passing: BoolArray | None = None
         for plugin, ready in self.filters:
-            left: WhereItFits = getattr(plugin, "where_it_fits", None) if fused is not None else None
+            left = plugin.where_it_fits if fused is not None else None
             found: list[BoolArray] = []
             if left is not None and not frame.cluster.ignored_resources:
                 found += [holds(frame) for holds in left]
@@ -553,8 +549,8 @@ class _RowPlan(msgspec.Struct, frozen=True):
         cls, filters: Sequence[tuple[FilterPlugin, Ready]], scores: Sequence[tuple[ScorePlugin, float, Any]]
     ) -> _RowPlan:
         """Look for the forms."""
-        of_filters = tuple((p, ready, getattr(p, "filter_one", None)) for p, ready in filters)
-        of_scores = tuple((p, weight, state, getattr(p, "score_one", None)) for p, weight, state in scores)
+        of_filters = tuple((p, ready, p.filter_one) for p, ready in filters)
+        of_scores = tuple((p, weight, state, p.score_one) for p, weight, state in scores)
         forms = [each[-1] for each in (*of_filters, *of_scores)]
         return cls(of_filters, of_scores, not forms, None not in forms)
 
@@ -661,8 +657,8 @@ class TemplateCache:
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
         self._images, self._identities = nodes.image_changes.end, nodes.identity_changes.end
         self._image_readers = (
-            [(plugin, ready) for plugin, ready in prepared.filters if getattr(plugin, READS_IMAGES, False)],
-            [(plugin, ready) for plugin, _, ready in prepared.scores if getattr(plugin, READS_IMAGES, False)],
+            [(plugin, ready) for plugin, ready in prepared.filters if plugin.reads_images],
+            [(plugin, ready) for plugin, _, ready in prepared.scores if plugin.reads_images],
         )
         """Filters and scores whose key follows from the images of nodes."""
         self._renewals = 0
@@ -760,7 +756,7 @@ class TemplateCache:
         """
         key = plugin, passing.template if prepared.key is None else prepared.key
         version = passing.cluster.nodes.version
-        read = [self.passing(), *cast("ReadsMetrics", plugin).readings(passing).states]
+        read = [self.passing(), *plugin.readings(passing).states]
         known = self._feasible_scores.get(key)
         if known is None or known[0] != version or any(a is not b for a, b in zip(known[1], read, strict=True)):
             if len(self._feasible_scores) >= _MAX_FEASIBLE_SCORES:
@@ -1067,14 +1063,12 @@ class _AnswersNow:
         nodes, (profile, number, _) = frame.cluster.nodes, key
         now: list[Hashable] = [profile, number]
         for plugin, ready in kind.filters:
-            of_filter: KeyNow | None = getattr(plugin, "filter_key_now", None)
-            found = of_filter(frame, ready.state) if of_filter is not None else ready.key
+            found = plugin.filter_key_now(frame, ready)
             if found is None or ready.nodes is not None:
                 return None
             now.append((id(plugin), found))
         for scorer, _, ready in kind.scores:
-            of_score: KeyNow | None = getattr(scorer, "score_key_now", None)
-            found = of_score(frame, ready.state) if of_score is not None else ready.key
+            found = scorer.score_key_now(frame, ready)
             if found is None:
                 return None
             now.append((id(scorer), found))

@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, NODES_A_UNIT
@@ -393,7 +394,8 @@ class Attempt:
         """Return what all members of a template have in common."""
         found = self._kinds.get(member.pod.template)
         if found is None:
-            wanted = getattr(NodeResourcesFit().pre_filter(self._algorithm.frame(member)), "state", None)
+            prepared = NodeResourcesFit().pre_filter(self._algorithm.frame(member))
+            wanted = prepared.state if isinstance(prepared, Ready) else None
             groups = {group for each in self._algorithm.gang_requirements(member) for group in each.groups}
             found = self._kinds[member.pod.template] = _Kind(wanted if isinstance(wanted, Wanted) else None, groups)
         return found

@@ -68,7 +68,7 @@ class FusedResources(msgspec.Struct, frozen=True):
         for plugin, weight, state in scores:
             if weight <= 0 or state is None:
                 break
-            kind = type(getattr(plugin, "resource_score", None) or plugin)
+            kind = type(plugin.resource_score or plugin)
             if count == 0 and (strategy := _STRATEGIES.get(kind)) is not None and _can_score(state):
                 cpu, memory = state if state[0].name == "cpu" else reversed(state)
                 amounts[2:7] = strategy, cpu.amount, memory.amount, cpu.weight, memory.weight

@@ -3,61 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
-from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, ScorePlugin
 from kube_policy_scheduler.framework.status import Code, Refusal
 
 MAX_SCORE = 100
 """The highest score of one node by one plugin, before the weight."""
 
 
-class Filter:
-    """A filter whose PreFilter has nothing to do and that refuses for one reason."""
+class Filter(FilterPlugin):
+    """A filter that looks at nodes alone and refuses for one reason, unless it says otherwise."""
 
-    name: ClassVar[str]
-    scope: ClassVar[Scope] = Scope.TEMPLATE
-    code: ClassVar[Code] = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-    reason: ClassVar[str] = ""
-    events: ClassVar[frozenset[ClusterEvent] | None] = None
-    """The events after which a pod that it refused may fit; None: any may."""
-
-    def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Return without a rejection."""
-        return Ready()
-
-    def filter(self, frame: Frame, state: Any) -> BoolArray:
-        """Return `bool[rows]`: the nodes that pass."""
-        raise NotImplementedError
+    scope = Scope.TEMPLATE
+    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    reason = ""
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return the one reason of this rule, if it applies."""
         return [Refusal(self.code, self.reason, ~self.filter(frame, state))]
 
 
-class Score:
-    """A score without PreScore and without normalisation."""
+class Score(ScorePlugin):
+    """A score that looks at nodes alone, unless it says otherwise."""
 
-    name: ClassVar[str]
-    scope: ClassVar[Scope] = Scope.TEMPLATE
-    normalizes: ClassVar[bool] = False
-
-    def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Score always."""
-        return Ready()
-
-    def score(self, frame: Frame, state: Any) -> IntArray | FloatArray:
-        """Return raw scores `[rows]`, whole numbers."""
-        raise NotImplementedError
-
-    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
-        """Return the raw scores: they are final."""
-        return raw
+    scope = Scope.TEMPLATE
 
 
 def same_for_all(score: int, size: int) -> IntArray:

@@ -7,7 +7,6 @@ and request. On clusters where no pod ever requested a share, pods without one a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from kube_policy_scheduler.cluster.devices.node_devices import SHARE_SUFFIX, Ask, DeviceTable, ask_of
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -36,7 +35,7 @@ class DeviceShares(Filter):
     """Refuses nodes on which no device has enough free capacity."""
 
     name = "DeviceShares"
-    by_shape: ClassVar[bool] = True
+    by_shape = True
     default = Default(17, is_ours=True)
     scope = Scope.ROW
     events = frozenset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,8 @@ class ImageLocality(Score):
     """Scores nodes by the bytes of the pod's images that are already present."""
 
     name = "ImageLocality"
-    by_shape: ClassVar[bool] = True
-    reads_images: ClassVar[bool] = True
+    by_shape = True
+    reads_images = True
     default = Default(16, weight=1)
 
     def pre_score(self, frame: Frame) -> Ready:

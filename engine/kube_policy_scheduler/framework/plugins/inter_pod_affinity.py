@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -26,7 +25,16 @@ from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import (
+    SKIP,
+    Default,
+    FilterPlugin,
+    PreFilterResult,
+    Ready,
+    Scope,
+    ScorePlugin,
+    Skip,
+)
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -56,7 +64,7 @@ class Sides(msgspec.Struct, frozen=True):
     existing: Sequence[_Side]
 
 
-class InterPodAffinity(msgspec.Struct, frozen=True):
+class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
     """Refuses nodes by required terms, and scores them by preferred ones."""
 
     hard_pod_affinity_weight: int = 1
@@ -64,9 +72,9 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
     ignore_preferred_terms_of_existing_pods: bool = False
     """Whether pods without preferred terms of their own are not scored."""
 
-    name: ClassVar[str] = "InterPodAffinity"
-    default: ClassVar[Default] = Default(12, weight=2)
-    scope: ClassVar[Scope] = Scope.CLUSTER
+    name = "InterPodAffinity"
+    default = Default(12, weight=2)
+    scope = Scope.CLUSTER
     events = frozenset(
         {
             ClusterEvent.POD_ADD,
@@ -78,7 +86,7 @@ class InterPodAffinity(msgspec.Struct, frozen=True):
             ClusterEvent.NAMESPACE,
         }
     )
-    normalizes: ClassVar[bool] = True
+    normalizes = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pods by domain; skip if neither the pod nor any placed pod has a required term that matters."""

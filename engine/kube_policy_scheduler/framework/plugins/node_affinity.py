@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, ClassVar
+from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.node_selectors import (
@@ -29,11 +29,11 @@ class NodeAffinity(Filter, Score, ScoresByHighest):
     """Refuses nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
 
     name = "NodeAffinity"
-    by_shape: ClassVar[bool] = True
+    by_shape = True
     default = Default(4, weight=2)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
     reason = "node(s) didn't match Pod's node affinity/selector"
-    normalizes: ClassVar[bool] = True
+    normalizes = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods that require nothing; narrow the nodes if every term names some."""
@@ -76,12 +76,12 @@ class NodeAffinity(Filter, Score, ScoresByHighest):
         """Return `int64[rows]`: the sum of the weights of the preferred terms that a node meets."""
         return preferred_score(frame.template, frame.cluster.nodes, frame.rows)
 
-    def score_key_now(self, frame: Frame, state: Any) -> Hashable | None:
+    def score_key_now(self, frame: Frame, ready: Ready) -> Hashable | None:
         """Return whether all nodes get the highest score or none does; None if nodes differ, or may."""
         nodes, is_preferred = frame.cluster.nodes, False
         if has_many(frame.template):
             return None
-        for preferred in state:
+        for preferred in ready.state:
             everywhere = preferred.term.everywhere(nodes)
             if everywhere is None:
                 return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -21,7 +19,7 @@ class NodeDeclaredFeatures(Filter):
     """Refuses nodes whose `status.declaredFeatures` lack what the pod's spec implies."""
 
     name = "NodeDeclaredFeatures"
-    by_shape: ClassVar[bool] = True
+    by_shape = True
     default = Default(14)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_FEATURE})
     reason = "node(s) didn't match Pod's required features"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +20,7 @@ class NodePorts(Filter):
     """Refuses nodes on which another pod has one of the pod's host ports."""
 
     name = "NodePorts"
-    by_shape: ClassVar[bool] = True
+    by_shape = True
     default = Default(5, needed_by_kubelet=True)
     scope = Scope.ROW
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD})

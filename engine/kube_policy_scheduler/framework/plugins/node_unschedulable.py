@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -18,7 +16,7 @@ class NodeUnschedulable(Filter):
     """Refuses nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
-    by_shape: ClassVar[bool] = True
+    by_shape = True
     default = Default(1)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) were unschedulable"

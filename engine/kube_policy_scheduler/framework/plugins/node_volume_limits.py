@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -15,7 +14,7 @@ from kube_policy_scheduler.cluster.volumes.attached_volumes import VolumeId, csi
 from kube_policy_scheduler.cluster.volumes.claims import not_made_for
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal
 
 TOO_MANY = "node(s) exceed max volume count"
@@ -29,15 +28,14 @@ class NewVolumes(msgspec.Struct, frozen=True):
     """Why no node can be evaluated, such as a claim that does not exist."""
 
 
-class NodeVolumeLimits(msgspec.Struct, frozen=True):
+class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
     """Refuses nodes that would have more volumes attached than their CSINode allows."""
 
-    name: ClassVar[str] = "NodeVolumeLimits"
-    default: ClassVar[Default] = Default(8, needed_by_kubelet=True)
-    scope: ClassVar[Scope] = Scope.CLUSTER
+    name = "NodeVolumeLimits"
+    default = Default(8, needed_by_kubelet=True)
+    scope = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE, ClusterEvent.NODE_ADD})
-
-    is_about_volumes: ClassVar[bool] = True
+    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

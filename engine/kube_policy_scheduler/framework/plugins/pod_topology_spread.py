@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +16,16 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import (
+    SKIP,
+    Default,
+    FilterPlugin,
+    PreFilterResult,
+    Ready,
+    Scope,
+    ScorePlugin,
+    Skip,
+)
 from kube_policy_scheduler.framework.plugins.pod_topology_spread_score import PreparedScore, SoftSpread
 from kube_policy_scheduler.framework.plugins.spread_constraints import (
     HARD,
@@ -62,16 +71,16 @@ _EVENTS = frozenset(
 )
 
 
-class PodTopologySpread(msgspec.Struct, frozen=True):
+class PodTopologySpread(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
     """Spreads pods over the domains of node labels."""
 
     defaults: Sequence[objects.TopologySpreadConstraint] = SYSTEM_DEFAULTS
     """Constraints of pods that declare none."""
 
-    name: ClassVar[str] = "PodTopologySpread"
-    default: ClassVar[Default] = Default(11, weight=2)
-    scope: ClassVar[Scope] = Scope.CLUSTER
-    normalizes: ClassVar[bool] = True
+    name = "PodTopologySpread"
+    default = Default(11, weight=2)
+    scope = Scope.CLUSTER
+    normalizes = True
 
     @property
     def events(self) -> frozenset[ClusterEvent]:

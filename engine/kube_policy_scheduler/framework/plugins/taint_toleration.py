@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,11 @@ class TaintToleration(Filter, Score, ScoresByHighest):
     """Refuses nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
 
     name = "TaintToleration"
-    by_shape: ClassVar[bool] = True
+    by_shape = True
     default = Default(3, weight=3)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) had untolerated taint(s)"
-    normalizes: ClassVar[bool] = True
+    normalizes = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Return without a rejection."""
@@ -38,7 +38,7 @@ class TaintToleration(Filter, Score, ScoresByHighest):
         result: BoolArray = passing.take(taint_sets(nodes).codes[frame.rows])
         return result
 
-    def filter_key_now(self, frame: Frame, state: Any) -> Hashable:
+    def filter_key_now(self, frame: Frame, ready: Ready) -> Hashable:
         """Return which of the sets of taints that nodes have the pod tolerates."""
         tolerated: BoolArray = untolerated_hard(frame.pod.template, frame.cluster.nodes) == 0
         return tolerated.tobytes()
@@ -63,7 +63,7 @@ class TaintToleration(Filter, Score, ScoresByHighest):
         result: IntArray = counts.take(taint_sets(nodes).codes[frame.rows])
         return result
 
-    def score_key_now(self, frame: Frame, state: Any) -> Hashable:
+    def score_key_now(self, frame: Frame, ready: Ready) -> Hashable:
         """Return how many taints of each of these sets the pod does not tolerate."""
         return untolerated_soft(frame.pod.template, frame.cluster.nodes).tobytes()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -37,7 +36,7 @@ from kube_policy_scheduler.cluster.volumes.csi_migration import (
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.volume_matching import (
     Matches,
     candidates,
@@ -97,15 +96,14 @@ class PodClaims(msgspec.Struct, frozen=True):
     no_room: BoolArray
 
 
-class VolumeBinding(msgspec.Struct, frozen=True):
+class VolumeBinding(FilterPlugin, msgspec.Struct, frozen=True):
     """Refuses nodes from which the pod's volumes cannot be reached or provisioned."""
 
-    name: ClassVar[str] = "VolumeBinding"
-    default: ClassVar[Default] = Default(9, needed_by_kubelet=True)
-    scope: ClassVar[Scope] = Scope.CLUSTER
+    name = "VolumeBinding"
+    default = Default(9, needed_by_kubelet=True)
+    scope = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
-
-    is_about_volumes: ClassVar[bool] = True
+    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

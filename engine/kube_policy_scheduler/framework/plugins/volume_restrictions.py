@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -17,7 +16,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.quota import comes_before
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -37,15 +36,14 @@ class Restricted(msgspec.Struct, frozen=True):
     """Whether another pod anywhere has, or is about to get, a claim that is for one pod only."""
 
 
-class VolumeRestrictions(msgspec.Struct, frozen=True):
+class VolumeRestrictions(FilterPlugin, msgspec.Struct, frozen=True):
     """Refuses nodes whose pods use what the pod needs exclusively."""
 
-    name: ClassVar[str] = "VolumeRestrictions"
-    default: ClassVar[Default] = Default(7, needed_by_kubelet=True)
-    scope: ClassVar[Scope] = Scope.CLUSTER
+    name = "VolumeRestrictions"
+    default = Default(7, needed_by_kubelet=True)
+    scope = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE, ClusterEvent.STORAGE})
-
-    is_about_volumes: ClassVar[bool] = True
+    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

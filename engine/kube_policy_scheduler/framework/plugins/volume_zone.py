@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.volumes.claims import WAIT_FOR_FIRST_CONSUMER
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 WRONG_ZONE = "node(s) had no available volume zone"
@@ -37,15 +37,14 @@ class VolumeTopology(NamedTuple):
     values: frozenset[str]
 
 
-class VolumeZone(msgspec.Struct, frozen=True):
+class VolumeZone(FilterPlugin, msgspec.Struct, frozen=True):
     """Refuses nodes outside the zones and regions of the pod's bound volumes."""
 
-    name: ClassVar[str] = "VolumeZone"
-    default: ClassVar[Default] = Default(10)
-    scope: ClassVar[Scope] = Scope.CLUSTER
+    name = "VolumeZone"
+    default = Default(10)
+    scope = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
-
-    is_about_volumes: ClassVar[bool] = True
+    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

@@ -474,7 +474,7 @@ class _Wholes:
         self.asked = [
             (place, (plugin, state))
             for place, (plugin, state) in enumerate(active)
-            if state is REFUSED and getattr(plugin, "leaving_key", None) is not None
+            if state is REFUSED and plugin.leaving_key(frame.pod) is not None
         ]
         """With their places among all filters."""
         self.plugins = [plugin for _, (plugin, _) in self.asked]
@@ -487,7 +487,7 @@ class _Wholes:
 
     def kind(self, pod: PodInfo) -> int:
         """Return a number that pods share which count the same."""
-        key = tuple([plugin.leaving_key(pod) for plugin in self.plugins])  # type: ignore[attr-defined]
+        key = tuple([plugin.leaving_key(pod) for plugin in self.plugins])
         return self._kinds.setdefault(key, len(self._kinds))
 
     def ask(self) -> tuple[int, Status] | None:

@@ -25,7 +25,7 @@ from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import Quota
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest
 from kube_policy_scheduler.lang.types import BYTES
-from kube_policy_scheduler.policy.clauses import LimitClause, is_limited
+from kube_policy_scheduler.policy.clauses import LimitClause, PolicyClause, is_limited
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.devices import claim_state, claims_on, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
@@ -136,7 +136,7 @@ def refusals(inputs: DecisionInputs) -> Refusals:
                 mine = mine[at : at + 1]
             for index in (*mine, *(i for i, name in enumerate(diagnosis.plugins) if narrowed and not name)):
                 first |= diagnosis.first == index
-        clause = getattr(plugin, "clause", None)
+        clause = plugin.clause if isinstance(plugin, PolicyClause) else None
         span = clause.span if clause is not None else None
         one = FilterVerdict(
             plugin.name, span, refused, first, reasons, whole=whole, obstacle=plugin.name, clause=clause
