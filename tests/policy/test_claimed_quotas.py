@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods, QuotaU
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.reclaim import WAITS
+from kube_policy_scheduler.framework.preempt.reclaim import NotReclaimed
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.queues import data, report
@@ -181,7 +181,8 @@ def test_the_devices_of_those_that_go_are_free_for_who_reclaims_them() -> None:
         made.cluster.remove(pod.uid)
     waits = made.decide(made.pod("c", "blue", count=2))
     assert waits.host is None
-    assert waits.message.endswith(WAITS), "their claims have the devices until their controller frees them"
+    assert waits.reclaim is not None
+    assert waits.reclaim.why is NotReclaimed.WAITS, "their claims have the devices until their controller frees them"
     for pod in running[:2]:
         give_claims_back(made.cluster, pod)
     assert made.decide(made.pod("d", "blue", count=2)).host == "n"

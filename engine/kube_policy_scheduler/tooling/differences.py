@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS
+from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimsAfter
 
 _ORDER = ("prefilter", "filters", "scores", "hosts", "preemption", "message")
 WHOLE = frozenset(_ORDER)
@@ -16,7 +16,8 @@ _SETS = frozenset({"victims", "ties", "hosts", "nodeNames", "reasons"})
 _COMPLETE = frozenset({"candidates"})
 """Objects that are complete wherever they are wanted at all."""
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
-_PREEMPTION_PREFIXES = ("", f"{NO_CLAIMS}, ", f"{NO_CLAIMS}, preemption: ", "preemption: ")
+_NO_CLAIMS = ClaimsAfter.NO_CLAIMS.value
+_PREEMPTION_PREFIXES = ("", f"{_NO_CLAIMS}, ", f"{_NO_CLAIMS}, preemption: ", "preemption: ")
 """What stands before DefaultPreemption's own words in a message."""
 
 

@@ -34,9 +34,9 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, S
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.preempt.reclaim import (
-    NO_VICTIMS,
     NOTHING_RECLAIMED,
     RETRY_SECONDS,
+    NotReclaimed,
     Reclaimed,
     reclaim,
 )
@@ -71,6 +71,8 @@ class Decision(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis | None = None
     preemption: Preemption | None = None
     """The result of preemption if no node is feasible."""
+    reclaim: Reclaimed | None = None
+    """What came of `reclaim`, if it was tried and nobody is evicted."""
     devices: Mapping[str, Chosen] = msgspec.field(default_factory=dict)
     """The devices of the host for the pod, by resource; written with the binding."""
     new_nodes: NewNodes | None = None
@@ -449,6 +451,7 @@ class Cycle:
                 total=frame.cluster.nodes.size,
                 diagnosis=diagnosis,
                 preemption=evictions,
+                reclaim=reclaimed,
                 message=message,
             )
         preemption = None
@@ -470,6 +473,7 @@ class Cycle:
             total=frame.cluster.nodes.size,
             diagnosis=diagnosis,
             preemption=preemption,
+            reclaim=reclaimed,
             message=refusal_message(diagnosis, profile, after=" ".join(filter(None, after))),
             refused_by=frozenset((RECLAIM,)) if reclaimed.look_later else frozenset(),
         )
@@ -481,7 +485,7 @@ class Cycle:
             return NOTHING_RECLAIMED
         key = frame.template, profile
         if self._reclaims_paused.pauses(key, frame.steady):
-            return Reclaimed(message=NO_VICTIMS, look_later=True)
+            return Reclaimed(why=NotReclaimed.NO_VICTIMS, look_later=True)
 
         def places() -> dict[str, str] | None:
             host = self.decide(frame, profile, preempts=False).host if len(self.feasible(frame, profile)) else None
@@ -489,7 +493,7 @@ class Cycle:
 
         request, own = frame.cluster.usage_of(rules.tree).amounts(frame.pod), frozenset(rules.groups_of(frame))
         found = reclaim(frame, rules, request, places, own=own)
-        if found.message == NO_VICTIMS:
+        if found.why is NotReclaimed.NO_VICTIMS:
             self._reclaims_paused.pause(key, frame.steady, seconds=RETRY_SECONDS)
         return found
 

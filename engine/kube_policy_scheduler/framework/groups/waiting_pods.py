@@ -54,7 +54,7 @@ from kube_policy_scheduler.framework.permit import (
     whole,
 )
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
-from kube_policy_scheduler.framework.preempt.reclaim import NO_VICTIMS, RETRY_SECONDS, reclaim, request_of
+from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, reclaim, request_of
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     NO_GROUPS,
@@ -480,12 +480,12 @@ class WaitingPods(Generic[AssumedT]):
             return msgspec.structs.replace(decision, preemption=victims), taken
         if not found.waits:
             self._algorithm.release(group)
-        if found.message == NO_VICTIMS:
+        if found.why is NotReclaimed.NO_VICTIMS:
             self._reclaims_paused.pause(group, now, seconds=RETRY_SECONDS)
         if found.message:
             message = f"{decision.message.rstrip('.')}. {found.message}"
             decision = msgspec.structs.replace(
-                decision, message=message, preemption=Preemption(keeps_nomination=found.waits)
+                decision, message=message, preemption=Preemption(keeps_nomination=found.waits), reclaim=found
             )
         return (self._look_later(decision) if found.look_later else decision), ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 import msgspec
@@ -40,11 +40,6 @@ from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResul
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
-NO_CLAIMS = "no new claims to deallocate"
-"""The result of PostFilter for pods without claims."""
-STILL_NOT_SCHEDULABLE = "still not schedulable"
-DEALLOCATED = "deallocation of ResourceClaim completed"
-DELETED = "deletion of ResourceClaim completed"
 NOT_AVAILABLE = "resourceclaim not available on the node"
 STALE_EXTENDED_CLAIM = "cannot schedule extended resource claim"
 CANNOT_FIT = "cannot fit resource"
@@ -380,11 +375,11 @@ class DynamicResources(Filter, Score):
             if place in unavailable and claim is not state.extended and _is_free_for(claim, frame.pod.uid)
         ]
         if one_of:
-            return Deallocation(DEALLOCATED, tuple(one_of))
+            return Deallocation(ClaimsAfter.DEALLOCATED, tuple(one_of))
         extended = state.extended
         if extended is not None and extended.metadata.name != CLAIM_NAME:
-            return Deallocation(DELETED, delete=(extended,))
-        return Deallocation(STILL_NOT_SCHEDULABLE)
+            return Deallocation(ClaimsAfter.DELETED, delete=(extended,))
+        return Deallocation(ClaimsAfter.STILL_NOT_SCHEDULABLE)
 
     # --- Reserve -------------------------------------------------------------------------------------
 
@@ -463,10 +458,22 @@ class ReservedClaims(msgspec.Struct, frozen=True):
     """What the claim for extended resources requests on this node."""
 
 
+class ClaimsAfter(Enum):
+    """What came of PostFilter for claims, in kube-scheduler's words."""
+
+    NO_CLAIMS = "no new claims to deallocate"
+    """The pod has none."""
+    STILL_NOT_SCHEDULABLE = "still not schedulable"
+    DEALLOCATED = "deallocation of ResourceClaim completed"
+    DELETED = "deletion of ResourceClaim completed"
+    NOT_FOUND = "not found"
+    """PreFilter ended before this plugin could leave its state behind."""
+
+
 class Deallocation(msgspec.Struct, frozen=True):
     """What PostFilter does about claims if no node fits."""
 
-    message: str
+    result: ClaimsAfter
     one_of: tuple[objects.ResourceClaim, ...] = ()
     """Claims of which any one must lose its devices."""
     delete: tuple[objects.ResourceClaim, ...] = ()

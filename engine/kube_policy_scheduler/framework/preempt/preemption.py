@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -22,7 +23,7 @@ from kube_policy_scheduler.framework.evaluate.evaluation import PreFiltered
 from kube_policy_scheduler.framework.evaluate.nominations import REFUSED, Active
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin
-from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
+from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimsAfter, Deallocation, DynamicResources
 from kube_policy_scheduler.framework.preempt.standing_refusals import StandingRefusals
 from kube_policy_scheduler.framework.preempt.trials import NO_VICTIMS, Trial
 from kube_policy_scheduler.framework.preempt.victims import (
@@ -41,8 +42,6 @@ NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
 NOT_ALLOWED = "not eligible due to policy clause"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
-NOT_FOUND = "not found"
-"""kube-scheduler's message if PreFilter ended before DynamicResources could leave its state behind."""
 MIN_CANDIDATES = 100
 MIN_CANDIDATES_PERCENT = 10
 _AT_ONCE = 64
@@ -71,6 +70,8 @@ class Preemption:
     """Whether the search ended at its limit; what was found is kept, so that the next search goes on from there."""
     only_resources: bool = False
     """Whether nothing but free resources, and facts that no pod changes, says where the pod fits."""
+    is_hopeless: bool = False
+    """Whether no node was a possible candidate: evictions help nowhere."""
     work: int = field(default=0, compare=False)
     """Of the search in this turn, see `trial.NODE_WORK`."""
 
@@ -122,9 +123,9 @@ def post_filter(
     """
     claims = _post_filter_claims(frame, profile, prepared, diagnosis)
     by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
-    if claims is not None and claims.message == NOT_FOUND:
+    if claims is not None and claims.result is ClaimsAfter.NOT_FOUND:
         keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
-        return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=keeps_nomination)
+        return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=keeps_nomination)
     found = preempt(
         frame,
         profile,
@@ -141,9 +142,9 @@ def post_filter(
     if found.nominated_node is not None:
         return replace(found, claims=claims)
     parts = []
-    if claims is not None and (claims.message != NO_CLAIMS or not by_policy):
-        parts.append(claims.message)
-    if not by_policy or found.message != _helpful_nowhere(diagnosis.size):
+    if claims is not None and (claims.result is not ClaimsAfter.NO_CLAIMS or not by_policy):
+        parts.append(claims.result.value)
+    if not by_policy or not found.is_hopeless:
         parts.append(f"preemption: {found.message}")
     return Preemption(
         message=", ".join(parts),
@@ -152,11 +153,6 @@ def post_filter(
         claims=claims,
         work=found.work,
     )
-
-
-def _helpful_nowhere(nodes: int) -> str:
-    """Return the message if no node was a possible candidate."""
-    return f"0/{nodes} nodes are available: {nodes} {NOT_HELPFUL}."
 
 
 def _post_filter_claims(
@@ -171,9 +167,9 @@ def _post_filter_claims(
             return plugin.post_filter(frame.at(diagnosis.refused_by(plugin.name)), state)
     rejection = prepared.rejection
     if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
-        return Deallocation(NO_CLAIMS)
+        return Deallocation(ClaimsAfter.NO_CLAIMS)
     early = names.index(rejection.plugin) < names.index(DynamicResources.name)
-    return Deallocation(NOT_FOUND if early else NO_CLAIMS)
+    return Deallocation(ClaimsAfter.NOT_FOUND if early else ClaimsAfter.NO_CLAIMS)
 
 
 def preempt(
@@ -191,12 +187,12 @@ def preempt(
     """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
     rule = profile.preemption
     refusal = _ineligible(frame, rule, diagnosis)
-    if refusal:
-        return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
+    if refusal is not None:
+        return Preemption(message=refusal.text, keeps_nomination=refusal.keeps_nomination)
     potential = potential_rows(diagnosis) if standing is None else standing.potential
     if not frame.cluster.priorities.has_below(frame.pod.priority):
         why_not = Counter({NO_VICTIMS: len(potential)})
-        return Preemption(message=_nobody(why_not, possible=len(potential), nodes=frame.cluster.nodes.size))
+        return _nobody(why_not, possible=len(potential), nodes=frame.cluster.nodes.size)
     spares = _all_spared(frame, profile)
     key = frame.pod.uid, frame.template, profile
     has_turns = most_work is not None
@@ -229,18 +225,18 @@ def preempt(
         kept.end_search(key)
     candidates, why_not = found
     if candidates is None:
-        message = _nobody(why_not, possible=size, nodes=frame.cluster.nodes.size)
-        return Preemption(message=message, work=trial.work)
+        return _nobody(why_not, possible=size, nodes=frame.cluster.nodes.size, work=trial.work)
     name, victims = candidates.first()
     only_resources = trial.only_resources and not victims.has_gangs
     return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
 
 
-def _nobody(why_not: Counter[str], *, possible: int, nodes: int) -> str:
-    """Return the message if no node is a candidate; why_not: of the possible ones, refused for each reason."""
+def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0) -> Preemption:
+    """Return the result if no node is a candidate; why_not: of the possible ones, refused for each reason."""
     why_not[NOT_HELPFUL] += nodes - possible
     text = reason_histogram(+why_not)
-    return f"0/{nodes} nodes are available: {text}." if text else ""
+    message = f"0/{nodes} nodes are available: {text}." if text else ""
+    return Preemption(message=message, is_hopeless=nodes > 0 and not possible, work=work)
 
 
 class EvictionRules:
@@ -332,21 +328,32 @@ def potential_rows(diagnosis: Diagnosis) -> IntArray:
     return np.flatnonzero(refused & ~diagnosis.unresolvable)
 
 
-def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> str:
-    """Return why the pod may not preempt others now, "" if it may."""
+class _Ineligible(msgspec.Struct, frozen=True):
+    """Why a pod may not preempt others now."""
+
+    text: str
+    keeps_nomination: bool = True
+
+
+_NEVER = _Ineligible(NEVER)
+_TERMINATING = _Ineligible(TERMINATING)
+
+
+def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> _Ineligible | None:
+    """Return why the pod may not preempt others now, None if it may."""
     pod, cluster = frame.pod, frame.cluster
     if pod.template.spec.preemption_policy == "Never":
-        return NEVER
+        return _NEVER
     if rule is not None and not rule.allows(frame):
-        return f"{NOT_ALLOWED} {rule.text}."
+        return _Ineligible(f"{NOT_ALLOWED} {rule.text}.", keeps_nomination=False)
     row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
     if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-        return ""
+        return None
     for other in cluster.pods_on(pod.nominated_node).values():
         ends = _evicted_by_scheduler(other) if other.terminating else cluster.is_going(other, frame.steady)
         if ends and other.priority < pod.priority:
-            return TERMINATING
-    return ""
+            return _TERMINATING
+    return None
 
 
 def _waits_for_evicted(pod: PodInfo, cluster: Cluster) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 import msgspec
 
@@ -28,9 +28,14 @@ MOST_DISPLACED = 4096
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for so long."""
 
-WAITS = "reclaim: waits until evicted pods are gone."
-PATIENCE = "reclaim: not before this pod has waited for"
-NO_VICTIMS = "reclaim: no pods that could be evicted would make room."
+
+class NotReclaimed(Enum):
+    """Why `reclaim` evicts nobody, as people read it."""
+
+    WAITS = "waits until evicted pods are gone"
+    PATIENCE = "not before this pod has waited for"
+    """Followed by how long."""
+    NO_VICTIMS = "no pods that could be evicted would make room"
 
 
 class Tier(IntEnum):
@@ -67,15 +72,25 @@ class Reclaimed(msgspec.Struct, frozen=True):
     victims: tuple[PodInfo, ...] = ()
     places: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By uid: the nodes of the pod, or of the members of its gang, once the victims are gone."""
-    message: str = ""
-    """Why nobody is evicted, for people; "" if somebody is, or nothing is to be said."""
+    why: NotReclaimed | None = None
+    """Why nobody is evicted; None if somebody is, or nothing is to be said."""
+    after_seconds: float = 0.0
+    """How long a pod waits first."""
     look_later: bool = False
     """Whether time alone may change the answer."""
 
     @property
     def waits(self) -> bool:
         """Return whether pods that are terminating will make the room."""
-        return self.message == WAITS
+        return self.why is NotReclaimed.WAITS
+
+    @property
+    def message(self) -> str:
+        """Return why nobody is evicted, for people; "" if somebody is, or nothing is to be said."""
+        if self.why is None:
+            return ""
+        seconds = f" {self.after_seconds:g}s" if self.why is NotReclaimed.PATIENCE else ""
+        return f"reclaim: {self.why.value}{seconds}."
 
 
 NOTHING_RECLAIMED = Reclaimed()
@@ -107,7 +122,7 @@ def reclaim(
     if not may_gain(usage, queue, request, rule):
         return Reclaimed()
     if frame.now < frame.queued + rule.after_seconds:
-        return Reclaimed(message=f"{PATIENCE} {rule.after_seconds:g}s.", look_later=True)
+        return Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
     attempt = _Attempt(frame, rules, rule, usage, queue, request, places, own)
     with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
         try:
@@ -157,7 +172,7 @@ class _Attempt:
             self._displace(pod)
         leaving = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
         if (self.displaced or leaving) and self.fits():
-            return Reclaimed(message=WAITS)
+            return Reclaimed(why=NotReclaimed.WAITS)
         usage, queue = self.usage, self.queue
         borrowers = [other for other in _others(usage, queue) if usage.borrows(other, queue, self.request)]
         if not borrowers:  # and evictions make none: what is taken away is borrowed no more
@@ -168,7 +183,7 @@ class _Attempt:
             if self._take(units, gone, tier):
                 kept = self._minimal(gone)
                 return Reclaimed(tuple(pod for unit in kept for pod in unit.pods), self.places() or {})
-        return Reclaimed(message=NO_VICTIMS if gone else "", look_later=True)
+        return Reclaimed(why=NotReclaimed.NO_VICTIMS if gone else None, look_later=True)
 
     # --- victims -----------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
-from kube_policy_scheduler.framework.preempt.reclaim import PATIENCE, may_gain
+from kube_policy_scheduler.framework.preempt.reclaim import NotReclaimed, may_gain
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, QueuePosition, SchedulingQueue
 from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM
@@ -292,7 +292,7 @@ class StandIns:
         lacks_quota = bool(requirements) and decision.refused_by == _LACKS_QUOTA
         if not is_alike(pod, profile) or (decision.refused_by - {RECLAIM} and not lacks_quota):
             return None
-        if RECLAIM in decision.refused_by and PATIENCE in decision.message:
+        if decision.reclaim is not None and decision.reclaim.why is NotReclaimed.PATIENCE:
             return None  # how long it has waited is its own
         if found is not None and (found.victims or found.nominated_node or found.keeps_nomination):
             return None

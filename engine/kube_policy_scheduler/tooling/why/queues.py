@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.reclaim import NO_VICTIMS, PATIENCE, WAITS
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.wording import amount, listed
 
 _MOST_BORROWERS = 3
-_RECLAIM = "reclaim: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,4 @@ def _standing(usage: QuotaUsage, queue: Quota, place: int, wanted: int) -> Queue
 
 def reclaim_message(decision: Decision) -> str:
     """Return why `reclaim` evicts nobody for the pod, "" if it does or has no say."""
-    if any(text in decision.message for text in (PATIENCE, WAITS, NO_VICTIMS)):
-        return _RECLAIM + decision.message.rpartition(_RECLAIM)[2]
-    return ""
+    return decision.reclaim.message if decision.reclaim is not None else ""
