@@ -2,23 +2,29 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# more workers than a small machine has cores, because many tests wait
-WORKERS ?= 3
+# one for each core
+WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench record fuzz soak laws moves faults reference docs vsix lock clean
+.PHONY: help demo test test-long test-all lint format bench record fuzz soak laws moves faults reference docs vsix lock clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
 	  printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine
 	@$(BIN)/python -m kube_policy_scheduler.demo $(ARGS)
 
-test: $(VENV)/.dev ## run all tests; ARGS='-k tenant' for some of them
+test: $(VENV)/.dev ## run the quick tests (under 5 min on two cores); ARGS='-k tenant' for some of them
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long and not dear' $(ARGS)
+
+# most of these wait for processes, so there are more workers than a small machine has cores
+test-long: $(VENV)/.dev ## run the tests with processes, browsers, control planes, packages and simulations
 	@.ci/programs
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($(WORKERS) + 1)) --dist worksteal -m 'long and not dear' $(ARGS)
+
+test-all: test test-long ## run all tests, first the quick ones
 
 lint: $(VENV)/.dev ## ruff, import-linter and mypy --strict
 	$(BIN)/ruff check .

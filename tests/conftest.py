@@ -6,11 +6,14 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests.children import child
+from tests.parts import LONG_FOLDERS, is_long, quick
 
 # Laws that cost little name their own number of examples; the others take that of the profile: few here, many with
 # `make laws`. How long an example takes says more about what else runs on the machine than about us.
@@ -31,6 +34,7 @@ os.environ.pop("COLUMNS", None)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(program, ...): the test talks to programs that Debian packages have")
+    config.addinivalue_line("markers", "long: the test is left to `make test-long`; tests/parts.py says which are")
     config.addinivalue_line("markers", "dear: a further case that takes seconds, left to `make laws`")
     config.addinivalue_line("markers", "controllers(setting=...): what the controllers of the embedded cluster do")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
@@ -48,7 +52,40 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return argname if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()) else None
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even read the folders of long tests where these are left out."""
+    if collection_path.is_dir() and config.option.markexpr.startswith("not long"):
+        return collection_path.relative_to(config.rootpath).as_posix() in LONG_FOLDERS or None
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_long(item):
+            item.add_marker(pytest.mark.long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with quick.phase(item):
+        _need(item)
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    with quick.phase(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    with quick.phase(item):
+        return (yield)
+
+
+def _need(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         missing = [program for program in marker.args if shutil.which(program) is None]
         if not missing:

@@ -355,6 +355,7 @@ def test_the_locks_hold_what_is_declared() -> None:
         assert "://" not in text, f"{lock} names a host"
 
 
+@pytest.mark.long
 def test_the_top_level_holds_nothing_else() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

@@ -27,6 +27,7 @@ print(kept - psutil.Process().memory_info().rss)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
 def test_columns_that_were_freed_are_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True, check=True, env=os.environ)
@@ -68,6 +69,7 @@ print(before > 1_000_000, same == before, after < before / 4, resident() > after
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no list of what is mapped")
 def test_code_is_given_back_and_runs_again_when_it_is_called() -> None:
     done = subprocess.run([sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True, env=os.environ)

@@ -68,7 +68,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     assert (tmp_path / "record").read_text() == text
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_workers_give_results_in_the_order_of_the_arguments(jobs: int) -> None:
     with workers("processes", jobs=jobs) as run_all:
         assert list(run_all(abs, [-3, -1, 2])) == [3, 1, 2]

@@ -58,6 +58,7 @@ def by_node(reading: Reading) -> dict[str, float]:
     return {series.labels["node"]: series.value for series in reading.series}
 
 
+@pytest.mark.long
 def test_one_query_answers_for_all_nodes(client: PrometheusClient) -> None:
     reading = client.fetch(Query("avg by (node) (cpu_usage)"))
     assert by_node(reading) == {"a": 20.0, "b": 50.0}
@@ -67,6 +68,7 @@ def test_one_query_answers_for_all_nodes(client: PrometheusClient) -> None:
     assert reading.age_seconds(time.time()) < 30
 
 
+@pytest.mark.long
 def test_a_plain_selector_knows_the_age_of_its_samples(client: PrometheusClient) -> None:
     for promql in ("cpu_usage", 'cpu_usage{node=~"a|b", cpu!="}"}', " cpu_usage{} "):
         reading = client.fetch(Query(promql))
@@ -75,28 +77,33 @@ def test_a_plain_selector_knows_the_age_of_its_samples(client: PrometheusClient)
             assert 19 < reading.evaluated_at - series.timestamp < 60, promql
 
 
+@pytest.mark.long
 def test_a_computed_value_has_the_time_of_its_evaluation(client: PrometheusClient) -> None:
     reading = client.fetch(Query("cpu_usage * 1"))
     assert {series.timestamp for series in reading.series} == {reading.evaluated_at}
 
 
+@pytest.mark.long
 def test_a_scalar_and_a_vector_are_distinguished(client: PrometheusClient) -> None:
     reading = client.fetch(Query("scalar(avg(cpu_usage))"))
     assert reading.scalar == 30.0
     assert reading.series == ()
 
 
+@pytest.mark.long
 def test_not_a_number_arrives_as_such(client: PrometheusClient) -> None:
     (series,) = client.fetch(Query("zero / zero")).series
     assert series.value != series.value
 
 
+@pytest.mark.long
 def test_a_metric_that_no_one_has_is_an_empty_reading(client: PrometheusClient) -> None:
     reading = client.fetch(Query("no_such_metric"))
     assert len(reading.series) == 0
     assert reading.age_seconds(time.time()) < 30
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("promql", "text"),
     [
@@ -121,11 +128,13 @@ def test_a_wrong_query_is_refused_with_the_servers_words(client: PrometheusClien
     assert str(raised.value) == text
 
 
+@pytest.mark.long
 def test_a_query_that_cannot_be_evaluated_now_is_not_called_wrong(client: PrometheusClient) -> None:
     with pytest.raises(QueryFailedError, match=r"Prometheus cannot evaluate the query: .*many-to-many"):
         client.fetch(Query("cpu_usage * on(node) cpu_usage"))
 
 
+@pytest.mark.long
 def test_a_closed_port_is_unreachable_at_once(server: PrometheusServer, tmp_path: Path) -> None:
     gone = PrometheusServer(tmp_path)
     gone.start()

@@ -280,6 +280,7 @@ class Nodes:
         """What changed is not known one by one."""
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 async def test_prometheus_killed_means_missing_after_the_declared_time_and_back_means_back(tmp_path: Path) -> None:
     server = PrometheusServer(tmp_path)
@@ -333,6 +334,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServ
         thread.join()
 
 
+@pytest.mark.long
 async def test_scraped_values_reach_nodes_by_address_and_by_label(scraped: PrometheusServer) -> None:
     nodes = Nodes(["node-a", "node-b"], [None, None], [("127.0.0.1",), ("127.0.0.2",)])
     columns, published = SignalColumns(), Published()

@@ -15,6 +15,8 @@ from kube_policy_scheduler.adapters.process import worker_process
 from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 from tests.adapters.worker_to_break import handle
 
+pytestmark = pytest.mark.long
+
 Make = Callable[..., WorkerProcess]
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+pytestmark = pytest.mark.long
+
 _PROGRAM = """
 import asyncio, contextlib, sys
 from pathlib import Path

@@ -80,6 +80,7 @@ def test_a_file_that_is_something_else(folder: Path, command: str, file: str) ->
         assert problem(command) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_file(folder: Path, place: str) -> None:
     for command, file in EACH:

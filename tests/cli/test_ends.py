@@ -16,6 +16,7 @@ from kube_policy_scheduler.cli import main
 POLICYCTL = [sys.executable, "-m", "kube_policy_scheduler.cli"]
 
 
+@pytest.mark.long
 def test_help_names_every_command_and_is_quick() -> None:
     """Quick because no command's own imports are made: well below what a person notices."""
     assert _cpu_seconds([*POLICYCTL, "--help"]) < 0.5
@@ -29,6 +30,7 @@ HEAVY = ("aiohttp", "jsonschema", "kubernetes", "prometheus_api_client", "promet
 """Each of them takes longer to import than a policy takes to check."""
 
 
+@pytest.mark.long
 def test_lint_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "a.policy").write_text("score -1 if label node=hello\n")
     script = (
@@ -79,6 +81,7 @@ def test_every_end_has_its_exit_code(
     assert ("Traceback" in shown) is isinstance(raised, RuntimeError)
 
 
+@pytest.mark.long
 def test_a_reader_that_goes_away_gets_no_complaint() -> None:
     script = "; ".join(
         [

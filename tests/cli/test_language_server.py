@@ -14,7 +14,10 @@ import pytest_lsp
 from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all: each takes two seconds to start
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.asyncio(loop_scope="module"),  # one server for all: each takes two seconds to start
+]
 
 CARD = 'use "common.policy"\nfilter node.redy\nscore 100 - load as calm\nscore least_allocated()\n'
 COMMON = 'metric load = promql("cpu_usage") default 50\n'

@@ -38,6 +38,7 @@ def test_a_page_has_the_sections_of_a_man_page(pages: dict[str, str]) -> None:
     assert "List canaries, promote them, or remove them." in pages["policyctl"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(ROFF is None, reason="groff is not installed")
 def test_roff_reads_every_page_without_a_warning(pages: dict[str, str]) -> None:
     assert ROFF is not None

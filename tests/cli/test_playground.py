@@ -183,6 +183,7 @@ def run(folder: Path) -> Iterator[Run]:
         each.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [(), ("--no-open", "a.policy", "--cluster", "cluster.json")], ids=str)
 def test_it_prints_its_address_and_ends_with_ctrl_c(run: Run, arguments: tuple[str, ...]) -> None:
     made = run(*arguments)
@@ -195,6 +196,7 @@ def test_it_prints_its_address_and_ends_with_ctrl_c(run: Run, arguments: tuple[s
     assert ("there is no browser here" in said) == (not arguments)
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_ends_it(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -204,6 +206,7 @@ def test_a_port_that_is_taken_ends_it(run: Run) -> None:
     assert said == f"Error: cannot listen at 127.0.0.1:{port}: address already in use; choose another with --port\n"
 
 
+@pytest.mark.long
 def test_what_was_shared_is_opened(run: Run, folder: Path) -> None:
     share = Share(FORMAT, {"a.policy": start_policy()}, PodChoice(key="ml/huge"))
     link = link_of(share, "http://127.0.0.1:1")

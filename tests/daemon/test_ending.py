@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 ENDS = """
 import asyncio, sys, threading
 from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread

@@ -10,6 +10,8 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.identity import TlsFiles, credentials_of
 
+pytestmark = pytest.mark.long
+
 START = (
     "import sys, kube_policy_scheduler.daemon.main as main; __import__(main.IMPORTED_MEANWHILE); print(*sys.modules)"
 )

@@ -5,7 +5,6 @@ A fault is made in what exports the metrics, and scraped every minute; promtool 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -35,6 +34,8 @@ from tests.daemon.deciding_stage import Stage, policies
 from tests.deploy.recorded import SCRAPE_SECONDS, TARGET, Recording, firing, metrics_of
 from tests.deploy.test_monitoring import ALERTS, RULES
 from tests.simulation.calm import Calm, story
+
+pytestmark = pytest.mark.needs("promtool")
 
 NAMES = [rule["alert"] for rule in ALERTS]
 BEGINS, ENDS, LENGTH = 20, 80, 150
@@ -215,8 +216,6 @@ def failed(replica: Replica) -> AttemptFailed:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed (apt-get install prometheus)")
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     return tmp_path
 

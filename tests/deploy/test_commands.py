@@ -24,6 +24,8 @@ from tests.integration.conftest import control_plane as control_plane
 from tests.integration.control_plane import assets
 from tests.integration.objects import node, pod
 
+pytestmark = pytest.mark.long
+
 PAGES = {
     name: (DEPLOY / f"{name}.md").read_text()
     for name in (

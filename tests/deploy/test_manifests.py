@@ -241,6 +241,7 @@ class TestTheImage:
         assert text.count("pip install --no-compile ") == 2
         assert "compileall -q -j 0 --invalidation-mode unchecked-hash" in text
 
+    @pytest.mark.long
     def test_works_without_what_it_leaves_out(self, tmp_path: Path) -> None:
         """The client of Kubernetes reads kubeconfigs, with their plugins, and nothing else."""
         assert "rm -rf /venv/lib/python3*/site-packages/kubernetes/aio" in "\n".join(self.dockerfile())

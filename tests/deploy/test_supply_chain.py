@@ -116,6 +116,7 @@ def test_reports_have_an_address_and_versions_where_hosts_look() -> None:
     assert f"newest minor release ({project['version'].rpartition('.')[0]})" in text
 
 
+@pytest.mark.long
 def test_a_release_of_another_version_than_the_tag_stops_before_it_builds() -> None:
     release = [
         step["run"] for _, step in steps(ROOT / ".github/workflows/release.yml") if ".ci/release" in step.get("run", "")

@@ -18,6 +18,8 @@ import yaml
 
 from kube_policy_scheduler.cli.main import policyctl
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "engine", "grammar")
 

@@ -49,6 +49,7 @@ def test_a_device_is_no_file(path: str) -> None:
     assert read_bounded(Path("/dev/null")) == b""
 
 
+@pytest.mark.long
 def test_a_pipe_is_read_if_somebody_writes_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_files, "WRITER_SECONDS", 0.01)
     os.mkfifo(tmp_path / "pipe")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import random
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -26,8 +25,7 @@ POLICIES = sorted((ROOT / "policies").rglob("*.policy"))
 BROKEN = sorted((ROOT / "tests" / "lang" / "broken").glob("*.policy"))
 LIMITS = ("P0002", "P0012")
 """Codes of what is too large, and of hidden characters: limits of the scheduler, not of the grammar."""
-CC = shutil.which("cc")
-needs_cc = pytest.mark.skipif(CC is None, reason="cc is not installed")
+needs_cc = pytest.mark.needs("cc")
 OURS = parse_tables.parser(None)
 
 
@@ -44,7 +42,7 @@ def test_the_colours_are_those_of_the_grammar(file: Path) -> None:
 def language(tmp_path_factory: pytest.TempPathFactory) -> tree_sitter.Language:
     library = tmp_path_factory.mktemp("tree_sitter") / "policy.so"
     strict = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers")
-    subprocess.run([str(CC), *strict, "-shared", "-fPIC", "-o", library, tree_sitter_parser.PARSER], check=True)
+    subprocess.run(["cc", *strict, "-shared", "-fPIC", "-o", library, tree_sitter_parser.PARSER], check=True)
     function = ctypes.CDLL(str(library)).tree_sitter_policy
     function.restype = ctypes.c_void_p
     capsule = ctypes.pythonapi.PyCapsule_New

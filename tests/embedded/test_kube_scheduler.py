@@ -22,7 +22,10 @@ Json = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
 _PROGRAM = (assets() or Path("absent")) / "kube-scheduler"
 
-pytestmark = pytest.mark.skipif(not _PROGRAM.is_file(), reason="KUBEBUILDER_ASSETS names no folder with kube-scheduler")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not _PROGRAM.is_file(), reason="KUBEBUILDER_ASSETS names no folder with kube-scheduler"),
+]
 
 
 def node(name: str, **labels: str) -> Json:

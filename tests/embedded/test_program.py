@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.embedded.rest import Client
+
+pytestmark = pytest.mark.long
 
 NODE = {
     "apiVersion": "v1",

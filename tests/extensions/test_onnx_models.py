@@ -25,6 +25,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from tests.extensions.onnx_bytes import FLOAT, counting, elsewhere, growing, of_values, tensor
 
 pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.long
 MODELS = Path(__file__).parent / "models"
 
 

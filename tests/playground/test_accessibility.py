@@ -11,6 +11,8 @@ from tests.fakes.browser import Browser, View, browser
 from tests.playground.serving import example, serving
 from tests.playground.test_page import shows, write
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 

@@ -31,6 +31,8 @@ from tests.playground.serving import FILE, example, serving
 from tests.playground.test_page import EXPECTED, picture, shows, write
 from tests.playground.test_session import GANG, racks
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 

@@ -11,6 +11,8 @@ import pytest
 from tests.fakes.browser import Browser, View, browser
 from tests.playground.serving import example, serving
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 

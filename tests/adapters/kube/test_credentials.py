@@ -220,6 +220,7 @@ def give(**status):
 """
 
 
+@pytest.mark.long
 def test_an_exec_plugin_gives_the_token_with_its_arguments_and_environment(tmp_path: Path) -> None:
     user = plugin(
         tmp_path,
@@ -230,6 +231,7 @@ def test_an_exec_plugin_gives_the_token_with_its_arguments_and_environment(tmp_p
     assert authorization(load(tmp_path, user=user)) == "Bearer a-b-me"
 
 
+@pytest.mark.long
 def test_an_exec_plugin_may_give_a_client_certificate(tmp_path: Path) -> None:
     identity = trustme.CA().issue_cert("user@example.org")
     (tmp_path / "cert.pem").write_bytes(identity.cert_chain_pems[0].bytes())
@@ -243,6 +245,7 @@ give(clientCertificateData=open({str(tmp_path / "cert.pem")!r}).read(),
     assert found.tls is not None
 
 
+@pytest.mark.long
 def test_an_exec_plugin_gets_the_cluster_if_it_asks_for_it(tmp_path: Path) -> None:
     code = (
         PRINT + "info = json.loads(os.environ['KUBERNETES_EXEC_INFO']); give(token=info['spec']['cluster']['server'])"
@@ -266,6 +269,7 @@ PLUGIN_FAILURES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(PLUGIN_FAILURES))
 def test_a_failed_exec_plugin_is_reported(name: str, tmp_path: Path) -> None:
     code, expected = PLUGIN_FAILURES[name]
@@ -274,6 +278,7 @@ def test_a_failed_exec_plugin_is_reported(name: str, tmp_path: Path) -> None:
     assert f'exec plugin "{tmp_path}/plugin.py" of user "u"' in str(raised.value)
 
 
+@pytest.mark.long
 def test_an_exec_plugin_that_is_not_there_is_named_with_its_install_hint(tmp_path: Path) -> None:
     user = {
         "exec": {
@@ -411,6 +416,7 @@ give(token=f"run-{{runs}}", expirationTimestamp=end.strftime('%Y-%m-%dT%H:%M:%SZ
     return plugin(folder, PRINT + code)
 
 
+@pytest.mark.long
 async def test_a_token_of_a_plugin_is_kept_until_it_is_about_to_expire(tmp_path: Path) -> None:
     path = write(tmp_path, config(user=counting_plugin(tmp_path, lifetime_seconds=3600)))
     source = CredentialSource(lambda: load_kubeconfig(path, context=None))
@@ -418,6 +424,7 @@ async def test_a_token_of_a_plugin_is_kept_until_it_is_about_to_expire(tmp_path:
         assert authorization(await source.look()) == "Bearer run-1"
 
 
+@pytest.mark.long
 async def test_a_short_lived_token_of_a_plugin_does_not_run_it_for_every_request(tmp_path: Path) -> None:
     path = write(tmp_path, config(user=counting_plugin(tmp_path, lifetime_seconds=40)))
     source = CredentialSource(lambda: load_kubeconfig(path, context=None))
@@ -426,6 +433,7 @@ async def test_a_short_lived_token_of_a_plugin_does_not_run_it_for_every_request
     assert authorization(await source.look()) == "Bearer run-2"  # what happens after FRESH_SECONDS
 
 
+@pytest.mark.long
 async def test_a_plugin_that_fails_later_leaves_the_old_token_in_use(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -229,6 +229,7 @@ def test_a_missing_folder_is_reported(kubeconfig: str, capsys: pytest.CaptureFix
     assert "cannot write nowhere/at/all.json: no such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_reader_that_goes_away_ends_it_quietly(kubeconfig: str) -> None:
     command = f"{sys.executable} -m kube_policy_scheduler.cli snapshot --kubeconfig {kubeconfig} | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
