@@ -25,7 +25,6 @@ import pytest
 LONG_FOLDERS = {
     "tests/demo": "the program of `make demo`",
     "tests/faults": "processes, before a cluster that fails",
-    "tests/growth": "each thing that a tenant can write, at several sizes",
     "tests/integration": "processes, before a control plane",
     "tests/simulation": "runs of the simulation, of some seconds each",
 }
