@@ -211,6 +211,7 @@ async def get(webhook: Webhook, path: str) -> str:
         return await answer.text()
 
 
+@pytest.mark.long
 async def test_an_api_server_gets_its_answer(authority: trustme.CA, tmp_path: Path) -> None:
     async with served(authority, tmp_path) as (webhook, post):
         status, text = await post(json.dumps(RECORDED["create"]).encode())
@@ -243,6 +244,7 @@ NO_REVIEWS = (
 )
 
 
+@pytest.mark.long
 async def test_a_body_that_is_not_a_review_is_refused(authority: trustme.CA, tmp_path: Path) -> None:
     async with served(authority, tmp_path) as (_, post):
         for body in NO_REVIEWS:
@@ -252,12 +254,14 @@ async def test_a_body_that_is_not_a_review_is_refused(authority: trustme.CA, tmp
         assert (await post(json.dumps(RECORDED["create"]).encode()))[0] == 200
 
 
+@pytest.mark.long
 async def test_a_body_without_end_is_not_read(authority: trustme.CA, tmp_path: Path) -> None:
     async with served(authority, tmp_path) as (_, post):
         status, _ = await post(b" " * (MAX_BODY_BYTES + 1))
         assert status == 413
 
 
+@pytest.mark.long
 async def test_a_check_that_takes_too_long_leaves_the_decision_to_the_failure_policy(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
@@ -276,6 +280,7 @@ def broken(what: str) -> bytes:
     return json.dumps(review("create", {"x.policy": f"# {what}"})).encode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "status", "said"),
     [
@@ -295,6 +300,7 @@ async def test_a_review_that_breaks_its_process_gets_no_verdict_and_the_next_is_
             pass
 
 
+@pytest.mark.long
 async def test_all_bodies_together_are_bounded_and_the_largest_goes_first(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
@@ -322,6 +328,7 @@ async def test_all_bodies_together_are_bounded_and_the_largest_goes_first(
         assert 'result="too_many"' in await get(webhook, "/metrics")
 
 
+@pytest.mark.long
 async def test_bodies_that_are_checked_count_and_cannot_be_dropped(authority: trustme.CA, tmp_path: Path) -> None:
     async with served(authority, tmp_path, bodies=Bodies(max_bytes=4 << 20), answer_seconds=3.0) as (_, post):
         await post(json.dumps(RECORDED["create"]).encode())

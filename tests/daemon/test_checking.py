@@ -44,6 +44,7 @@ def of(**texts: str) -> PolicySources:
     return PolicySources.of({f"{name}.policy": text for name, text in texts.items()})
 
 
+@pytest.mark.long
 def test_a_good_set_is_made_with_its_warnings(make: Make) -> None:
     compiler = make()
     made = compiler(of(a="filter node.ready\nscore 10\n", b=f'{SHOP}use "c.policy"\n', c="filter fits(cpu)\n"))
@@ -55,6 +56,7 @@ def test_a_good_set_is_made_with_its_warnings(make: Make) -> None:
     assert warned[1].startswith("b.policy:1:1: warning[P0342]: policies `b` and `a`")
 
 
+@pytest.mark.long
 def test_a_copy_of_this_process_checks_as_one_of_its_own_does(make: Make) -> None:
     worker = WorkerProcess(MODULE)
     checker = PolicyChecker(worker)
@@ -68,6 +70,7 @@ def test_a_copy_of_this_process_checks_as_one_of_its_own_does(make: Make) -> Non
         worker.kill()
 
 
+@pytest.mark.long
 def test_what_is_as_it_was_stays_the_same_object(make: Make) -> None:
     compiler = make()
     sets = [compiler(of(a="filter node.ready\n", b=f"{SHOP}priority {number}\n")) for number in range(1, 4)]
@@ -76,6 +79,7 @@ def test_what_is_as_it_was_stays_the_same_object(make: Make) -> None:
     assert len({id(each.named("b")) for each in found}) == 3
 
 
+@pytest.mark.long
 def test_a_bad_set_is_refused_errors_first_and_not_remembered(make: Make) -> None:
     compiler = make()
     good = of(a="filter node.ready\n")
@@ -89,6 +93,7 @@ def test_a_bad_set_is_refused_errors_first_and_not_remembered(make: Make) -> Non
     assert isinstance(compiler(good), Accepted)
 
 
+@pytest.mark.long
 def test_of_many_problems_the_first_are_reported(make: Make) -> None:
     refused = make()(PolicySources.of({f"{number}.policy": "scoer 1\n" * 3 for number in range(60)}))
     assert isinstance(refused, Refused)
@@ -99,6 +104,7 @@ def test_of_many_problems_the_first_are_reported(make: Make) -> None:
 LARGE = "\n".join(f"filter node.free.cpu > {number}" for number in range(990))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limits", "said"),
     [

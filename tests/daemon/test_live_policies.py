@@ -91,6 +91,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         yield server
 
 
+@pytest.mark.long
 async def test_new_policies_decide_only_with_first_values_and_broken_ones_never(
     tmp_path: Path, prometheus: PrometheusServer
 ) -> None:

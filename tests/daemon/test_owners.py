@@ -113,6 +113,7 @@ def _without_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners_module, "FIRST_SECONDS", 60.0)
 
 
+@pytest.mark.long
 async def test_an_error_of_one_owner_blocks_no_other(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.write("team-a", "filter node.redy\n")
@@ -129,6 +130,7 @@ async def test_an_error_of_one_owner_blocks_no_other(tmp_path: Path) -> None:
         assert stage.owners.problem() is None
 
 
+@pytest.mark.long
 async def test_the_last_good_policies_of_an_owner_stay(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.write("team-a", "filter node.ready\n")
@@ -144,6 +146,7 @@ async def test_the_last_good_policies_of_an_owner_stay(tmp_path: Path) -> None:
         assert state.as_data()["accepted"] is False
 
 
+@pytest.mark.long
 async def test_an_owner_can_take_all_policies_away(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.write("team-a", "filter node.ready\n")
@@ -154,6 +157,7 @@ async def test_an_owner_can_take_all_policies_away(tmp_path: Path) -> None:
         assert stage.ends("team-a") == ["accepted", "accepted"]
 
 
+@pytest.mark.long
 async def test_policies_that_were_accepted_before_are_restored(tmp_path: Path) -> None:
     earlier = FormerPolicies(PolicySources.of({"old.policy": "filter node.ready\n"}), "revision 3")
     stage = Stage(tmp_path, former=[earlier])
@@ -166,6 +170,7 @@ async def test_policies_that_were_accepted_before_are_restored(tmp_path: Path) -
         assert "policies of team-a restored from revision 3" in (state.problem or "")
 
 
+@pytest.mark.long
 async def test_what_is_accepted_is_stored_for_the_next_start(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.write("team-a", "filter node.redy\n")
@@ -177,6 +182,7 @@ async def test_what_is_accepted_is_stored_for_the_next_start(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.long
 async def test_a_restored_set_and_another_owners_edit_are_checked_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +209,7 @@ async def test_a_restored_set_and_another_owners_edit_are_checked_in_turn(
     assert most == 1
 
 
+@pytest.mark.long
 async def test_an_activation_that_breaks_leaves_what_was_in_force(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.breaks = True
@@ -215,6 +222,7 @@ async def test_an_activation_that_breaks_leaves_what_was_in_force(tmp_path: Path
         await stage.until(lambda: stage.activated[-1] == ("team-a/web", "default"))
 
 
+@pytest.mark.long
 async def test_a_folder_that_is_not_there_is_an_error_of_its_owner(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     (tmp_path / "team-a").rmdir()
@@ -224,6 +232,7 @@ async def test_a_folder_that_is_not_there_is_an_error_of_its_owner(tmp_path: Pat
         assert stage.activated[-1] == ("team-b/web", "default")
 
 
+@pytest.mark.long
 async def test_an_owner_has_a_share_of_the_bytes(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.write("team-a", "# x\n" * 70_000)
