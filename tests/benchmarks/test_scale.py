@@ -54,6 +54,7 @@ def test_a_heartbeat_changes_nothing_and_every_other_state_of_a_node_does() -> N
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("accepted", "encoding"), [("gzip", "gzip"), ("identity", "")])
 def test_lists_come_in_chunks_and_compressed_where_that_is_accepted(accepted: str, encoding: str) -> None:
     with synthetic_api(nodes=NODES, pods=PODS) as url:
@@ -67,6 +68,7 @@ def test_lists_come_in_chunks_and_compressed_where_that_is_accepted(accepted: st
     assert [node["metadata"]["name"] for node in json.loads(content)["items"]] == [f"node-{n}" for n in range(NODES)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 async def test_decisions_beside_changes_are_those_of_the_plain_path(load: Load, tmp_path: Path) -> None:
     with synthetic_api(nodes=NODES, pods=PODS) as url:
@@ -78,6 +80,7 @@ async def test_decisions_beside_changes_are_those_of_the_plain_path(load: Load, 
             assert len(site.scheduler.cluster.pods) <= PODS, "what was placed has been taken back"
 
 
+@pytest.mark.long
 async def test_gangs_of_any_size_are_bound(tmp_path: Path) -> None:
     with synthetic_api(nodes=NODES, pods=PODS) as url:
         async with started(url, tmp_path, Reference(), nodes=NODES, pods=PODS) as (site, _):
@@ -131,6 +134,7 @@ def test_the_page_says_what_was_measured_and_why_growth_ended() -> None:
     assert text.count("<polyline") == 1
 
 
+@pytest.mark.long
 def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--nodes", "40", "--pods", "120", "--only", "rules,pod", "--seconds", "0.005", "--out", str(tmp_path))
 
@@ -143,6 +147,7 @@ def test_small_runs_take_options_and_write_json_and_html(tmp_path: Path, capsys:
     assert "pods/s on one core" in shown
 
 
+@pytest.mark.long
 def test_the_daemon_binds_what_the_synthetic_server_shows(tmp_path: Path) -> None:
     found = measure_daemon(tmp_path, Reference(), nodes=20, placed=40, pods=30)
 
@@ -182,6 +187,7 @@ def test_an_interrupted_run_keeps_what_was_measured(
     assert json.loads((tmp_path / "scale.json").read_text())["shards"][0]["lost"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -15,6 +15,7 @@ from tests.benchmarks.report import Results, missed, slower
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.name)
 def test_every_pod_goes_to_a_best_node_of_the_plain_path_with_each_clause(clause: Clause) -> None:
     with models() as are_models:

@@ -114,6 +114,7 @@ async def test_new_policies_decide_only_with_first_values_and_broken_ones_never(
     )
 
 
+@pytest.mark.long
 async def test_an_edit_decides_well_within_a_second(tmp_path: Path, prometheus: PrometheusServer) -> None:
     volume = ConfigMapVolume(tmp_path)
     volume.update({"a.policy": "cpu_usage + 0"})

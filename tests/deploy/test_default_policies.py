@@ -25,6 +25,7 @@ def test_the_base_needs_no_metrics() -> None:
     assert "prometheus" not in (BASE / "config.yaml").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "instances",
     [{name: name for name in ADDRESSES}, {name: f"{address}:9100" for name, address in ADDRESSES.items()}],

@@ -138,6 +138,7 @@ def test_no_pattern_takes_exponential_time(text: str) -> None:
     assert time.process_time() - began < SECONDS
 
 
+@pytest.mark.long
 async def test_a_broken_set_leaves_the_last_good_one() -> None:
     used: list[LivePolicies] = []
     ends: asyncio.Queue[ReloadResult] = asyncio.Queue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,6 +157,7 @@ def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
         gc.enable()
 
 
+@pytest.mark.long
 def test_a_bad_edit_that_is_reverted_costs_nothing() -> None:
     worker = WorkerProcess(MODULE)
     checker = PolicyChecker(worker)

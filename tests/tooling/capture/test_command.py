@@ -78,6 +78,7 @@ def test_a_file_that_is_not_a_log_is_reported(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_live_decision_is_frozen_with_its_metrics_and_hides_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def examined(
     return {(one["check"], one["subject"]): (one["status"], one["text"], one["advice"]) for one in found["findings"]}
 
 
+@pytest.mark.long
 def test_a_real_prometheus_is_queried_and_each_problem_is_reported(
     kubeconfig: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -174,6 +174,7 @@ def test_without_nodes_or_pods_nothing_is_written(
     assert not file.exists()
 
 
+@pytest.mark.long
 def test_metrics_go_with_the_snapshot(
     kubeconfig: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
