@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import ssl
@@ -11,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,6 +23,7 @@ from kube_policy_scheduler.adapters.prometheus.queries import (
     PrometheusClient,
     PrometheusEndpoint,
     PrometheusError,
+    PrometheusRanges,
     PrometheusUnreachableError,
     QueryFailedError,
     QueryRefusedError,
@@ -466,7 +469,7 @@ def test_without_the_debian_package_tests_are_left_out_but_fail_in_ci(
 
 
 def test_a_range_is_asked_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "MAX_ANSWER_BYTES", 3000)
+    monkeypatch.setattr(prometheus, "MAX_RANGE_BYTES", 3000)
     asked: list[tuple[int, int]] = []
 
     def reply(handler: http.server.BaseHTTPRequestHandler) -> Answer:
@@ -478,18 +481,58 @@ def test_a_range_is_asked_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch) -> 
         return 200, "application/json", json.dumps({"data": {"resultType": "matrix", "result": [{"values": values}]}})
 
     with answering(reply) as url:
-        client = PrometheusClient(PrometheusEndpoint(url))
-        answers = [json.loads(body) for body in client.fetch_range(Query("x"), start=1000, end=7000, step=10)]
+        client = PrometheusRanges(PrometheusEndpoint(url))
+        answers = list(client.fetch_range(Query("x"), start=1000, end=7000, step=10))
         client.close()
-    times = [at for answer in answers for at, _ in answer["data"]["result"][0]["values"]]
+    times = [at for (series,) in answers for at, _ in series["values"]]
     assert times == list(range(1000, 7001, 10)), "each step once"
     assert len(answers) > 1
     assert len(asked) < 2 * len(answers) + 10
 
 
 def test_a_range_query_fails_as_an_instant_one_does() -> None:
-    with answering(lambda _: (400, "application/json", '{"errorType": "bad_data", "error": "parse error"}')) as url:
-        client = PrometheusClient(PrometheusEndpoint(url))
-        with pytest.raises(QueryRefusedError, match="parse error"):
-            list(client.fetch_range(Query("x("), start=0, end=10, step=5))
+    refusal = (400, "application/json", '{"errorType": "bad_data", "error": "parse error"}')
+    with answering(lambda _: refusal) as url, pytest.raises(QueryRefusedError, match="parse error"):
+        ranges(url)
+
+
+def ranges(url: str, **endpoint: Any) -> list[list[Any]]:
+    client = PrometheusRanges(PrometheusEndpoint(url, **endpoint))
+    try:
+        return list(client.fetch_range(Query("x("), start=0, end=10, step=5))
+    finally:
         client.close()
+
+
+@pytest.mark.parametrize("text", ["<html>log in", "{}", '{"data": []}', '{"data": {"results": []}}', "[" * 100_000])
+def test_what_does_not_answer_like_prometheus_is_said_to_do_so(text: str) -> None:
+    with (
+        answering(lambda _: (200, "text/html", text)) as url,
+        pytest.raises(QueryFailedError, match=r"does not answer like Prometheus \(text/html\)"),
+    ):
+        ranges(url)
+
+
+def test_a_range_query_is_repeated_where_the_server_cannot_answer_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    answers = iter(
+        [(503, "text/plain", ""), (429, "text/plain", ""), (200, "application/json", '{"data":{"result":[]}}')]
+    )
+    with answering(lambda _: next(answers)) as url:
+        assert ranges(url) == [[]]
+    with answering(lambda _: (503, "text/plain", "")) as url, pytest.raises(PrometheusUnreachableError, match="503"):
+        ranges(url)
+
+
+def test_an_answer_that_comes_for_ever_is_given_up() -> None:
+    def drip(handler: http.server.BaseHTTPRequestHandler) -> Answer:
+        handler.send_response(200)
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                handler.wfile.write(b" " * 2**17)
+                time.sleep(0.01)
+        return 0, "", ""
+
+    with answering(drip) as url, pytest.raises(PrometheusError, match=r"no complete answer within 0\.3 s|longer than"):
+        ranges(url, timeout_seconds=0.1)

@@ -164,8 +164,8 @@ def _over_time(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOver
 
 
 def _fetched(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime:
-    from kube_policy_scheduler.adapters.prometheus.queries import PrometheusClient, PrometheusEndpoint, PrometheusError
-    from kube_policy_scheduler.tooling.simulation.metrics_over_time import TooMuchError, WrongAnswerError, of_answers
+    from kube_policy_scheduler.adapters.prometheus.queries import PrometheusEndpoint, PrometheusError, PrometheusRanges
+    from kube_policy_scheduler.tooling.simulation.metrics_over_time import TooMuchError, WrongAnswerError, of_results
 
     begin, end, url = sources.begin, sources.end, sources.prometheus_url
     assert url is not None
@@ -177,22 +177,22 @@ def _fetched(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTi
     step = sources.step if sources.step is not None else max(_LEAST_STEP, float(int((end - begin) / _STEPS)))
     if (end - begin) / step > _MOST_STEPS:
         raise click.UsageError(f"--step: the range has more than {_MOST_STEPS:,} steps; use a longer step")
-    client = PrometheusClient(PrometheusEndpoint(url, timeout_seconds=_PATIENCE_SECONDS))
+    client = PrometheusRanges(PrometheusEndpoint(url, timeout_seconds=_PATIENCE_SECONDS))
 
-    def answers() -> Iterator[tuple[Query, bytes]]:
+    def results() -> Iterator[tuple[Query, list[Any]]]:
         for query in queries:
             for number in itertools.count(1):
                 show(f"metric: {query.promql}, part {number}")
                 try:
-                    body = next(parts[query.promql])
+                    result = next(parts[query.promql])
                 except StopIteration:
                     break
-                yield query, body
+                yield query, result
 
     parts = {query.promql: client.fetch_range(query, start=begin, end=end, step=step) for query in queries}
     try:
         with status_line() as show:
-            return of_answers(answers())
+            return of_results(results())
     except (PrometheusError, WrongAnswerError, TooMuchError) as error:
         raise click.ClickException(f"--prometheus-url {url}: {error}") from error
     finally:

@@ -1,8 +1,15 @@
-"""One PromQL query to one reading, over HTTP. Knows no schedule, no nodes and no policies."""
+"""PromQL queries to readings, over HTTP. Knows no schedule, no nodes and no policies.
+
+Range queries, which only commands ask, are asked and read by `prometheus-api-client`. Instant queries are asked for
+decisions, and commands that explain decisions get exactly the same readings; they are decoded here, because that
+library drops the warnings and the kind of an answer, and reads all of it in one piece: 130,000 series keep other
+threads, and so the event loop, waiting for half a second.
+"""
 
 from __future__ import annotations
 
 import errno
+import math
 import re
 import socket
 import ssl
@@ -21,9 +28,10 @@ import numpy as np
 import requests
 import requests.auth
 from numpy.typing import NDArray
-from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
+from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
+from kube_policy_scheduler.adapters.causes import causes
 from kube_policy_scheduler.adapters.prometheus.answers import (
     MalformedResultError,
     NotAnAnswerError,
@@ -39,6 +47,13 @@ MAX_ANSWER_BYTES = 64 * 2**20
 """Of one answer, unpacked: 130,000 series with ten labels take 45 MB."""
 MAX_KEPT_BYTES = 256 * 2**20
 """Of the labels in the answers to all queries together."""
+MAX_RANGE_BYTES = 16 * 2**20
+"""Of one part of the answer to a range query: as Python's objects it takes ten times as much."""
+RANGE_TRIES = 2
+"""Further ones, where a server says that it cannot answer now."""
+RANGE_PATIENCE = 3.0
+"""How many timeouts an answer may take that comes slowly."""
+_PASSING = (429, 502, 503, 504)
 MAX_RANGE_STEPS = 1000
 """Of a range query that is asked at once; Prometheus answers at most 11,000."""
 MAX_FAILURE_BYTES = 2**16
@@ -93,34 +108,126 @@ class QueryTimedOutError(QueryFailedError):
     """This query was not answered in time: too heavy, or a server that hangs."""
 
 
-class PrometheusClient:
-    """Asks instant queries, one at a time; blocks, so it belongs in a worker thread. Not thread-safe."""
+class _Bounded(HTTPAdapter):
+    """Reads no more of an answer than fits a bound, and no longer than is waited for; keeps the last answer."""
 
-    def __init__(self, endpoint: PrometheusEndpoint, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, most_bytes: int, seconds: float, retries: Retry) -> None:
+        self._most_bytes = most_bytes
+        self._seconds = seconds
+        self.last: requests.Response | None = None
+        super().__init__(max_retries=retries)
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **given: Any) -> requests.Response:
+        """Send a request and read its answer. Raises PrometheusError where a bound is exceeded."""
+        self.last = None
+        ends = time.monotonic() + self._seconds
+        response = self.last = super().send(request, *args, **{**given, "stream": True})
+        if "," in response.headers.get("Content-Encoding", ""):
+            response.close()
+            raise QueryFailedError("the answer is compressed more than once")
+        successful = response.status_code == 200
+        most = self._most_bytes if successful else MAX_FAILURE_BYTES
+        parts, read_bytes = [], 0
+        for part in response.iter_content(2**16):
+            parts.append(part)
+            read_bytes += len(part)
+            if read_bytes > most:
+                response.close()
+                if not successful:
+                    break
+                raise AnswerTooLongError(
+                    f"the answer is longer than {most >> 20} MiB: aggregate, for example by (node)"
+                )
+            if time.monotonic() > ends:
+                response.close()
+                raise QueryTimedOutError(f"no complete answer within {self._seconds:g} s")
+        response._content = b"".join(parts)  # requests offers no other way to read a part only
+        return response
+
+
+class _Asking:
+    """A session with Prometheus, and what its errors are called. Not thread-safe."""
+
+    def __init__(self, endpoint: PrometheusEndpoint, *, most_bytes: int, seconds: float, retries: Retry) -> None:
         self._endpoint = endpoint
-        self._clock = clock
-        self._response: requests.Response | None = None
-        self._decode: Callable[[bytes], Any] = decode_answer
-        self._labels: WeakValueDictionary[str, LabelSets] = WeakValueDictionary()
-        """Of the last answer to each query, while it is in use."""
+        self._url = endpoint.url.rstrip("/")
+        self._auth = None if endpoint.bearer_token_file is None else _BearerTokenFile(endpoint.bearer_token_file)
         self._session = requests.Session()
         self._session.max_redirects = 3
-        # the library reads all of an answer into dictionaries and returns `data.result` alone
-        self._session.hooks["response"].append(self._take_over)
         if endpoint.ca_file is not None:
             self._session.verify = str(endpoint.ca_file)
         if endpoint.client_certificate_file is not None:
             certificate, key = endpoint.client_certificate_file, endpoint.client_key_file
             self._session.cert = str(certificate) if key is None else (str(certificate), str(key))
-        self._connect = PrometheusConnect(
-            url=endpoint.url.rstrip("/"),
-            session=self._session,
-            auth=None if endpoint.bearer_token_file is None else _BearerTokenFile(endpoint.bearer_token_file),
-            timeout=endpoint.timeout_seconds,  # the library's default is to wait for ever
-            # the library's default blocks for six seconds, and the caller has a schedule; without read=False
-            # a read that times out comes back as a failed connection
-            retry=Retry(total=0, read=False),
-        )
+        self._answers = _Bounded(most_bytes=most_bytes, seconds=seconds, retries=retries)
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, self._answers)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise what goes wrong with a request as one of our errors."""
+        try:
+            yield
+        except WrongResultError as error:
+            raise QueryRefusedError(str(error)) from error
+        except MalformedResultError as error:
+            raise QueryFailedError(str(error)) from error
+        except requests.exceptions.ReadTimeout as error:
+            raise QueryTimedOutError(
+                f"no answer from {self._endpoint.shown()} within {self._endpoint.timeout_seconds:g} s"
+            ) from error
+        except (NotAnAnswerError, requests.exceptions.JSONDecodeError) as error:
+            raise QueryFailedError(
+                f"{self._endpoint.shown()} does not answer like Prometheus ({self._content_type()}):"
+                " check the url, and that no login page is in front"
+            ) from error
+        except requests.RequestException as error:
+            raise PrometheusUnreachableError(
+                f"cannot reach Prometheus at {self._endpoint.shown()}: {_reason(error)}"
+            ) from error
+        except _BadTokenError as error:
+            raise PrometheusUnreachableError(str(error)) from error
+        except OSError as error:  # a CA or certificate file that is not there
+            raise PrometheusUnreachableError(f"cannot set up TLS: {error}") from error
+
+    def _explained(self) -> PrometheusError:
+        """Turn the last HTTP error into ours."""
+        response = self._answers.last
+        assert response is not None, "this is about an answer"
+        text, kind = decode_failure(response.content)
+        status = response.status_code
+        text = text.removeprefix('invalid parameter "query": ')
+        if kind == "bad_data":
+            return QueryRefusedError(f"Prometheus rejected the query: {text}")
+        if status in (401, 403):
+            return PrometheusUnreachableError(
+                f"{self._endpoint.shown()} rejected the credentials (HTTP {status}): check the bearer token file"
+            )
+        if text:
+            return QueryFailedError(f"Prometheus cannot evaluate the query: {text} (HTTP {status})")
+        if status in (502, 503, 504):
+            return PrometheusUnreachableError(f"{self._endpoint.shown()} is not available (HTTP {status})")
+        return QueryFailedError(f"{self._endpoint.shown()} answered HTTP {status}: check the url")
+
+    def _content_type(self) -> str:
+        response = self._answers.last
+        return "nothing" if response is None else response.headers.get("Content-Type", "no type")
+
+
+class PrometheusClient(_Asking):
+    """Asks instant queries, one at a time; blocks, so it belongs in a worker thread. Not thread-safe."""
+
+    def __init__(self, endpoint: PrometheusEndpoint, *, clock: Callable[[], float] = time.time) -> None:
+        # the caller has a schedule, and tries again; without read=False a read that times out is a failed connection
+        retries = Retry(total=0, read=False)
+        super().__init__(endpoint, most_bytes=MAX_ANSWER_BYTES, seconds=math.inf, retries=retries)
+        self._clock = clock
+        self._labels: WeakValueDictionary[str, LabelSets] = WeakValueDictionary()
+        """Of the last answer to each query, while it is in use."""
 
     def fetch(self, query: Query) -> Reading:
         """Ask one instant query for all nodes and return its reading.
@@ -166,8 +273,53 @@ class PrometheusClient:
             warnings=answer.warnings,
         )
 
-    def fetch_range(self, query: Query, *, start: float, end: float, step: float) -> Iterator[bytes]:
-        """Ask one range query; yield its answers as they come, each for a part of the time.
+    def _keep(self, promql: str, labels: LabelSets) -> None:
+        self._labels.pop(promql, None)
+        kept = labels.nbytes + sum(other.nbytes for other in self._labels.values())
+        if kept > MAX_KEPT_BYTES:
+            raise QueryRefusedError(
+                f"all answers together are longer than {MAX_KEPT_BYTES >> 20} MiB: aggregate, for example by (node)"
+            )
+        self._labels[promql] = labels
+
+    def _ask(
+        self, promql: str, params: Mapping[str, str], *, known: LabelSets | None = None, nameless: bool = False
+    ) -> Scalar | Vector:
+        patience = self._endpoint.timeout_seconds
+        with self._explaining():
+            response = self._session.get(
+                f"{self._url}/api/v1/query",
+                params={"query": promql, "timeout": f"{patience:g}s", **params},
+                auth=self._auth,
+                timeout=patience,
+                verify=self._session.verify,
+                cert=self._session.cert,
+            )
+            if response.status_code != 200:
+                raise self._explained()
+            pause = partial(time.sleep, PAUSE_SECONDS)
+            return decode_answer(response.content, known=known, nameless=nameless, pause=pause)
+
+
+class PrometheusRanges(_Asking):
+    """Asks range queries, for commands."""
+
+    def __init__(self, endpoint: PrometheusEndpoint) -> None:
+        from prometheus_api_client import PrometheusConnect
+
+        retries = Retry(
+            total=RANGE_TRIES, connect=0, read=False, backoff_factor=1.0, status_forcelist=_PASSING,
+            raise_on_status=False, respect_retry_after_header=False,
+        )  # fmt: skip
+        seconds = RANGE_PATIENCE * endpoint.timeout_seconds
+        super().__init__(endpoint, most_bytes=MAX_RANGE_BYTES, seconds=seconds, retries=retries)
+        self._connect = PrometheusConnect(
+            url=self._url, session=self._session, auth=self._auth, timeout=endpoint.timeout_seconds
+        )
+        self._session.mount(self._url, self._answers)  # in the place of the adapter that the library mounts
+
+    def fetch_range(self, query: Query, *, start: float, end: float, step: float) -> Iterator[list[Any]]:
+        """Ask one range query; yield its results as they come, each for a part of the time.
 
         Args:
             query: what to ask.
@@ -192,124 +344,18 @@ class PrometheusClient:
                 continue
             first += steps
 
-    def _ask_range(self, promql: str, start: datetime, end: datetime, *, step: str) -> bytes:
-        self._response, self._decode = None, bytes
+    def _ask_range(self, promql: str, start: datetime, end: datetime, *, step: str) -> list[Any]:
+        from prometheus_api_client import PrometheusApiClientException
+
         params = {"timeout": f"{self._endpoint.timeout_seconds:g}s"}
         with self._explaining():
-            body: bytes = self._connect.custom_query_range(promql, start, end, step, params=params)
-        return body
-
-    def _keep(self, promql: str, labels: LabelSets) -> None:
-        self._labels.pop(promql, None)
-        kept = labels.nbytes + sum(other.nbytes for other in self._labels.values())
-        if kept > MAX_KEPT_BYTES:
-            raise QueryRefusedError(
-                f"all answers together are longer than {MAX_KEPT_BYTES >> 20} MiB: aggregate, for example by (node)"
-            )
-        self._labels[promql] = labels
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
-
-    def _take_over(self, response: requests.Response, **_: object) -> requests.Response:
-        """Read an answer in place of the library: no more of it than fits a bound."""
-        if "," in response.headers.get("Content-Encoding", ""):
-            response.close()
-            raise QueryFailedError("the answer is compressed more than once")
-        successful = response.status_code == 200
-        most = MAX_ANSWER_BYTES if successful else MAX_FAILURE_BYTES
-        parts, read_bytes = [], 0
-        for part in response.iter_content(2**16):
-            parts.append(part)
-            read_bytes += len(part)
-            if read_bytes > most:
-                response.close()
-                if not successful:
-                    break
-                raise AnswerTooLongError(
-                    f"the answer is longer than {MAX_ANSWER_BYTES >> 20} MiB: aggregate, for example by (node)"
-                )
-        self._response = _Answer(response, b"".join(parts), self._decode)
-        return self._response
-
-    def _ask(
-        self, promql: str, params: Mapping[str, str], *, known: LabelSets | None = None, nameless: bool = False
-    ) -> Scalar | Vector:
-        self._response = None
-        self._decode = partial(decode_answer, known=known, nameless=nameless, pause=partial(time.sleep, PAUSE_SECONDS))
-        server_side = {"timeout": f"{self._endpoint.timeout_seconds:g}s"}
-        with self._explaining():
-            found: Scalar | Vector = self._connect.custom_query(promql, params={**server_side, **params})
+            try:
+                found: list[Any] = self._connect.custom_query_range(promql, start, end, step, params=params)
+            except PrometheusApiClientException as error:
+                raise self._explained() from error
+            except (KeyError, TypeError, RecursionError) as error:  # JSON, but no answer
+                raise NotAnAnswerError("not an answer of Prometheus") from error
         return found
-
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        """Raise what goes wrong with a request as one of our errors."""
-        try:
-            yield
-        except PrometheusApiClientException as error:
-            raise self._explained() from error
-        except WrongResultError as error:
-            raise QueryRefusedError(str(error)) from error
-        except MalformedResultError as error:
-            raise QueryFailedError(str(error)) from error
-        except requests.exceptions.ReadTimeout as error:
-            raise QueryTimedOutError(
-                f"no answer from {self._endpoint.shown()} within {self._endpoint.timeout_seconds:g} s"
-            ) from error
-        except NotAnAnswerError as error:
-            raise QueryFailedError(
-                f"{self._endpoint.shown()} does not answer like Prometheus ({self._content_type()}):"
-                " check the url, and that no login page is in front"
-            ) from error
-        except requests.RequestException as error:
-            raise PrometheusUnreachableError(
-                f"cannot reach Prometheus at {self._endpoint.shown()}: {_reason(error)}"
-            ) from error
-        except _BadTokenError as error:
-            raise PrometheusUnreachableError(str(error)) from error
-        except OSError as error:  # a CA or certificate file that is not there
-            raise PrometheusUnreachableError(f"cannot set up TLS: {error}") from error
-
-    def _explained(self) -> PrometheusError:
-        """Turn the last HTTP error into ours."""
-        response = self._response
-        assert response is not None, "the library raises only after an answer"
-        text, kind = decode_failure(response.content)
-        status = response.status_code
-        text = text.removeprefix('invalid parameter "query": ')
-        if kind == "bad_data":
-            return QueryRefusedError(f"Prometheus rejected the query: {text}")
-        if status in (401, 403):
-            return PrometheusUnreachableError(
-                f"{self._endpoint.shown()} rejected the credentials (HTTP {status}): check the bearer token file"
-            )
-        if text:
-            return QueryFailedError(f"Prometheus cannot evaluate the query: {text} (HTTP {status})")
-        if status in (502, 503, 504):
-            return PrometheusUnreachableError(f"{self._endpoint.shown()} is not available (HTTP {status})")
-        return QueryFailedError(f"{self._endpoint.shown()} answered HTTP {status}: check the url")
-
-    def _content_type(self) -> str:
-        return "nothing" if self._response is None else self._response.headers.get("Content-Type", "no type")
-
-
-class _Answer(requests.Response):
-    """A response whose JSON is decoded here: the library takes `data.result` from it."""
-
-    def __init__(self, response: requests.Response, content: bytes, decode: Callable[[bytes], Any]) -> None:
-        super().__init__()
-        self.__dict__.update(response.__dict__, _content=content, _content_consumed=True)
-        self._decode = decode
-
-    def json(self, **_: object) -> dict[str, dict[str, Any]]:
-        """Return the decoded result where the library looks for it.
-
-        Raises:
-            AnswerError: there is none.
-        """
-        return {"data": {"result": self._decode(self.content)}}
 
 
 class _BadTokenError(Exception):
@@ -356,7 +402,7 @@ def _sample_times(answer: Vector, sampled: Vector) -> NDArray[np.float64]:
 
 def _reason(error: BaseException) -> str:
     """Find the operating system's or the TLS library's own words; requests' text holds the whole URL."""
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"certificate not accepted: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError):
@@ -368,15 +414,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, requests.exceptions.ConnectTimeout):
         return "connection timed out"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    pending: list[Any] = [error]
-    seen: set[int] = set()
-    while pending:
-        one = pending.pop(0)
-        if not isinstance(one, BaseException) or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        pending += [*one.args, getattr(one, "reason", None), one.__cause__, one.__context__]

@@ -499,6 +499,13 @@ class _Series(msgspec.Struct, gc=False):
     values: msgspec.Raw = msgspec.Raw(b"[]")
 
 
+class _ReadSeries(msgspec.Struct, gc=False):
+    """The same, read already."""
+
+    metric: dict[str, str] = {}
+    values: list[tuple[float, str]] = []
+
+
 class _Data(msgspec.Struct, rename="camel"):
     result_type: str
     result: msgspec.Raw = msgspec.Raw(b"[]")
@@ -568,6 +575,18 @@ def _read_answer(
         found = _RESULT.decode(answer.data.result)
     except (ValueError, RecursionError) as error:
         raise WrongAnswerError("the answer is not a valid matrix") from error
+    return _read_series(found, asked, builders, is_named=is_named, left=left)
+
+
+def _read_series(
+    found: Sequence[_Series | _ReadSeries],
+    asked: Sequence[Query],
+    builders: dict[str, _Builder],
+    *,
+    is_named: bool,
+    left: int,
+) -> int:
+    """Add the samples of series to those of the queries that they answer; return how many may still come."""
     if len(found) > MOST_SERIES:
         raise TooMuchError(f"more than {MOST_SERIES:,} series: aggregate, for example by (node)")
     for one in found:
@@ -575,7 +594,7 @@ def _read_answer(
         if not queries:
             continue
         try:
-            values = _VALUES.decode(one.values)
+            values = _VALUES.decode(one.values) if isinstance(one, _Series) else one.values
             columns = np.array([(at, float(text)) for at, text in values], np.float64).reshape(-1, 2)
         except (ValueError, RecursionError) as error:
             raise WrongAnswerError("the answer is not a valid matrix: expected samples as [seconds, text]") from error
@@ -605,21 +624,21 @@ def _answered(labels: Mapping[str, str], queries: Sequence[Query]) -> list[Query
     return list(queries)
 
 
-def of_answers(answers: Iterable[tuple[Query, bytes]]) -> MetricsOverTime:
-    """Return metrics from the bodies of answers of range queries, of which one query may have several.
+def of_results(results: Iterable[tuple[Query, list[Any]]]) -> MetricsOverTime:
+    """Return metrics from the results of range queries, of which one query may have several.
 
     Raises:
-        WrongAnswerError: an answer is not one of a range query.
+        WrongAnswerError: a result is not one of a range query.
         TooMuchError: there are too many series or samples.
     """
     builders: dict[str, _Builder] = {}
     left = MOST_SAMPLES
-    for query, body in answers:
+    for query, result in results:
         try:
-            answer = _ANSWER.decode(body)
-        except (ValueError, RecursionError) as error:
-            raise WrongAnswerError("this is not an answer of Prometheus") from error
-        left = _read_answer(answer, [query], builders, is_named=True, left=left)
+            found = msgspec.convert(result, list[_ReadSeries])
+        except msgspec.ValidationError as error:
+            raise WrongAnswerError("the answer is not a valid matrix") from error
+        left = _read_series(found, [query], builders, is_named=True, left=left)
     return _finished(builders.values())
 
 
