@@ -76,14 +76,14 @@ MAY_USE: dict[str, set[str]] = {
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client"},
     "playground": {"aiohttp", "msgspec", "numpy", "orjson"},
     "cli": {"click", "lsprotocol", "msgspec", "pygls"},
-    "demo": {"aiohttp", "click", "msgspec", "rich", "yaml"},
+    "demo": {"aiohttp", "kubernetes", "rich", "urllib3", "yaml"},
 }  # fmt: skip
 """For each package, the third-party packages that it may import."""
 
 ONLY_IN: dict[str, str] = {
     "lark": r"lang/reading/(parse|lower)\w*\.py",
     "jsonschema": r"documents/schema\.py",
-    "kubernetes": r"adapters/kube/\w+\.py",
+    "kubernetes": r"adapters/kube/\w+\.py|demo/pods\.py",
     "prometheus_api_client": r"adapters/prometheus/\w+\.py",
     "re2": r"patterns\.py",
     "rich": r"demo/screen\.py",

@@ -11,24 +11,17 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import msgspec
 import yaml
 from aiohttp import ClientError, ClientSession
 
 from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
-from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
-from kube_policy_scheduler.adapters.kube.reflector import Reflector
-from kube_policy_scheduler.adapters.kube.resources import PODS
-from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.demo.measurements import Measurements
+from kube_policy_scheduler.demo.pods import Pods
 from kube_policy_scheduler.demo.screen import Screen, screen
 from kube_policy_scheduler.demo.story import SCHEDULER, STEPS, Nodes, Step, devices_of, nodes_of
 from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
@@ -79,13 +72,10 @@ class Demo:
             await stack.enter_async_context(measurements)
             self._write_policy(STEPS[0].policy)
             process = await stack.enter_async_context(self._scheduler(measurements.url))
-            transport = Transport(find_credentials(kubeconfig=str(self.kubeconfig), context=None))
-            reflector = Reflector(transport, PODS, self, random=Random(0))
-            watch = asyncio.create_task(reflector.run())
-            stack.callback(watch.cancel)
+            pods = stack.enter_context(Pods(self.kubeconfig, self._changed))
             for number, step in enumerate(STEPS, 1):
                 self._show.say(f"step {number} of {len(STEPS)}: {step.title}", style="bold")
-                await self._play(step, transport, first=number == 1)
+                await self._play(step, pods, first=number == 1)
                 if process.returncode is not None:
                     raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
             self._show.say(f"all pods are on the expected nodes; the scheduler did not restart (pid {process.pid})")
@@ -113,43 +103,34 @@ class Demo:
 
     # --- pods, as the watch shows them ---------------------------------------------------------------
 
-    def replaced(self, pods: Any, /) -> None:
-        """Take the first list of pods."""
-        for pod in pods:
-            self._see(pod)
-
-    def changed(self, changes: Any, /) -> None:
-        """Take changes of pods."""
-        change: Change[objects.Pod]
-        for change in changes:
-            if isinstance(change, Deleted):
-                self._placed.pop(change.last.metadata.name, None)
-                self._show.removed(change.last.metadata.name)
-            else:
-                self._see(change.new)
-
-    def _see(self, pod: objects.Pod) -> None:
-        name, node = pod.metadata.name, pod.spec.node_name
+    def _changed(self, kind: str, pod: Mapping[str, Any]) -> None:
+        """Take a change of a pod."""
+        meta, node, status = pod["metadata"], pod["spec"].get("nodeName"), pod.get("status", {})
+        name = meta["name"]
+        if kind == "DELETED":
+            self._placed.pop(name, None)
+            self._show.removed(name)
+            return
         if node and name not in self._placed:
             self._placed[name] = node
-            self._show.placed(name, (pod.metadata.labels or {}).get("tenant", ""), node)
-        for condition in pod.status.conditions or ():
-            why = condition.message
-            if condition.type == "PodScheduled" and condition.status == "False" and self._why.get(name) != why:
+            self._show.placed(name, meta.get("labels", {}).get("tenant", ""), node)
+        for condition in status.get("conditions", ()):
+            why = condition.get("message", "")
+            if condition["type"] == "PodScheduled" and condition["status"] == "False" and self._why.get(name) != why:
                 self._why[name] = why
                 self._show.pending(name, why)
         self._stirred.set()
 
     # --- steps ---------------------------------------------------------------------------------------
 
-    async def _play(self, step: Step, transport: Transport, *, first: bool) -> None:
+    async def _play(self, step: Step, pods: Pods, *, first: bool) -> None:
         self._show.policy(step.policy)
         if not first:
             self._write_policy(step.policy)
         await self._policy_settled(step)
         names = [pod["metadata"]["name"] for pod in step.pods]
         for pod in step.pods:
-            await transport.request("POST", "/api/v1/namespaces/default/pods", body=msgspec.json.encode(pod))
+            await pods.create(pod)
         await self._until(
             lambda: (
                 all(name in self._placed or name in step.pending for name in names)

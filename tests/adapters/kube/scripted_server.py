@@ -102,7 +102,8 @@ class _Connection(asyncio.Protocol):
         self._request = Request(verb=self._parser.get_method().decode(), target=url.decode())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._request.headers[name.decode().lower()] = value.decode()
+        known = self._request.headers.get(name.decode().lower())
+        self._request.headers[name.decode().lower()] = value.decode() if known is None else f"{known}, {value.decode()}"
 
     def on_body(self, body: bytes) -> None:
         self._request.body += body

@@ -17,6 +17,7 @@ import pytest
 from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Reason, Refused
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
+from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
@@ -25,7 +26,7 @@ from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, view_of
 from kube_policy_scheduler.adapters.kube.reflector import Reflector, wait_synced
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS
-from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 from tests.adapters.kube.scripted_server import until

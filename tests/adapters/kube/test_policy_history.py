@@ -15,6 +15,7 @@ import pytest
 from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.kube import policy_history
+from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.policy_history import (
@@ -25,7 +26,7 @@ from kube_policy_scheduler.adapters.kube.policy_history import (
     Revision,
     RevisionsOf,
 )
-from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 OF = RevisionsOf("default", "policies")

@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
 PLURALS = (
     "mutatingwebhookconfigurations",
@@ -32,19 +31,17 @@ async def admission_configurations(*, kubeconfig: str | None, context: str | Non
     Raises:
         CredentialsError: no usable kubeconfig.
     """
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
     found: dict[str, list[Any]] = {}
-    try:
-        for plural in PLURALS:
-            try:
-                answer = await transport.request(
-                    "GET", f"{_GROUP}/{plural}", resource=plural, timeout_seconds=_TIMEOUT_SECONDS
-                )
-                found[plural] = msgspec.json.decode(answer, type=_List).items or []
-            except NotFound:
-                found[plural] = []
-    except (KubeError, msgspec.MsgspecError) as error:
-        return str(error)
-    finally:
-        await transport.close()
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        try:
+            for plural in PLURALS:
+                try:
+                    answer = await client.request(
+                        "GET", f"{_GROUP}/{plural}", resource=plural, timeout_seconds=_TIMEOUT_SECONDS
+                    )
+                    found[plural] = msgspec.json.decode(answer, type=_List).items or []
+                except NotFound:
+                    found[plural] = []
+        except (KubeError, msgspec.MsgspecError) as error:
+            return str(error)
     return found

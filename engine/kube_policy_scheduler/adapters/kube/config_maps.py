@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH, Client
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
 
 class ConfigMapData(msgspec.Struct, frozen=True):
@@ -37,13 +37,13 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 _decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)
 
 
-async def get_config_map(transport: Transport, namespace: str, name: str) -> ConfigMapData:
+async def get_config_map(client: Client, namespace: str, name: str) -> ConfigMapData:
     """Return what a ConfigMap holds.
 
     Raises:
         KubeError: it is not there, or may not be read.
     """
-    answer = await transport.request("GET", _path(namespace, name), resource="configmaps")
+    answer = await client.request("GET", _path(namespace, name), resource="configmaps")
     try:
         found = _decode(answer)
         binaries = {key: base64.b64decode(text, validate=True) for key, text in (found.binary_data or {}).items()}
@@ -54,11 +54,8 @@ async def get_config_map(transport: Transport, namespace: str, name: str) -> Con
 
 async def read_config_map(namespace: str, name: str, *, kubeconfig: str | None, context: str | None) -> ConfigMapData:
     """As `get_config_map`, with a kubeconfig's rights. Raises CredentialsError too: no usable kubeconfig."""
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
-    try:
-        return await get_config_map(transport, namespace, name)
-    finally:
-        await transport.close()
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        return await get_config_map(client, namespace, name)
 
 
 async def change_config_map(
@@ -79,17 +76,14 @@ async def change_config_map(
         CredentialsError: no usable kubeconfig.
     """
     body = {"metadata": {"resourceVersion": resource_version}, "data": texts, "binaryData": binaries}
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
-    try:
-        await transport.request(
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        await client.request(
             "PATCH",
             _path(namespace, name),
             body=msgspec.json.encode(body),  # bytes become base64
             content_type=MERGE_PATCH,
             resource="configmaps",
         )
-    finally:
-        await transport.close()
 
 
 def _path(namespace: str, name: str) -> str:

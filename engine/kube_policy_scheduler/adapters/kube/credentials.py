@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
 from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
+from kube_policy_scheduler.adapters.process.worker_thread import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class CredentialSource:
 
     def _start(self, *, force: bool) -> asyncio.Future[Credentials]:
         loop = asyncio.get_running_loop()
-        looking = _in_thread(lambda: self._reload(force=force))
+        looking = in_thread(lambda: self._reload(force=force), name="kube-credentials")
         self._looking = looking
         timer = loop.call_later(self._timeout_seconds, self._give_up, looking)
 
@@ -142,32 +142,6 @@ def find_credentials(
         return CredentialSource(lambda: load_service_account(SERVICE_ACCOUNT, environ=environ))
     chosen = paths or "~/.kube/config"
     return CredentialSource(lambda: load_kubeconfig(chosen, context=context))
-
-
-def _in_thread(work: Callable[[], Credentials]) -> asyncio.Future[Credentials]:
-    """Run work in a daemon thread of its own: an executor would wait at exit for a plugin that hangs."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Credentials] = loop.create_future()
-
-    def settle(result: Credentials | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        elif result is not None:
-            future.set_result(result)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as failure:
-            error = failure
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name="kube-credentials", daemon=True).start()
-    return future
 
 
 def load_service_account(directory: Path, *, environ: Mapping[str, str]) -> Credentials:

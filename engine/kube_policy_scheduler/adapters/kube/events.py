@@ -16,11 +16,12 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
-from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.times import rfc3339
 
 NOTE_BYTES = 1024  # limit of the API

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import STRATEGIC_MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import ApiError, Conflict, Invalid, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.resources import PODS
-from kube_policy_scheduler.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.times import rfc3339
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
 EVICTED = "evicted"
 LATER = "later"
@@ -36,20 +36,17 @@ async def evict(
     Raises:
         CredentialsError: no usable kubeconfig.
     """
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
-    try:
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         for pod in pods:
-            yield pod, await PodEvictor(transport).evict(pod)
-    finally:
-        await transport.close()
+            yield pod, await PodEvictor(client).evict(pod)
 
 
 class PodEvictor:
     """Evicts pods through the Eviction API, one request each."""
 
-    def __init__(self, transport: Transport, *, fence: Fence = OPEN) -> None:
+    def __init__(self, client: Client, *, fence: Fence = OPEN) -> None:
         """fence: asked right before a request goes out, so that a former leader evicts nobody."""
-        self._transport, self._fence = transport, fence
+        self._client, self._fence = client, fence
 
     async def evict(self, pod: Evicted) -> str:
         """Return `evicted`, or why not: `later: …`, `never: …`, `failed: …`, `gone already` and the like."""
@@ -63,7 +60,7 @@ class PodEvictor:
         )
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
         try:
-            await self._transport.request(
+            await self._client.request(
                 "POST", path, body=body, resource="pods/eviction", timeout_seconds=_TIMEOUT_SECONDS, fence=self._fence
             )
         except NotFound:

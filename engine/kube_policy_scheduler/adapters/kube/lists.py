@@ -9,15 +9,20 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
 from kube_policy_scheduler.adapters.kube.errors import Forbidden, Gone, KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.pages import LIST_TIMEOUT_SECONDS, pages
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCES, UNFINISHED_PODS, Read, Resource
-from kube_policy_scheduler.adapters.kube.transport import Transport
 
 _FRESH_STARTS = 3
 """Lists restarted because the server forgot where it was: its place in a list lasts about five minutes."""
+
+MOST_OBJECTS = 10_000_000
+"""Of one kind: a cluster of 130,000 nodes has about 4 million pods."""
+LEAST_PAGE = 100
+"""Objects that a page counts as, also an empty one."""
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Called after each page with the resource and how many of it have come."""
@@ -62,17 +67,16 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
         KubeError: nodes or pods cannot be listed.
         CredentialsError: no usable kubeconfig.
     """
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context))
     found: list[Any] = []
     unlisted: list[Unlisted] = []
     malformed: list[str] = []
-    try:
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         for resource in RESOURCES:
-            if resource.read is Read.WHERE_SERVED and not await _is_served(transport, resource):
+            if resource.read is Read.WHERE_SERVED and not await _is_served(client, resource):
                 continue
             selector = UNFINISHED_PODS if resource is PODS else ""
             try:
-                listed, broken = await _objects(transport, resource, field_selector=selector, progress=progress)
+                listed, broken = await _objects(client, resource, field_selector=selector, progress=progress)
             except (Forbidden, NotFound) as error:
                 if resource.read is Read.FIRST:
                     raise
@@ -81,14 +85,12 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
             found += listed
             malformed += [f"{resource} {one}" for one in broken]
         return Listing(found, tuple(unlisted), tuple(malformed))
-    finally:
-        await transport.close()
 
 
-async def _is_served(transport: Transport, resource: Resource[Any]) -> bool:
+async def _is_served(client: Client, resource: Resource[Any]) -> bool:
     """Ask the server's discovery, which every account may read."""
     try:
-        body = await transport.request("GET", resource.root, timeout_seconds=LIST_TIMEOUT_SECONDS)
+        body = await client.request("GET", resource.root, timeout_seconds=LIST_TIMEOUT_SECONDS)
     except (Forbidden, NotFound):
         return False
     return any(one.name == resource.plural for one in _discovered.decode(body).resources)
@@ -106,14 +108,18 @@ _discovered = msgspec.json.Decoder(_Discovery)
 
 
 async def _objects(
-    transport: Transport, resource: Resource[Any], *, field_selector: str, progress: Progress | None
+    client: Client, resource: Resource[Any], *, field_selector: str, progress: Progress | None
 ) -> tuple[list[Any], list[str]]:
     decoder = ObjectDecoder(resource.type)
     for _ in range(_FRESH_STARTS):
         found, broken = list[Any](), list[str]()
         try:
-            async with aclosing(pages(transport, resource, decoder, field_selector=field_selector)) as listed:
+            async with aclosing(pages(client, resource, decoder, field_selector=field_selector)) as listed:
+                places = 0
                 async for page in listed:
+                    places += max(len(page.objects), LEAST_PAGE)
+                    if places > MOST_OBJECTS:
+                        raise KubeError(f"the list of {resource} does not end: more than {MOST_OBJECTS:,} objects")
                     found += page.objects
                     broken += [str(one) for one in page.malformed]
                     if progress is not None:

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, Page
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
-from kube_policy_scheduler.adapters.kube.transport import Transport
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.kube.similar_items import SimilarItems
@@ -22,7 +22,7 @@ COMPARED_FROM = 20_000  # objects of a list: decoding so many takes as long as l
 
 
 async def pages(
-    transport: Transport,
+    client: Client,
     resource: Resource[T],
     decoder: ObjectDecoder[T],
     *,
@@ -36,7 +36,7 @@ async def pages(
     """Yield all pages. Close it with `aclosing`.
 
     Args:
-        transport: to the API server.
+        client: to the API server.
         resource: what is listed.
         decoder: of its objects.
         limit: objects of one page, None: all in one.
@@ -63,7 +63,7 @@ async def pages(
         nonlocal listed, similar
         path = resource.collection(query=query)
         async with turns or nullcontext():
-            body = await transport.request("GET", path, resource=resource.label, timeout_seconds=LIST_TIMEOUT_SECONDS)
+            body = await client.request("GET", path, resource=resource.label, timeout_seconds=LIST_TIMEOUT_SECONDS)
         page = decoder.page(body, similar.result() if similar is not None and similar.done() else None)
         listed += len(page.objects)
         is_long = listed + (page.metadata.remaining_item_count or 0) >= COMPARED_FROM

@@ -27,8 +27,8 @@ from kube_policy_scheduler.adapters.files.policy_sources import (
     PolicySourcesError,
     policies_of_config_map,
 )
+from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.config_maps import ConfigMapData, get_config_map
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import (
     Conflict,
     KubeError,
@@ -41,8 +41,8 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.scheduling_policies import SchedulingPolicies, get_scheduling_policies
-from kube_policy_scheduler.adapters.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -128,16 +128,16 @@ _decode_revision = bounded(msgspec.json.Decoder(_ControllerRevision).decode)
 class PolicyHistory:
     """Versions of the policies of one ConfigMap or owner; `run` stores those that `accepted` receives."""
 
-    def __init__(self, transport: Transport, of: RevisionsOf, *, fence: Fence = OPEN) -> None:
+    def __init__(self, client: Client, of: RevisionsOf, *, fence: Fence = OPEN) -> None:
         """Set up.
 
         Args:
-            transport: to the API server.
+            client: to the API server.
             of: whose versions.
             fence: which replica stores the versions of an owner without a ConfigMap. Those of a ConfigMap are stored by
                 every replica, as each sees whether the ConfigMap still contains them.
         """
-        self._transport = transport
+        self._client = client
         self._of = of
         self._fence = fence if of.owner else OPEN
         self._collection = f"/apis/apps/v1/namespaces/{quote(of.namespace, safe='')}/controllerrevisions"
@@ -184,7 +184,7 @@ class PolicyHistory:
     async def revisions(self) -> tuple[Revision, ...]:
         """Return what is kept, the newest first. Raises KubeError."""
         selector = quote("=".join(self._of.label), safe="")
-        answer = await self._transport.request(
+        answer = await self._client.request(
             "GET", f"{self._collection}?labelSelector={selector}", resource="controllerrevisions"
         )
         try:
@@ -248,14 +248,14 @@ class PolicyHistory:
         for number in self._outdated(known, sources):
             with contextlib.suppress(NotFound):
                 path = f"{self._collection}/{quote(self._of.prefix, safe='')}-{number}"
-                await self._transport.request("DELETE", path, resource="controllerrevisions")
+                await self._client.request("DELETE", path, resource="controllerrevisions")
 
     async def _entries(self, sources: PolicySources) -> ConfigMapData | None:
         """Return what to store; None if the ConfigMap no longer contains these policies."""
         of = self._of
         if of.owner:
             return ConfigMapData(dict(sources.files), {}, "")
-        now = await get_config_map(self._transport, of.namespace, of.config_map)
+        now = await get_config_map(self._client, of.namespace, of.config_map)
         found = policies_of_config_map(now.texts, now.binaries, shown=str(of), limits=of.limits)
         # if they differ, a kubelet is behind: the newer version comes as well, or another replica stores it
         return now if found.hash == sources.hash else None
@@ -282,7 +282,7 @@ class PolicyHistory:
             "revision": number,
             "data": {"data": entries.texts, "binaryData": entries.binaries},  # bytes become base64
         }
-        await self._transport.request(
+        await self._client.request(
             "POST", self._collection, body=msgspec.json.encode(body), resource="controllerrevisions"
         )
 
@@ -300,12 +300,9 @@ async def read_history(
         KubeError: it is not there, or one of the two may not be read.
         CredentialsError: no usable kubeconfig.
     """
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
-    try:
-        now = await get_config_map(transport, namespace, name)
-        return now, await PolicyHistory(transport, RevisionsOf(namespace, name)).revisions()
-    finally:
-        await transport.close()
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        now = await get_config_map(client, namespace, name)
+        return now, await PolicyHistory(client, RevisionsOf(namespace, name)).revisions()
 
 
 async def read_owner_history(
@@ -324,12 +321,9 @@ async def read_owner_history(
         KubeError: one of the two may not be read.
         CredentialsError: no usable kubeconfig.
     """
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
-    try:
-        now = await get_scheduling_policies(transport, home)
-        return now, await PolicyHistory(transport, RevisionsOf.of_owner(namespace, owner)).revisions()
-    finally:
-        await transport.close()
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        now = await get_scheduling_policies(client, home)
+        return now, await PolicyHistory(client, RevisionsOf.of_owner(namespace, owner)).revisions()
 
 
 def _revision(item: _ControllerRevision) -> Revision:

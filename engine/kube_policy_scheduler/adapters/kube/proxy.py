@@ -23,6 +23,12 @@ class Proxy(msgspec.Struct, frozen=True):
     tls: bool
     authorization: str | None
 
+    @property
+    def url(self) -> str:
+        """Its URL without user and password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
     def __repr__(self) -> str:  # without the password
         return f"proxy {self.host}:{self.port}"
 

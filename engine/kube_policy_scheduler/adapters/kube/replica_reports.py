@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.wording import shortened
 
 logger = logging.getLogger(__name__)

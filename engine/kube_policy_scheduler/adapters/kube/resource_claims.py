@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
@@ -31,7 +32,7 @@ from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.protobuf_objects import CONTENT_TYPE as PROTOBUF
 from kube_policy_scheduler.adapters.kube.protobuf_objects import ProtobufError, with_finalizer
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCE_CLAIMS
-from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.backoff import Backoff
 from kube_policy_scheduler.cluster.devices.resource_claims import gives_the_same
 from kube_policy_scheduler.cluster.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference

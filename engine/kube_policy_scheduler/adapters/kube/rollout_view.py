@@ -15,11 +15,10 @@ from kube_policy_scheduler.adapters.files.policy_sources import (
     policies_of_config_map,
 )
 from kube_policy_scheduler.adapters.kube.config_maps import get_config_map
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Forbidden, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReport, decode_reports
 from kube_policy_scheduler.adapters.kube.scheduling_policies import get_scheduling_policies
-from kube_policy_scheduler.adapters.kube.transport import Transport
 
 
 class _Spec(msgspec.Struct):
@@ -48,7 +47,7 @@ class RolloutView:
 
     def __init__(self, places: RolloutPlaces, *, kubeconfig: str | None, context: str | None) -> None:
         self._places = places
-        self._transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=2)
+        self._client = OfficialClient.of(kubeconfig=kubeconfig, context=context)
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,7 +55,7 @@ class RolloutView:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._transport.close()
+        self._client.close()
 
     async def policies(self) -> PolicySources:
         """Return the policies in the ConfigMap, or those of the SchedulingPolicies.
@@ -67,11 +66,11 @@ class RolloutView:
         """
         places = self._places
         if places.home:
-            sources = (await get_scheduling_policies(self._transport, places.home)).sources(places.home)
+            sources = (await get_scheduling_policies(self._client, places.home)).sources(places.home)
             if isinstance(sources, PolicySourcesError):
                 raise sources
             return sources
-        found = await get_config_map(self._transport, places.namespace, places.config_map)
+        found = await get_config_map(self._client, places.namespace, places.config_map)
         shown = f"configMap {places.namespace}/{places.config_map}"
         return policies_of_config_map(found.texts, found.binaries, shown=shown)
 
@@ -97,7 +96,7 @@ class RolloutView:
             return None
 
     async def _get(self, path: str) -> bytes:
-        return await self._transport.request("GET", path, timeout_seconds=10.0)
+        return await self._client.request("GET", path, timeout_seconds=10.0)
 
 
 def _part(text: str) -> str:

@@ -20,14 +20,15 @@ from kube_policy_scheduler.adapters.files.policy_sources import (
     policies_of_config_map,
 )
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
-from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.client import JSON, MERGE_PATCH, Client
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
-from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.wording import shortened
@@ -153,11 +154,11 @@ class SchedulingPolicies:
         known[each.metadata.name] = each
 
 
-async def get_scheduling_policies(transport: Transport, namespace: str) -> SchedulingPolicies:
+async def get_scheduling_policies(client: Client, namespace: str) -> SchedulingPolicies:
     """Return the objects of a namespace as they are now. Raises KubeError."""
     path = SCHEDULING_POLICIES.collection(namespace=namespace, query={"limit": str(KEPT_TEXTS)})
     try:
-        found = _decode_list(await transport.request("GET", path, resource=SCHEDULING_POLICIES.plural)).items or []
+        found = _decode_list(await client.request("GET", path, resource=SCHEDULING_POLICIES.plural)).items or []
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"SchedulingPolicies of namespace {namespace}: {error}") from error
     objects = SchedulingPolicies([namespace], changed=lambda _: None)
@@ -187,8 +188,7 @@ async def change_scheduling_policies(
         KubeError: one may not be changed, or is refused.
         CredentialsError: no usable kubeconfig.
     """
-    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context), max_connections=1)
-    try:
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         for name, text in sorted(texts.items(), key=lambda each: (each[1] is None, each[0])):
             path, now = SCHEDULING_POLICIES.path(name, namespace=namespace), known.get(name)
             version = now.metadata.resource_version if now is not None else ""
@@ -201,15 +201,13 @@ async def change_scheduling_policies(
                 verb, path = "POST", SCHEDULING_POLICIES.collection(namespace=namespace)
                 kind = {"apiVersion": f"{GROUP}/{SCHEDULING_POLICIES.version}", "kind": KIND}
                 body = {**kind, "metadata": {"name": name, "namespace": namespace}, "spec": {"policy": text}}
-            await transport.request(
+            await client.request(
                 verb,
                 path,
                 body=msgspec.json.encode(body),
                 content_type=MERGE_PATCH if verb == "PATCH" else JSON,
                 resource=SCHEDULING_POLICIES.plural,
             )
-    finally:
-        await transport.close()
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import STRATEGIC_MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.resources import Resource
-from kube_policy_scheduler.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 
 CONFLICT_RETRIES = 3
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from kube_policy_scheduler.adapters.compute.inflating import GZIP
+from kube_policy_scheduler.adapters.kube.client import JSON, REQUEST_TIMEOUT_SECONDS
 from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import (
@@ -33,12 +34,7 @@ from kube_policy_scheduler.adapters.kube.throttle import RequestRate, Throttle, 
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-REQUEST_TIMEOUT_SECONDS = 30.0
 DEFAULT_RETRY_AFTER_SECONDS = 1.0
-
-JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 Observe = Callable[[str, str, str, float], None]
 """Called for every request with its HTTP verb (or WATCH), resource, code ("201" or the error's name), seconds."""

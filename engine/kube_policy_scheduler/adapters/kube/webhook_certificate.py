@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import JSON, STRATEGIC_MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, MalformedAnswer
-from kube_policy_scheduler.adapters.kube.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.tls.issued_certificate import IssuedCertificate, is_good, issue
 
 logger = logging.getLogger(__name__)

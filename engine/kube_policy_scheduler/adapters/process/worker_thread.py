@@ -1,4 +1,4 @@
-"""Blocking calls off the event loop, in one daemon thread. Knows nothing of what it runs."""
+"""Blocking calls off the event loop, in daemon threads. Knows nothing of what it runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,29 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def in_thread(work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
+    """Run work in a daemon thread of its own: an executor would wait at exit for one that hangs."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    threading.Thread(target=_settle, args=(loop, future, work), name=name, daemon=True).start()
+    return future
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], work: Callable[[], T]) -> None:
+    """Do work, and have the loop settle the future."""
+    try:
+        give: Callable[[], None] = partial(future.set_result, work())
+    except Exception as error:
+        give = partial(future.set_exception, error)
+
+    def settle() -> None:
+        if not future.done():
+            give()
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+        loop.call_soon_threadsafe(settle)
+
+
 class WorkerThread:
     """Runs one call at a time. Can be left behind while a call hangs, and never delays the process's exit."""
 
@@ -25,22 +48,7 @@ class WorkerThread:
         """Run the function after those asked for before; the future belongs to the running event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-
-        def settle(give: Callable[[], None]) -> None:
-            if not future.done():
-                give()
-
-        def run() -> None:
-            try:
-                result = function()
-            except Exception as error:
-                give: Callable[[], None] = partial(future.set_exception, error)
-            else:
-                give = partial(future.set_result, result)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
-                loop.call_soon_threadsafe(settle, give)
-
-        self._calls.put(run)
+        self._calls.put(lambda: _settle(loop, future, function))
         return future
 
     def stop(self, *, finally_call: Callable[[], object] = lambda: None) -> None:

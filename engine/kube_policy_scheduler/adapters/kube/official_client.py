@@ -1,0 +1,308 @@
+"""Requests of commands and of the demo, sent by the official client, `kubernetes`. Knows no resource kind.
+
+It connects, verifies, goes through proxies, keeps connections, and tries again what a server with too much to do asks
+to be tried again. What is ours around it are bounds: an answer is read up to a size, and a request ends after a time,
+whatever the server does; no redirect is followed. Objects are decoded by our structs, not by its models.
+
+The daemon does not use it (see `transport.py`): it sends hundreds of bindings at a time from one event loop. Commands
+import it when they first ask a cluster, which takes 0.3 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kube_policy_scheduler.adapters.causes import causes
+from kube_policy_scheduler.adapters.kube.client import JSON, REQUEST_TIMEOUT_SECONDS
+from kube_policy_scheduler.adapters.kube.connection import MAX_BODY_BYTES
+from kube_policy_scheduler.adapters.kube.credentials import CredentialSource, find_credentials
+from kube_policy_scheduler.adapters.kube.errors import (
+    AnswerTimeout,
+    ConnectionLost,
+    CredentialsError,
+    Fenced,
+    KubeError,
+    MalformedAnswer,
+    Unreachable,
+    error_from_answer,
+)
+from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
+from kube_policy_scheduler.adapters.kube.proxy import bypasses_proxy, parse_proxy
+from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
+from kube_policy_scheduler.adapters.process.worker_thread import in_thread
+from kube_policy_scheduler.wording import one_line
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+    from urllib3.response import BaseHTTPResponse
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+AT_ONCE = 8
+TRIES = 3
+"""Further tries of a read that the server asks to repeat (429 and 5xx with Retry-After)."""
+PIECE_BYTES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class OfficialClient:
+    """Sends requests to one API server, several at once if asked so."""
+
+    def __init__(self, credentials: CredentialSource) -> None:
+        """Send nothing yet, and import nothing."""
+        self._credentials = credentials
+        self._client: ApiClient | None = None
+        self._key: ConnectionKey | None = None
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    @classmethod
+    def of(cls, *, kubeconfig: str | None, context: str | None) -> Self:
+        """Return a client with a kubeconfig's rights; see `find_credentials`."""
+        return cls(find_credentials(kubeconfig=kubeconfig, context=context))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        content_type: str = JSON,
+        resource: str = "",
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+        fence: Fence | None = None,
+    ) -> bytes:
+        """Send one request and return the body of a 2xx answer.
+
+        Args:
+            verb: of HTTP.
+            path: absolute and escaped, with query.
+            body: JSON.
+            content_type: of the body.
+            resource: not needed here.
+            timeout_seconds: for all of it, with further tries.
+            fence: asked right before it is sent.
+
+        Raises:
+            KubeError: Unreachable or Fenced if certainly not processed, UnknownOutcome if perhaps, an ApiError if the
+                server refused.
+        """
+        if fence is not None and not fence.allows():
+            raise Fenced(f"{verb} {path.partition('?')[0]} was withheld")
+        reply = await self.reply(verb, path, body=body, content_type=content_type, timeout_seconds=timeout_seconds)
+        if 200 <= reply.status < 300:
+            return reply.body
+        retry_after = retry_after_seconds(reply.headers.get("Retry-After"))
+        raise error_from_answer(reply.status, reply.body, retry_after_seconds=retry_after)
+
+    async def reply(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        content_type: str = JSON,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> Reply:
+        """Send one request and return the answer, also a refusal. Raises KubeError where there is none."""
+        credentials = await self._credentials.get()
+        reply = await self._sent(verb, path, body, content_type, timeout_seconds, credentials)
+        if reply.status == 401 and not error_from_answer(reply.status, reply.body).is_denial:
+            try:
+                renewed = await self._credentials.look(force=True)
+            except CredentialsError:
+                return reply
+            if not renewed.is_same_identity(credentials):
+                reply = await self._sent(verb, path, body, content_type, timeout_seconds, renewed)
+        return reply
+
+    async def _sent(
+        self, verb: str, path: str, body: bytes, content_type: str, timeout_seconds: float, credentials: Credentials
+    ) -> Reply:
+        if self._client is None or self._key != credentials.connection_key:
+            self.close()
+            self._client, self._key = _client_of(credentials), credentials.connection_key
+        client, place = self._client, f"{verb} {path.partition('?')[0]}"
+
+        def send() -> Reply:
+            return _send(client, credentials, verb, path, body, content_type, timeout_seconds, place)
+
+        # urllib3 limits each read from the socket; a server may send a byte from time to time, for ever
+        try:
+            async with self._slots, asyncio.timeout(timeout_seconds):
+                try:
+                    return await in_thread(send, name="kube-request")
+                except ConnectionLost:  # perhaps one that was kept
+                    if verb != "GET":
+                        raise
+                return await in_thread(send, name="kube-request")
+        except TimeoutError:
+            raise AnswerTimeout(f"{place}: no answer within {timeout_seconds:g} s") from None
+
+
+def _client_of(credentials: Credentials) -> ApiClient:
+    from kubernetes.client import ApiClient, Configuration
+    from urllib3 import Retry, disable_warnings
+    from urllib3.exceptions import InsecureRequestWarning
+
+    disable_warnings(InsecureRequestWarning)  # the kubeconfig says so; kubectl says nothing either
+    host = urlsplit(credentials.server).hostname or ""
+    proxied = credentials.proxy is not None and not bypasses_proxy(host, credentials.no_proxy)
+    proxy = parse_proxy(credentials.proxy) if credentials.proxy is not None and proxied else None
+    authorization = proxy.authorization if proxy is not None else None
+    configuration = Configuration(
+        host=credentials.server,
+        verify_ssl=credentials.tls is None or credentials.tls.verify_mode is not ssl.CERT_NONE,
+        tls_server_name=credentials.tls_server_name,
+        proxy_headers=authorization and {"Proxy-Authorization": authorization},  # which it does not take from a URL
+        retries=Retry(
+            total=TRIES, connect=False, read=False, redirect=False, status=0, other=0,
+            raise_on_status=False, respect_retry_after_header=False,
+        ),
+        connection_pool_maxsize=AT_ONCE,
+    )  # fmt: skip
+    configuration.client_go_retries = True
+    configuration.proxy = None if proxy is None else proxy.url
+    client = ApiClient(configuration)
+    client.user_agent = "kube-policy-scheduler"
+    if credentials.tls is not None:
+        # with the certificates in it, which then need not be in files; and without what Python 3.13 demands of them
+        client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = credentials.tls
+    return client
+
+
+def _send(
+    client: ApiClient,
+    credentials: Credentials,
+    verb: str,
+    path: str,
+    body: bytes,
+    content_type: str,
+    timeout_seconds: float,
+    place: str,
+) -> Reply:
+    """Send a request and read its answer; blocks."""
+    from kubernetes.client import ApiException
+    from urllib3 import HTTPHeaderDict
+    from urllib3.exceptions import HTTPError
+
+    headers = HTTPHeaderDict(credentials.headers)  # a group may be impersonated beside another
+    headers["Accept"] = JSON
+    headers["User-Agent"] = client.user_agent
+    if verb == "GET":
+        headers["Accept-Encoding"] = "gzip" if credentials.compression else "identity"
+    else:
+        headers["Content-Type"] = content_type
+    ends = time.monotonic() + timeout_seconds
+    try:
+        answer = client.call_api(
+            verb,
+            client.configuration.host + path,
+            header_params=headers,
+            body=msgspec.json.decode(body) if body else None,
+            _request_timeout=(CONNECT_TIMEOUT_SECONDS, timeout_seconds),
+        ).response
+        try:
+            return Reply(answer.status, answer.headers, b"".join(_pieces(answer, ends)))
+        finally:
+            answer.release_conn()
+    except ApiException as error:
+        if error.status:  # the last try, too
+            return Reply(error.status, error.headers or {}, str(error.reason).encode())
+        _raise(error, credentials, place, timeout_seconds)
+    except (HTTPError, OSError) as error:
+        _raise(error, credentials, place, timeout_seconds)
+
+
+def _pieces(answer: BaseHTTPResponse, ends: float) -> Iterator[bytes]:
+    """Yield what is read, up to a size and a time."""
+    size = 0
+    for piece in answer.stream(PIECE_BYTES, decode_content=True):
+        size += len(piece)
+        if size > MAX_BODY_BYTES or time.monotonic() > ends:
+            answer.close()
+            if size > MAX_BODY_BYTES:
+                raise MalformedAnswer(f"answer longer than {MAX_BODY_BYTES >> 20} MiB")
+            raise AnswerTimeout("the answer does not end")
+        yield piece
+
+
+def _raise(error: Exception, credentials: Credentials, place: str, timeout_seconds: float) -> NoReturn:
+    """Raise what went wrong as one of our errors."""
+    raise _ours(error, credentials, place, timeout_seconds) from error
+
+
+def _ours(error: Any, credentials: Credentials, place: str, timeout_seconds: float) -> KubeError:
+    from urllib3 import exceptions as theirs
+
+    if isinstance(error, theirs.MaxRetryError) and error.reason is not None:
+        error = error.reason
+    match error:
+        case theirs.ReadTimeoutError():
+            return AnswerTimeout(f"{place}: no answer within {timeout_seconds:g} s")
+        case theirs.DecodeError():
+            return MalformedAnswer(f"{place}: the answer is not valid gzip")
+        case theirs.ProtocolError():
+            for cause in causes(error):
+                if isinstance(cause, HTTPException) and not isinstance(cause, RemoteDisconnected | IncompleteRead):
+                    return MalformedAnswer(f"{place}: the answer is not valid HTTP: {one_line(str(cause), 80)}")
+            return ConnectionLost(f"{place}: connection lost before the answer was complete")
+    return Unreachable(f"cannot reach {credentials.server}: {_reason(error, credentials)}")
+
+
+def _reason(error: Exception, credentials: Credentials) -> str:
+    """Say why there is no connection; texts of urllib3 begin with the name and address of one."""
+    from urllib3.exceptions import ConnectTimeoutError
+
+    for cause in causes(error):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return (
+                    f"its certificate is not trusted ({cause.verify_message});"
+                    f" check certificate authority and server name in {credentials.source}"
+                )
+            case ssl.SSLError():
+                return f"TLS failed: {cause.reason or cause}"
+            case socket.gaierror():
+                return f"cannot resolve its name: {(cause.strerror or str(cause)).lower()}"
+            case TimeoutError():
+                return f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
+            case OSError(errno=int(number)) if number > 0:
+                return os.strerror(number).lower()
+            case OSError() if credentials.proxy is not None and "unnel" in str(cause):
+                return f"{parse_proxy(credentials.proxy)}: {str(cause).lower()}"
+    if isinstance(error, ConnectTimeoutError):
+        return f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
+    return type(error).__name__
