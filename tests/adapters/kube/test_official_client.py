@@ -342,10 +342,9 @@ current-context: c
         ("yesterday", "its answers contain an invalid time"),
     ],
 )
-async def test_the_time_of_the_server_is_told_by_its_answers(date: str | None, found: Any, tmp_path: Any) -> None:
+async def test_the_time_of_the_server_is_told_by_its_answers(date: str | None, found: Any) -> None:
     headers = {"Date": date} if date is not None else {}
-    async with ScriptedServer(lambda _, peer: peer.answer(200, b"{}", **headers)) as server:
-        config = tmp_path / "kubeconfig"
-        config.write_text(KUBECONFIG.format(port=server.port), encoding="utf-8")
-        skew = await clock_skew(kubeconfig=str(config), context=None)
+    server = ScriptedServer(lambda _, peer: peer.answer(200, b"{}", **headers))
+    async with server, OfficialClient(server.credentials()) as client:
+        skew = await clock_skew(client)
     assert skew > found if isinstance(skew, float) else skew == found

@@ -15,7 +15,7 @@ from kube_policy_scheduler.tooling.simulation.metrics_over_time import (
     MetricsOverTime,
     Playback,
     WrongAnswerError,
-    of_answers,
+    of_results,
     parse_answers,
     parse_table,
 )
@@ -103,8 +103,8 @@ def test_answers_of_range_queries() -> None:
     queries = (LOAD, Query("scalar(sum(load))"))
     found = parse_answers(Source("m.json", json.dumps(named)), queries)
     assert values(found, 10, queries[1]) == 7
-    parts = [(LOAD, json.dumps(matrix(({"node": "a1"}, [(at, str(at))]))).encode()) for at in (0, 60)]
-    assert values(of_answers(parts), 60) == {"a1": 60}
+    parts = [(LOAD, [{"metric": {"node": "a1"}, "values": [[at, str(at)]]}]) for at in (0, 60)]
+    assert values(of_results(parts), 60) == {"a1": 60}
 
 
 def test_a_series_that_another_replaces_does_not_contradict_it() -> None:
@@ -157,8 +157,9 @@ def test_an_answer_that_may_be_to_several_queries_is_refused() -> None:
     with pytest.raises(DocumentError) as caught:
         parse_answers(Source("m.json", json.dumps(answer)), (LOAD, Query("other")))
     assert "does not say which query it is for, and the policies read 2" in caught.value.diagnostics[0].message
-    with pytest.raises(WrongAnswerError, match="not an answer"):
-        of_answers([(LOAD, b"<html>")])
+    for result in ("text", [1], [{"metric": {"node": 1}}], [{"values": [[0, "x"]]}], [{"values": [[0]]}]):
+        with pytest.raises(WrongAnswerError, match="not a valid matrix"):
+            of_results([(LOAD, result)])
 
 
 def test_pods_go_where_the_metric_says_at_that_moment_and_wait_until_it_lets_them() -> None:

@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
@@ -27,12 +28,8 @@ class _Review(msgspec.Struct):
     status: _Status
 
 
-async def reviews(asked: Iterable[Asked], *, kubeconfig: str | None, context: str | None) -> Mapping[Asked, bool | str]:
-    """Ask for each whether it is allowed; a text says why that is not known.
-
-    Raises:
-        CredentialsError: no usable kubeconfig.
-    """
+async def reviews(asked: Iterable[Asked], client: Client) -> Mapping[Asked, bool | str]:
+    """Ask for each whether it is allowed; a text says why that is not known."""
 
     async def ask(one: Asked) -> bool | str:
         group, resource, verb, namespace, name = one
@@ -57,19 +54,17 @@ async def reviews(asked: Iterable[Asked], *, kubeconfig: str | None, context: st
             return str(error)
 
     wanted = list(asked)
-    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
-        answers = await asyncio.gather(*(ask(one) for one in wanted))
-        return dict(zip(wanted, answers, strict=True))
+    answers = await asyncio.gather(*(ask(one) for one in wanted))
+    return dict(zip(wanted, answers, strict=True))
 
 
-async def clock_skew(*, kubeconfig: str | None, context: str | None) -> float | str:
+async def clock_skew(client: OfficialClient) -> float | str:
     """Return by how many seconds the API server's clock is ahead of ours, to about a second; a text: why unknown."""
     try:
-        async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
-            for _ in range(2):  # the first one connects
-                before = time.time()
-                answer = await client.reply("GET", "/version", timeout_seconds=_TIMEOUT_SECONDS)
-                after = time.time()
+        for _ in range(2):  # the first one may have to connect
+            before = time.time()
+            answer = await client.reply("GET", "/version", timeout_seconds=_TIMEOUT_SECONDS)
+            after = time.time()
     except KubeError as error:
         return str(error)
     date = answer.headers.get("Date")

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
 PLURALS = (
     "mutatingwebhookconfigurations",
@@ -25,23 +25,18 @@ class _List(msgspec.Struct):
     items: list[Any] | None = None
 
 
-async def admission_configurations(*, kubeconfig: str | None, context: str | None) -> dict[str, list[Any]] | str:
-    """Return the objects of each of `PLURALS`, none of what the cluster does not serve; a text: why they are not known.
-
-    Raises:
-        CredentialsError: no usable kubeconfig.
-    """
+async def admission_configurations(client: Client) -> dict[str, list[Any]] | str:
+    """Return the objects of each of `PLURALS`, none of what is not served; a text: why they are not known."""
     found: dict[str, list[Any]] = {}
-    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
-        try:
-            for plural in PLURALS:
-                try:
-                    answer = await client.request(
-                        "GET", f"{_GROUP}/{plural}", resource=plural, timeout_seconds=_TIMEOUT_SECONDS
-                    )
-                    found[plural] = msgspec.json.decode(answer, type=_List).items or []
-                except NotFound:
-                    found[plural] = []
-        except (KubeError, msgspec.MsgspecError) as error:
-            return str(error)
+    try:
+        for plural in PLURALS:
+            try:
+                answer = await client.request(
+                    "GET", f"{_GROUP}/{plural}", resource=plural, timeout_seconds=_TIMEOUT_SECONDS
+                )
+                found[plural] = msgspec.json.decode(answer, type=_List).items or []
+            except NotFound:
+                found[plural] = []
+    except (KubeError, msgspec.MsgspecError) as error:
+        return str(error)
     return found

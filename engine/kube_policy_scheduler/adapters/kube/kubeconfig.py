@@ -1,8 +1,9 @@
-"""Kubeconfig files, read and merged as kubectl does. The only importer of `kubernetes`.
+"""Kubeconfig files, read and merged as kubectl does.
 
-The official client is asked for what takes more than reading: exec plugins, and auth providers, whose tokens it
-renews. Its import costs 0.25 s and 36 MB, hence inside the functions. Texts of its errors may quote a whole user
-entry with its token; they are cut before that, and not chained.
+The official client is asked for what takes more than reading: exec plugins, and auth providers, whose tokens it renews.
+Its import takes 0.3 s, hence inside the functions. Its own loader reads a file of any size, takes the last
+`current-context` of several files, knows no impersonation, and goes on without credentials where a plugin fails. Texts
+of its errors may quote a whole user entry with its token; they are cut before that, and not chained.
 """
 
 from __future__ import annotations

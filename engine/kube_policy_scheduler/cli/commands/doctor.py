@@ -144,6 +144,7 @@ def _access(given: Given, policy_set: PolicySet) -> Access:
     from kube_policy_scheduler.adapters.kube.admission_configurations import PLURALS, admission_configurations
     from kube_policy_scheduler.adapters.kube.credentials import own_namespace
     from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
     from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage, to_move_pods
     from kube_policy_scheduler.tooling.doctor.admission import AdmissionConfiguration
 
@@ -156,9 +157,10 @@ def _access(given: Given, policy_set: PolicySet) -> Access:
     wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in needed}
 
     async def ask() -> Access:
-        answers = await reviews(wanted, **where)
-        skew = await clock_skew(**where)  # not at the same time: both read the kubeconfig
-        found = await admission_configurations(**where)
+        async with OfficialClient.of(**where) as client:
+            answers = await reviews(wanted, client)
+            skew = await clock_skew(client)
+            found = await admission_configurations(client)
         admission = found if isinstance(found, str) else AdmissionConfiguration(*(found[each] for each in PLURALS))
         return Access({wanted[key]: answer for key, answer in answers.items()}, skew, admission)
 
