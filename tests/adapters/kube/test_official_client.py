@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
@@ -267,6 +269,28 @@ async def test_a_proxy_that_refuses_makes_the_server_unreachable() -> None:
             f"cannot reach https://127.0.0.1:1: proxy 127.0.0.1:{tunnels.port}:"
             " tunnel connection failed: 407 proxy authentication required"
         )
+
+
+async def test_a_proxy_that_is_not_there_is_named() -> None:
+    proxy = "http://ann:secret@127.0.0.1:1"
+    found = credentials("https://127.0.0.1:1", tls=ssl.create_default_context(), proxy=proxy)
+    async with OfficialClient(CredentialSource(lambda: found)) as client:
+        with pytest.raises(errors.Unreachable, match=r"proxy 127.0.0.1:1: connection refused$"):
+            await client.request("GET", "/x")
+
+
+async def test_a_server_that_does_not_take_the_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(official_client, "CONNECT_TIMEOUT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
+        for _ in range(3):  # more than wait to be accepted
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(full.getsockname())
+        server = f"http://127.0.0.1:{full.getsockname()[1]}"
+        async with OfficialClient(CredentialSource(lambda: credentials(server))) as client:
+            with pytest.raises(errors.Unreachable, match=r"no connection within 0.2 s$"):
+                await client.request("GET", "/x")
 
 
 async def test_a_host_in_no_proxy_is_reached_directly() -> None:

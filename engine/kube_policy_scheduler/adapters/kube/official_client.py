@@ -284,8 +284,9 @@ def _ours(error: Any, credentials: Credentials, place: str, timeout_seconds: flo
 
 def _reason(error: Exception, credentials: Credentials) -> str:
     """Say why there is no connection; texts of urllib3 begin with the name and address of one."""
-    from urllib3.exceptions import ConnectTimeoutError
+    from urllib3.exceptions import ProxyError
 
+    by_proxy = f"{parse_proxy(credentials.proxy)}: " if isinstance(error, ProxyError) and credentials.proxy else ""
     for cause in causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
@@ -294,15 +295,13 @@ def _reason(error: Exception, credentials: Credentials) -> str:
                     f" check certificate authority and server name in {credentials.source}"
                 )
             case ssl.SSLError():
-                return f"TLS failed: {cause.reason or cause}"
+                return f"{by_proxy}TLS failed: {cause.reason or cause}"
             case socket.gaierror():
-                return f"cannot resolve its name: {(cause.strerror or str(cause)).lower()}"
+                return f"{by_proxy}cannot resolve its name: {(cause.strerror or str(cause)).lower()}"
             case TimeoutError():
-                return f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
+                return f"{by_proxy}no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
             case OSError(errno=int(number)) if number > 0:
-                return os.strerror(number).lower()
-            case OSError() if credentials.proxy is not None and "unnel" in str(cause):
-                return f"{parse_proxy(credentials.proxy)}: {str(cause).lower()}"
-    if isinstance(error, ConnectTimeoutError):
-        return f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
-    return type(error).__name__
+                return by_proxy + os.strerror(number).lower()
+            case OSError() if by_proxy and str(cause):
+                return by_proxy + str(cause).lower()  # what it answered
+    return by_proxy + type(error).__name__
