@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison, compared
 from kube_policy_scheduler.daemon.observing.observers import PodBound
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources
@@ -26,7 +27,7 @@ class Scene:
         assert loaded.policy_set is not None, loaded.diagnostics
         self.stage = Stage(loaded.policy_set)
         self.registry = CollectorRegistry()
-        self.canaries = Canaries(self.registry, decide=self.stage.cycle.decide, stopwatch=stopwatch)
+        self.canaries = Canaries(self.registry, ask=Answers(cycle=self.stage.cycle).answer, stopwatch=stopwatch)
         self.canaries.use_policies(loaded.policy_set)
 
     def decide(self, **pod: str) -> None:

@@ -52,6 +52,7 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
+from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
@@ -105,7 +106,7 @@ score promql("load") as calm
             DecisionLogSettings(detail_share=1.0), seed=0, replica="a", stopwatch=count().__next__, counts=counts
         )
         registry = self.metrics.registry
-        self.canaries = Canaries(registry, decide=self.stage.cycle.decide, stopwatch=lambda: 0.0)
+        self.canaries = Canaries(registry, ask=Answers(cycle=self.stage.cycle).answer, stopwatch=lambda: 0.0)
         registry.register(LiveMetrics(lambda: LiveState(**self.live)))
         registry.register(ClauseMetrics(counts, policies=lambda: self.policies))
 
@@ -526,7 +527,7 @@ def test_queries_that_look_alike_have_a_series_each() -> None:
 def test_what_policies_name_is_exported_only_while_they_are_active() -> None:
     """An owner may name policies, clauses and schedulers otherwise with each change, for ever."""
     metrics = SchedulerMetrics(version=lambda: "1")
-    canaries = Canaries(metrics.registry, decide=lambda *_, **__: None, stopwatch=lambda: 0.0)  # type: ignore[arg-type, return-value]
+    canaries = Canaries(metrics.registry, ask=lambda *_, **__: None, stopwatch=lambda: 0.0)  # type: ignore[arg-type, return-value]
     sizes = set()
     for number in range(20):
         policy, clause = f"web-{number}", f'node.label.disk != "{number}"'

@@ -8,7 +8,7 @@ from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
-from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.policy.answer import Answers
 
 
 def registry() -> CollectorRegistry:
@@ -16,5 +16,5 @@ def registry() -> CollectorRegistry:
     found = SchedulerMetrics(version=lambda: "1").registry
     found.register(LiveMetrics(LiveState))
     found.register(ClauseMetrics(ClauseCounts(), policies=lambda: None))
-    Canaries(found, decide=Cycle().decide, stopwatch=lambda: 0.0)
+    Canaries(found, ask=Answers().answer, stopwatch=lambda: 0.0)
     return found

@@ -29,7 +29,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.policy.answer import Answers
 from tests.daemon.deciding_stage import Stage, policies
 from tests.deploy.recorded import SCRAPE_SECONDS, TARGET, Recording, firing, metrics_of
 from tests.deploy.test_monitoring import ALERTS, RULES
@@ -54,7 +54,7 @@ class Replica:
         self.stage = Stage(WEB)
         self.live: dict[str, Any] = {}
         self.metrics.registry.register(LiveMetrics(lambda: LiveState(**self.live)))
-        self.canaries = Canaries(self.metrics.registry, decide=Cycle().decide, stopwatch=lambda: 0.0)
+        self.canaries = Canaries(self.metrics.registry, ask=Answers().answer, stopwatch=lambda: 0.0)
         self.reloaded(ReloadResult.ACCEPTED)
 
     def reloaded(self, result: ReloadResult, *, hash: str = "abc", owner: str = "") -> None:  # noqa: A002

@@ -44,6 +44,7 @@ from kube_policy_scheduler.playground.sharing import (
     read_share,
     shared_text,
 )
+from kube_policy_scheduler.policy.answer import answer as answer_of
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects, waiting
@@ -88,10 +89,9 @@ def test_a_verdict_is_what_the_cycle_decides(policy: str, pod: str) -> None:
         signals = started.metrics.signals(made.queries, now=now)
         inputs = DecisionInputs.of(free, state.cluster, Rules(governing.profile, governing), signals=signals, now=now)
         whole = evaluate(inputs.frame(), inputs.profile)
-        held = inputs.hold_reason()
-        decision = inputs.decide()
-    assert verdict["chosen"] == (None if held else decision.host)
-    assert verdict["message"] == (f"held: {held}" if held else decision.message)
+        found = answer_of(inputs)
+    assert verdict["chosen"] == found.host
+    assert verdict["message"] == found.text
     total = np.asarray(verdict["total"], np.float64)
     assert np.flatnonzero(~np.isnan(total)).tolist() == whole.feasible.tolist()
     assert np.allclose(total[whole.feasible], whole.totals)

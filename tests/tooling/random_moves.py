@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.policy.answer import answer
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets
@@ -67,7 +67,7 @@ class _Run:
             rules = self.rules.rules(pod)
             assert rules is not None
             if pod.uid not in self.there.cluster.pods:
-                host = DecisionInputs(pod, self.there.cluster, rules, now=NOW).decide(Cycle()).host
+                host = answer(DecisionInputs(pod, self.there.cluster, rules, now=NOW)).host
                 if host is not None:
                     self.there.cluster.place(pod, host)
                     self.there.pods[pod.key].spec.node_name = host
@@ -83,9 +83,11 @@ class _Run:
         first = self.random.random() < 0.5
         if first:
             cluster.displace(pod.uid)
+        else:
+            cluster.place(msgspec.structs.replace(pod, terminating=True), cluster.node_of(pod.uid) or "")
         rules = self.rules.rules(waiting)
         assert rules is not None
-        host = DecisionInputs(waiting, cluster, rules, now=NOW).decide(Cycle(seed=self.random.randrange(99))).host
+        host = answer(DecisionInputs(waiting, cluster, rules, now=NOW, seed=self.random.randrange(99))).host
         if not first:
             cluster.displace(pod.uid)
         if host is None:

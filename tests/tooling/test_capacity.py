@@ -26,13 +26,15 @@ from kube_policy_scheduler.tooling.capacity.questions import (
     pending_pods,
     removable_nodes,
 )
-from kube_policy_scheduler.tooling.capacity.report import mix_sentence
+from kube_policy_scheduler.tooling.capacity.report import Capacity, headline, mix_sentence
+from kube_policy_scheduler.tooling.capacity.report import lines as report_lines
 from kube_policy_scheduler.tooling.capacity.seats import Seats
 from kube_policy_scheduler.tooling.capacity.shapes import ZONE as ZONE_LABEL
 from kube_policy_scheduler.tooling.capacity.shapes import node_shapes
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.rulesets import Ruleset
 from kube_policy_scheduler.tooling.short_forms import add_claims, add_devices
+from kube_policy_scheduler.tooling.text_table import Terminal
 from tests.tooling.worlds import ruleset, things_of
 
 Json = dict[str, Any]
@@ -311,6 +313,60 @@ def test_all_pods_of_a_lost_zone_find_a_place() -> None:
     found = lost(there, "x")
     assert (found.nodes, found.pods, found.placed, found.unplaced, found.bound, found.gone) == (1, 1, 1, 0, 0, 0)
     assert state(there) == before
+
+
+@pytest.mark.parametrize(
+    ("pods", "says", "problems"),
+    [
+        ([], "every pod finds a place", []),
+        ([{"cpu": 1, "node": "a"}], "1 pod never comes back: no controller creates it again", ["without"]),
+        ([on("a", 4)], "1 pod has no place", ["without"]),
+        (
+            [on("a", 3), {"cpu": 1, "node": "a"}],
+            "1 pod has no place, and 1 pod never comes back: no controller creates it again",
+            ["without"],
+        ),
+    ],
+)
+def test_no_report_says_that_every_pod_finds_a_place_if_some_are_gone(
+    pods: list[Json], says: str, problems: list[str]
+) -> None:
+    there = seats(ZONES, [*pods, on("b", 3), on("c", 3)])
+    found = Capacity(losses=(lost(there, "x"),))
+    assert headline(found).endswith(f"the loss of topology.kubernetes.io/zone=x: {says}")
+    assert [text.split()[0] for text in found.problems] == problems
+    text = "\n".join(report_lines(found, to=Terminal(), most=9))
+    assert (", every pod finds a place" in text) is (not problems)
+    every = Capacity(losses=tuple(lost(there, zone) for zone in "xyz"))
+    assert ("every pod finds a place" in headline(every)) is not any(loss.missing for loss in every.losses)
+
+
+def test_no_report_says_that_every_pod_finds_a_place_if_not_all_were_decided() -> None:
+    stopped = Capacity(losses=(lost(seats(ZONES, [on("a", 2)]), "x", stop=lambda: True),))
+    assert stopped.losses[0].placed == 0
+    assert "every pod finds a place" not in "\n".join(report_lines(stopped, to=Terminal(), most=9)) + headline(stopped)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pod", "policy"),
+    [
+        ([node("a", unschedulable=True)], {"tolerations": ["node.kubernetes.io/unschedulable:NoSchedule"]}, FITS),
+        ([node("a", ready=False)], {}, ""),
+        ([node("a", taints=["k=v:NoSchedule"]), node("b")], {"tolerations": ["k=v:NoSchedule"]}, FITS),
+        ([node("a", taints=["k=v:NoSchedule"]), node("b")], {}, FITS),
+    ],
+)
+def test_no_bound_is_below_what_is_placed(nodes: list[Json], pod: Json, policy: str) -> None:
+    there = seats(nodes, policy=policy)
+    found = more_copies(there, a_pod(there, **pod), most=100)
+    assert found.count == found.bound > 0
+
+
+def test_with_preemption_no_bound_is_above_what_has_no_place() -> None:
+    pods = [on("a", 2, priority=9), on("a", 2, priority=9), on("b", 4, priority=0), on("c", 4, priority=9)]
+    found = lost(seats(ZONES, pods), "x", preempts=True)
+    assert (found.evicted, found.unplaced) == (1, 1)
+    assert found.bound <= found.unplaced
 
 
 def test_pods_without_a_place_and_the_nodes_that_they_need() -> None:

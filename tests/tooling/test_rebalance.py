@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.capacity.seats import Seats
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.rebalancing import plan as plan_module
+from kube_policy_scheduler.tooling.rebalancing import report
 from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets
 from kube_policy_scheduler.tooling.rebalancing.plan import (
     IN_A_GANG,
@@ -31,6 +32,7 @@ from kube_policy_scheduler.tooling.rebalancing.plan import (
     RebalanceOptions,
     plan,
 )
+from kube_policy_scheduler.tooling.text_table import Terminal
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import node as api_node
 from tests.integration.objects import pod as api_pod
@@ -115,6 +117,30 @@ def test_a_replacement_that_returns_while_the_old_pod_terminates_is_not_moved() 
     pods = [on("a", 2), on("b", "1500m", owner="DaemonSet/logs")]
     found = planned(world([node("a"), node("b")], pods), MOST)
     assert (moves(found), dict(found.stay)) == ([], {RETURNS: 1})
+
+
+def test_it_returns_because_a_pod_that_terminates_counts_no_longer_where_it_spreads() -> None:
+    """`spread` and its like leave out pods that terminate; a decision beside one that runs says otherwise."""
+    zones = [node("a", zone="x"), node("b", zone="y")]
+    pods = [on("a", 2, labels={"app": "web"}), on("b", 1, owner="DaemonSet/logs")]
+    spreads = "filter fits()\nscore 100 * node.used_fraction.cpu\nspread by pod.label.app over zone\n"
+    found = planned(world(zones, pods), spreads)
+    assert (moves(found), dict(found.stay)) == ([], {RETURNS: 1})
+
+
+@pytest.mark.parametrize(
+    ("pending", "says"),
+    [
+        ([8], "1 pending pod has no place now"),
+        ([8, 9], "2 pending pods have no place now"),
+        ([1], "1 of 1 pending pod has a place, which stays free"),
+        ([1, 8], "1 of 2 pending pods has a place, which stays free"),
+        ([1, 1, 8], "2 of 3 pending pods have a place: these places stay free"),
+    ],
+)
+def test_of_pending_pods_is_said_what_is_true(pending: list[int], says: str) -> None:
+    found = planned(world([node("a"), node("b")], [{"cpu": cpu} for cpu in pending]), LEAST)
+    assert says in list(report.lines(found, to=Terminal(), most=9))
 
 
 def test_one_free_node_takes_one_of_ten_refused_pods() -> None:
@@ -304,7 +330,7 @@ def test_where_the_scheduler_puts_each_replacement_no_move_is_undone(
         pod = next(iter(there.pending()))
         governing = rules.rules(pod)
         assert governing is not None
-        host = DecisionInputs(pod, there.cluster, governing, now=1000.0).decide(Cycle(seed=seed)).host
+        host = Answers(seed=seed).answer(DecisionInputs(pod, there.cluster, governing, now=1000.0)).host
         assert host is not None
         assert host == move.target or move.equally_good > 1
         were.setdefault(move.pod, [move.source])

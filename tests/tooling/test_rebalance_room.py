@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cli.exact import solver
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.policy.answer import answer
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.capacity.seats import Seats, in_turn
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
@@ -186,7 +186,7 @@ def test_every_plan_holds_when_it_is_carried_out_and_needs_at_least_its_bound(
     def host(pod: Any) -> str | None:
         governing = rules.rules(pod)
         assert governing is not None
-        return DecisionInputs(pod, cluster, governing, now=1000.0).decide(Cycle()).host
+        return answer(DecisionInputs(pod, cluster, governing, now=1000.0)).host
 
     assert found.at_least <= len(found.moves)
     pending = {pod.key: pod for pod in there.pending()}

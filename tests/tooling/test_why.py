@@ -21,6 +21,7 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, UnknownPod, cluster_state, stored_objects, waiting
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
@@ -131,6 +132,42 @@ def _state(there: ClusterState) -> Any:
 def test_the_smallest_change_is_found(name: str, change: str) -> None:
     _, found = explained(name)
     assert change in [one.text for one in found.changes]
+
+
+def test_the_cause_is_what_keeps_it_from_the_closest_nodes_not_from_most() -> None:
+    far = [
+        {"name": f"n{at}", "cpu": 8, "taints": ["dedicated=gpu:NoSchedule"], "unschedulable": True} for at in range(3)
+    ]
+    there = cluster_of([{"name": "near", "cpu": 4}, *far])
+    found = explain(inputs(there, {"cpu": 5}))
+    assert found.cause is not None
+    assert (found.cause.name, found.cause.words) == ("NodeResourcesFit", "too little free cpu")
+    assert report.reason(found) == "Main cause: too little free cpu (NodeResourcesFit): 1 of 4 nodes"
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("filter fits(cpu)\n", {"NodeResourcesFit": 0, "fits(cpu)": 0}),
+        ("filter fits(cpu)\nfilter fits(mem)\n", {"NodeResourcesFit": 0, "fits(cpu)": 0, "fits(mem)": 0}),
+        ("filter label disk=ssd as a\nfilter label disk=ssd as b\n", {"NodeResourcesFit": 1, "a": 0, "b": 0}),
+        ("filter label disk=ssd as a\n", {"NodeResourcesFit": 1, "a": 1}),
+        (
+            "filter node.ready and label disk=ssd as a\n",
+            {"NodeResourcesFit": 1, "a": 1, "node.ready": 0, "label disk=ssd": 1},
+        ),
+        (
+            "filter label disk=ssd and label gpu as a\n",
+            {"NodeResourcesFit": 0, "a": 1, "label disk=ssd": 0, "label gpu": 0},
+        ),
+    ],
+)
+def test_two_lines_never_claim_the_same_node_as_rejected_by_one_of_them_only(text: str, only: dict[str, int]) -> None:
+    nodes = [{"name": "a", "cpu": 1, "mem": 9, "labels": {"disk": "ssd"}}, {"name": "b", "cpu": 8, "mem": 9}]
+    found = explain(inputs(cluster_of(nodes), {"cpu": 5, "mem": 1}, rules_of(text)))
+    assert {line.name: line.only for line in found.lines if line.name in only} == only
+    whole = [line for line in found.lines if not line.within]
+    assert sum(line.only for line in whole) <= found.nodes
 
 
 def test_no_change_is_claimed_where_two_are_needed() -> None:
@@ -275,9 +312,8 @@ def test_a_gang_that_no_rack_holds_is_told_how_much_room_the_best_ones_have() ->
     ]
     there = cluster_of(nodes, [{"node": "r3-0", "cpu": 2}, {"node": "r4-0", "cpu": 1}])
     rules = rules_of("gang by pod.label.job size 5 within one rack\nrequire pod label job")
-    found = explain(
-        inputs(there, {"cpu": 1, "labels": {"job": "train"}}, rules), pending=[*_pending(there, "train", 4)]
-    )
+    asked = inputs(there, {"cpu": 1, "labels": {"job": "train"}}, rules)
+    found = explain(replace(asked, pending=Pending(_pending(there, "train", 4))))
     assert [(str(each.domain), each.room, each.needed) for each in found.domains] == [
         *((f"rack=r{rack}", 4, 5) for rack in (0, 1, 2, 5, 6)),
     ]

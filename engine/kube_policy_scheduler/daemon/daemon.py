@@ -307,7 +307,7 @@ class Daemon:
             report=self._writers.reporter.moved,
         )
         self._canaries = Canaries(
-            self.metrics.registry, decide=self._scheduler.algorithm.would_decide, stopwatch=time.perf_counter
+            self.metrics.registry, ask=self._scheduler.algorithm.would_answer, stopwatch=time.perf_counter
         )
         for observer in (*self._records.observers, self._canaries, self._rebalancer, *mode.observers):
             self.observers.add(observer)

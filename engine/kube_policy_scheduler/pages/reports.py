@@ -60,6 +60,7 @@ def drift_page(found: Mapping[str, Any], *, sources: Mapping[str, str], ruled_by
     )
 
 
+_OF_LOSSES = {"placed": "placed", "no place": "unplaced", "never come back": "gone"}
 _WIDEST = 40
 """Bars of a chart; of more, the largest are drawn."""
 
@@ -101,11 +102,11 @@ def _capacity_charts(found: Mapping[str, Any]) -> Mapping[str, Chart]:
             up="nodes",
         )
     if losses:
-        shown = sorted(losses, key=lambda one: -one["unplaced"])[:_WIDEST]
+        shown = sorted(losses, key=lambda one: -one["missing"])[:_WIDEST]
         charts["losses"] = bar_chart(
             f"Pods when a value of {losses[0]['label']} is lost",
             [one["value"] for one in shown],
-            {key: [one[name] for one in shown] for key, name in (("placed", "placed"), ("no place", "unplaced"))},
+            {key: [one[name] for one in shown] for key, name in _OF_LOSSES.items()},
             up="pods",
         )
     return charts

@@ -30,11 +30,8 @@ from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
 from kube_policy_scheduler.editor.fixes import fixes
 from kube_policy_scheduler.editor.hover import hover
 from kube_policy_scheduler.editor.project import Project, look_at
-from kube_policy_scheduler.framework.decide.cycle import Cycle
-from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, domains_of
 from kube_policy_scheduler.framework.evaluate.evaluation import score
 from kube_policy_scheduler.framework.evaluate.probe import probe
-from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.compiling.expressions import Evaluate
@@ -42,8 +39,11 @@ from kube_policy_scheduler.lang.formatting.format import Formatted, format_sourc
 from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.answer import Answer, Answers, NoDomain
+from kube_policy_scheduler.policy.answer import answer as answer_of
 from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules, unbound
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
@@ -64,7 +64,7 @@ from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.changes import Change
-from kube_policy_scheduler.tooling.why.explain import explain, in_domain
+from kube_policy_scheduler.tooling.why.explain import explain
 from kube_policy_scheduler.tooling.why.filters import near_misses, refusals
 from kube_policy_scheduler.tooling.why.report import lines
 from kube_policy_scheduler.tooling.why.scores import amount_text
@@ -437,7 +437,13 @@ class Session:
             signals = self._measure(look.policy_set.queries)
             yield (
                 DecisionInputs.of(
-                    free, self._state.cluster, rules, signals=signals, now=self.cluster.now, seed=self._seed
+                    free,
+                    self._state.cluster,
+                    rules,
+                    signals=signals,
+                    now=self.cluster.now,
+                    seed=self._seed,
+                    pending=Pending(self._state.pending()),
                 ),
                 bound,
             )
@@ -498,8 +504,10 @@ class Session:
         if not policy_set.policies:
             return KUBERNETES
         info = self._state.cluster.templates.pod(pod)
-        policy = policy_set.governing(info) or policy_set.standing_in_as(policy_set.schedulers).governing(info)
-        if policy is None:
+        for asked in (policy_set, policy_set.standing_in_as(policy_set.schedulers)):
+            if (policy := asked.governing(info)) is not None:
+                break
+        else:
             return None
         sources = tuple(look.project.sources.values())
         memo = Memo(look.memo.known)
@@ -507,7 +515,7 @@ class Session:
         def recompile(changed: Sequence[Source]) -> PolicySet | None:
             return load(changed, memo=Memo(memo.known | look.memo.known), rules=False).policy_set
 
-        return Rules(policy.profile, policy, sources, recompile)
+        return Rules(policy.profile, policy, sources, recompile, asked)
 
     def _decide(self, side: str, pod: PodChoice, inputs: DecisionInputs | None, go_on: Checkpoint) -> Verdict:
         size = self._nodes.size
@@ -515,12 +523,13 @@ class Session:
         if inputs is None:
             message = "none of the policies governs this pod: see `for pod` in their first lines"
             return Verdict(None, (), nothing, np.full(size, -1), None, message)
-        inputs, short = in_domain(inputs)
-        gang = self._gang(inputs, short)
-        frame, profile, cycle = inputs.frame(), inputs.profile, Cycle(seed=self._seed)
-        of = pod, inputs.pod.scheduler_name
+        answers = Answers(seed=self._seed)
+        answer = answers.answer(inputs)
+        go_on()
+        inside = answer.inputs
+        of = pod, inside.pod.scheduler_name
         before = self._columns.get(side)
-        rows, columns = _rows(inputs, frame, cycle, go_on, of=of, before=before)
+        rows, columns = _rows(inside, answers, go_on, of=of, before=before)
         self._columns[side], feasible = columns, columns.feasible
         refused_by = np.full(size, -1)
         for index in range(len(rows) - 1, -1, -1):
@@ -529,20 +538,15 @@ class Session:
                 refused_by[row.values == 0.0] = index
         total = nothing
         if len(feasible):
-            total[feasible] = cycle.totals(frame, profile, feasible)
+            total[feasible] = answers.totals(inside, feasible)
         go_on()
-        held = inputs.hold_reason()
-        if held is not None:
-            return Verdict(profile.name, rows, total, refused_by, None, f"held: {held}", gang)
-        if short is not None:
-            return Verdict(profile.name, rows, total, refused_by, None, short.message, gang)
-        decision = inputs.decide(cycle)
-        return Verdict(profile.name, rows, total, refused_by, decision.host, decision.message, gang)
+        gang = self._gang(answer)
+        return Verdict(inside.profile.name, rows, total, refused_by, answer.host, answer.text, gang)
 
-    def _gang(self, inputs: DecisionInputs, short: Shortfall | None) -> dict[str, Any] | None:
+    def _gang(self, answer: Answer) -> dict[str, Any] | None:
         """Return the domains from which a pod's gang gets one, and which it gets; None if it may be on any nodes."""
-        taken = domains_of(inputs.profile)
-        rooms = short.best if short is not None else ()
+        taken = answer.domains
+        rooms = answer.best if isinstance(answer, NoDomain) else ()
         domains = taken or tuple(each.domain for each in rooms)
         if not domains:
             return None
@@ -592,8 +596,8 @@ class Session:
         if not answer["passes"]:
             with self._inputs(look, pod) as (inputs, _):
                 if inputs is not None:
-                    inputs, _ = in_domain(inputs)
-                    answer["needs"] = list(near_misses(refusals(inputs), [row])[0].lacks)
+                    inside = answer_of(inputs).inputs
+                    answer["needs"] = list(near_misses(refusals(inside), [row])[0].lacks)
         return answer
 
     def why(self, files: Files, pod: PodChoice) -> dict[str, Any]:
@@ -604,7 +608,7 @@ class Session:
         with self._inputs(look, pod) as (inputs, bound):
             if inputs is None:
                 return {"text": "None of the policies governs this pod.", "remedies": []}
-            found = explain(inputs, bound=bound, pending=self._state.pending())
+            found = explain(inputs, bound=bound)
         remedies = [
             {
                 "title": change.text,
@@ -901,7 +905,7 @@ def _note(row: _Row) -> str:
 
 
 def _rows(
-    inputs: DecisionInputs, frame: Frame, cycle: Cycle, go_on: Checkpoint, *, of: Any, before: _Columns | None
+    inputs: DecisionInputs, answers: Answers, go_on: Checkpoint, *, of: Any, before: _Columns | None
 ) -> tuple[tuple[_Row, ...], _Columns]:
     """Return what each clause and rule says, with what the next verdict can take over.
 
@@ -909,13 +913,13 @@ def _rows(
 
     Args:
         inputs: of the decision.
-        frame: of the decision.
-        cycle: decides.
+        answers: decides.
         go_on: called between clauses.
         of: the pod.
         before: of the verdict before this one, on the same cluster.
     """
-    profile, size = inputs.profile, frame.size
+    frame, profile = inputs.frame(), inputs.profile
+    size = frame.size
     if before is not None and before.of != of:
         before = None
     done: list[_Row] = []
@@ -933,7 +937,7 @@ def _rows(
         if clause is not None or refuses:
             done.append(_Row(clause, "filter" if clause is not None else "rule", plugin.name, values, refuses))
         go_on()
-    feasible = np.flatnonzero(cycle.passing(frame, profile))
+    feasible = np.flatnonzero(answers.passing(inputs))
     if before is not None and not np.array_equal(before.feasible, feasible):
         before = None
     for weighted in profile.scores:

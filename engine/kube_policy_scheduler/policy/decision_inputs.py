@@ -1,6 +1,6 @@
 """The inputs of one decision: the pod, the cluster, what decides, the metrics and the clock.
 
-Every command that decides again (test, why, impact, simulate, capture, doctor, drift) makes one of these and asks it.
+Every command that decides again (test, why, impact, capture, doctor, drift, …) makes one of these, and asks `answer`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation, evaluate
 from kube_policy_scheduler.framework.evaluate.probe import FilterProbe, probe
@@ -27,6 +26,7 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.policy.clauses import FilterClause, RequireClause
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -48,6 +48,8 @@ class Rules:
     sources: tuple[Source, ...] = ()
     """The texts of all policies, for trying changes of them."""
     recompile: Recompile = field(default=_cannot_recompile, repr=False)
+    policies: PolicySet | None = field(default=None, repr=False)
+    """The set that the policy is of, which tells the pods that wait in its orders; None: nobody else does."""
 
     def edited(self, source: Source, text: str) -> Rules | None:
         """Return the rules with another text of one source; None where the result is not a policy."""
@@ -56,7 +58,7 @@ class Rules:
         sources = tuple(Source(one.name, text) if one == source else one for one in self.sources)
         made = self.recompile(sources)
         policy = made.named(self.policy.name) if made is not None else None
-        return None if policy is None else Rules(policy.profile, policy, sources, self.recompile)
+        return None if policy is None else Rules(policy.profile, policy, sources, self.recompile, made)
 
 
 KUBERNETES = Rules(kubernetes_profile())
@@ -81,6 +83,8 @@ class DecisionInputs:
     """Attempts to schedule the pod before this one."""
     manifest: objects.Pod | None = field(default=None, repr=False)
     """The pod as the API server has it; only changes of its spec need it."""
+    pending: Pending | None = field(default=None, repr=False)
+    """The pods that wait, for gangs and strict orders; None: not known, so that no gang lacks pods."""
 
     @classmethod
     def of(
@@ -93,12 +97,18 @@ class DecisionInputs:
         now: float = 0.0,
         seed: int = 0,
         queued: float | None = None,
+        pending: Pending | None = None,
     ) -> DecisionInputs:
         """Return the inputs for a pod of the API; queued: None for when it was created."""
         info = cluster.templates.pod(pod)
-        return cls(
-            info, cluster, rules, signals, now, seed, info.created if queued is None else queued, manifest=pod
-        )  # fmt: skip
+        queued = info.created if queued is None else queued
+        return cls(info, cluster, rules, signals, now, seed, queued, manifest=pod, pending=pending)
+
+    @classmethod
+    def at(cls, frame: Frame, rules: Rules, *, seed: int = 0) -> DecisionInputs:
+        """Return the inputs of a decision about what a frame looks at."""
+        pod, cluster, signals, now = frame.pod, frame.cluster, frame.signals, frame.now
+        return cls(pod, cluster, rules, signals, now, seed, frame.queued, frame.attempts)
 
     @property
     def profile(self) -> Profile:
@@ -111,19 +121,23 @@ class DecisionInputs:
             self.pod, self.cluster, self.now, signals=self.signals, queued=self.queued, attempts=self.attempts
         )  # fmt: skip
 
-    def hold_reason(self) -> str | None:
-        """Return why a `hold` clause keeps the pod out of the active queue, or None."""
-        return self.rules.policy.hold_reason(self.frame()) if self.rules.policy is not None else None
+    def under(self, profile: Profile) -> DecisionInputs:
+        """Return the same decision by other plugins."""
+        return replace(self, rules=replace(self.rules, profile=profile))
+
+    def rivals(self) -> list[PodInfo]:
+        """Return the other pods that wait and that the same policy governs."""
+        policies, pending = self.rules.policies, self.pending
+        if policies is None or pending is None:
+            return []
+        mine = (pod for pod in pending.pods if pod.uid != self.pod.uid)
+        return [pod for pod in mine if policies.governing(pod) is self.rules.policy]
 
     def gang_requirements(self) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind; see `PolicySet.gang_requirements`."""
         policy, frame = self.rules.policy, self.frame()
         groups = pod_group_requirements(frame) if is_in_group(self.pod.template) else ()
         return (*groups, *policy.gang_requirements(frame)) if policy is not None and policy.gangs else groups
-
-    def decide(self, cycle: Cycle | None = None) -> Decision:
-        """Run the scheduling cycle; cycle: one that is kept from pod to pod, None for one of its own."""
-        return (cycle or Cycle(seed=self.seed)).decide(self.frame(), self.profile)
 
     def evaluate(self) -> Evaluation:
         """Return what all plugins together say, node by node."""

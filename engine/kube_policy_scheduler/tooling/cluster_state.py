@@ -23,6 +23,7 @@ from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 
 _BY_NAME: Mapping[str, type] = {"Node": objects.Node, "Pod": objects.Pod}
 
@@ -162,18 +163,15 @@ def pod_in(source: Source) -> FixtureObject:
 @contextmanager
 def waiting(pod: objects.Pod, cluster: Cluster) -> Iterator[tuple[objects.Pod, str | None]]:
     """Take a bound pod off its node while it lasts; return it as it would wait, and the node it is on."""
-    uid = pod.metadata.uid
-    host = cluster.node_of(uid) or pod.spec.node_name or None
-    devices = cluster.devices.held(uid) if cluster.devices.tables else None
-    removed = cluster.displace(uid)
+    tried, known = UndoableCluster(cluster), cluster.pods.get(pod.metadata.uid)
+    host = cluster.node_of(pod.metadata.uid) or pod.spec.node_name or None
     free = unbound(pod)
-    take_back = give_claims_back(cluster, cluster.templates.pod(free), ends=False)
-    try:
+    with tried.trying():
+        if known is not None:
+            tried.take_off(known)
+        else:
+            tried.undo_by(give_claims_back(cluster, cluster.templates.pod(free), ends=False))
         yield free, host
-    finally:
-        take_back()
-        if removed is not None and host is not None:
-            cluster.place(removed, host, devices=devices)
 
 
 def is_of_node(pod: PodInfo) -> bool:

@@ -17,15 +17,16 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
-from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.device_columns import held_devices, preferred_devices
 from kube_policy_scheduler.framework.quota import QueueQuota, quantity
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 from kube_policy_scheduler.lang.checking.queues import declared_queues
+from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held, NoDomain, Placed
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
 from kube_policy_scheduler.tooling.queues import pods_over
-from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, leads, refusal_by
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import amount, plural, some
 
@@ -33,6 +34,8 @@ FINISHED = "finished"
 ENDING = "being deleted"
 OF_NODE = "DaemonSet pods and static pods"
 NO_NODE = "on a node that the cluster does not have"
+HELD = "held now if they were created again"
+GANG_SHORT = "in a gang that has too few pods now"
 UNGOVERNED = "governed by no policy"
 _ROUNDING = 1e-9
 """Points that are none."""
@@ -129,14 +132,14 @@ def drift(
             skipped[why or UNGOVERNED] += 1
         else:
             asked.append((pod, info, rules))
-    look = _Look(there, options)
+    look = _Look(there, options, Pending(there.pending()))
     over, placing = _over_maximum(there, options), dict[int, Rules]()
     found: list[Drifted] = []
     small = 0
     for number, (pod, info, rules) in enumerate(asked):
         limit = over.get(info.uid)
         if limit is not None:
-            verdict: Drifted | _Fit = Drifted(
+            verdict: Drifted | _Fit | str = Drifted(
                 info.key, info.node_name, rules.profile.name, True, "", None, limit.text, limit.place
             )
         else:
@@ -144,11 +147,14 @@ def drift(
             verdict = look.at(pod, info, placing.setdefault(id(rules), _without_quota(rules)))
         if isinstance(verdict, Drifted):
             found.append(verdict)
+        elif isinstance(verdict, str):
+            skipped[verdict] += 1
         else:
             small += verdict is _Fit.SLIGHTLY
         progress(number + 1, len(asked))
     found.sort(key=lambda one: (not one.refused, bool(one.devices), -(one.margin or 0.0), one.pod))
-    return Drift(len(asked), tuple(found), small, dict(sorted(skipped.items())), options.margin)
+    checked = len(asked) - skipped[HELD] - skipped[GANG_SHORT]
+    return Drift(checked, tuple(found), small, dict(sorted(skipped.items())), options.margin)
 
 
 def _over_maximum(there: ClusterState, options: DriftOptions) -> dict[str, Clause]:
@@ -171,8 +177,8 @@ def _over_maximum(there: ClusterState, options: DriftOptions) -> dict[str, Claus
 
 
 def _without_quota(rules: Rules) -> Rules:
-    """Return rules that place a pod wherever it fits: its quota was looked at for all pods together."""
-    profile = rules.profile
+    """Return rules that place a pod wherever it fits: its quota was looked at for all pods together, its turn came."""
+    profile, rules = rules.profile, replace(rules, policies=None)
     if profile.queues is None:
         return rules
     others = tuple(plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota))
@@ -197,13 +203,13 @@ class _Fit(Enum):
 class _Look:
     """Looks at one pod after the other; pods that are answered alike are decided once."""
 
-    def __init__(self, there: ClusterState, options: DriftOptions) -> None:
-        self._there, self._options = there, options
-        self._cycle = Cycle(seed=options.seed)
-        self._known: dict[tuple[PodTemplate, int, str], Drifted | _Fit] = {}
+    def __init__(self, there: ClusterState, options: DriftOptions, pending: Pending) -> None:
+        self._there, self._options, self._pending = there, options, pending
+        self._answers = Answers(seed=options.seed)
+        self._known: dict[tuple[PodTemplate, int, str], Drifted | _Fit | str] = {}
 
-    def at(self, pod: objects.Pod, info: PodInfo, rules: Rules) -> Drifted | _Fit:
-        """Return what is to be said about a pod."""
+    def at(self, pod: objects.Pod, info: PodInfo, rules: Rules) -> Drifted | _Fit | str:
+        """Return what is to be said about a pod; a text: why nothing is."""
         key = (info.template, id(info.demand), info.node_name)
         claims = has_claims(info.template, self._there.cluster)
         alike = rules.profile.by_template and not info.volumes and not claims
@@ -211,33 +217,55 @@ class _Look:
         known = self._known.get(key) if alike else None
         if known is None:
             with waiting(pod, self._there.cluster) as (free, host):
-                known = self._decide(self._there.cluster.templates.pod(free), host or info.node_name, rules, held)
+                known = self._look(self._there.cluster.templates.pod(free), host or info.node_name, rules, held)
             if alike:
                 self._known[key] = known
         return replace(known, pod=info.key) if isinstance(known, Drifted) else known
 
-    def _decide(self, pod: PodInfo, host: str, rules: Rules, held: Sequence[DeviceID]) -> Drifted | _Fit:
-        options, cluster, profile = self._options, self._there.cluster, rules.profile
-        inputs = DecisionInputs(pod, cluster, rules, options.signals, options.now, queued=pod.created)
-        decision = inputs.decide(self._cycle)
-        if decision.host == host:
-            wanted = preferred_devices(inputs.frame(), decision, held) if options.margin is not None else ()
-            if not wanted or decision.device_order is None:
-                return _Fit.WELL
-            instead = f"{_names(set(wanted) - set(held))} instead of {_names(set(held) - set(wanted))}"
-            clause = f"devices by {decision.device_order.text}"
-            return Drifted(pod.key, host, profile.name, False, host, None, clause, "", devices=instead)
+    def _look(self, pod: PodInfo, host: str, rules: Rules, held: Sequence[DeviceID]) -> Drifted | _Fit | str:
+        options, cluster = self._options, self._there.cluster
+        answer = self._answers.answer(
+            DecisionInputs(
+                pod, cluster, rules, options.signals, options.now, queued=pod.created, pending=self._pending
+            )
+        )  # fmt: skip
+        match answer:
+            case Held():
+                return HELD
+            case GangWaits():
+                return GANG_SHORT
+            case NoDomain():
+                rule = gang_of(answer)
+                return Drifted(pod.key, host, rules.profile.name, True, "", None, rule.text, rule.place)
+            case Placed() if answer.host == host:
+                return self._on_its_node(answer, held)
+            case _:
+                return self._elsewhere(answer, host)
+
+    def _on_its_node(self, answer: Placed, held: Sequence[DeviceID]) -> Drifted | _Fit:
+        pod, decision, inputs = answer.inputs.pod, answer.decision, answer.inputs
+        wanted = preferred_devices(inputs.frame(), decision, held) if self._options.margin is not None else ()
+        if not wanted or decision.device_order is None:
+            return _Fit.WELL
+        instead = f"{_names(set(wanted) - set(held))} instead of {_names(set(held) - set(wanted))}"
+        clause, host = f"devices by {decision.device_order.text}", decision.host or ""
+        return Drifted(pod.key, host, inputs.profile.name, False, host, None, clause, "", devices=instead)
+
+    def _elsewhere(self, answer: Answer, host: str) -> Drifted | _Fit:
+        """Compare a pod's node with the best one."""
+        options, cluster, inputs = self._options, self._there.cluster, answer.inputs
+        pod, profile = inputs.pod, inputs.profile
         frame, evaluation = inputs.frame(), inputs.evaluate()
         feasible, totals, names = evaluation.feasible, evaluation.totals, cluster.nodes.names
         better = min((names[row] for row in feasible[totals == totals.max()]), default="") if len(feasible) else ""
         mine = np.flatnonzero(feasible == cluster.nodes.rows[host])
         if not len(mine):
-            why = refusal(frame, profile, host) or Clause("")
+            why = refusal_by(answer, host) or Clause("")
             return Drifted(pod.key, host, profile.name, True, better, None, why.text, why.place)
         if options.margin is None:
             return _Fit.WELL
         lead = float(totals.max() - totals[mine[0]])
-        if lead <= options.margin:
+        if lead <= max(options.margin, _ROUNDING):
             return _Fit.SLIGHTLY if lead > _ROUNDING else _Fit.WELL
         ahead = leads(frame, profile, feasible, node=better, over=host).values()
         ranked = sorted(ahead, key=lambda item: -item[0])

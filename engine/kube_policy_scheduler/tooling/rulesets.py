@@ -10,11 +10,13 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.decide.gang_domains import GangTopology
 from kube_policy_scheduler.framework.evaluate.evaluation import score
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Plugin
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.answer import Answer
 from kube_policy_scheduler.policy.clauses import PolicyClause
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -38,7 +40,7 @@ class Ruleset:
         name = policy.name if policy is not None else ""
         if name not in self._rules:
             profile = replace(policy.profile if policy is not None else KUBERNETES.profile, preempts=False)
-            self._rules[name] = Rules(profile, policy, self.sources)
+            self._rules[name] = Rules(profile, policy, self.sources, policies=self.policy_set)
         return self._rules[name]
 
 
@@ -72,6 +74,24 @@ def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
         return None
     ordered = sorted(profile.filters, key=lambda plugin: not isinstance(plugin, PolicyClause))
     return next((clause_of(plugin) for plugin in ordered if not probe(frame, plugin).passes()[row]), None)
+
+
+def refusal_by(answer: Answer, node: str) -> Clause | None:
+    """Return what keeps a pod off a node: a filter as `refusal`, at last the gang whose domain it is not in."""
+    inputs = answer.inputs
+    profile, frame = inputs.profile, inputs.frame()
+    domains = tuple(plugin for plugin in profile.filters if isinstance(plugin, GangTopology))
+    others = replace(profile, filters=tuple(plugin for plugin in profile.filters if plugin not in domains))
+    found = refusal(frame, others, node)
+    return gang_of(answer) if found is None and domains and refusal(frame, profile, node) is not None else found
+
+
+def gang_of(answer: Answer) -> Clause:
+    """Return the gang for which a pod is in a domain."""
+    text = next((each.text for each in answer.requirements if each.levels), "a gang")
+    policy = answer.inputs.rules.policy
+    clauses = policy.gangs if policy is not None else ()
+    return Clause(text, next((str(clause.span) for clause in clauses if clause.text == text), ""))
 
 
 def leads(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from kube_policy_scheduler.framework.plugins.base import Filter, Score
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.policy.decision_inputs import Rules
+from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.tester.outcome import Conjunct
 from kube_policy_scheduler.tooling.tester.reports import case_lines, summary
 from kube_policy_scheduler.tooling.tester.run import SuiteResult, SuiteRun
@@ -87,14 +90,21 @@ class PlainPolicy:
     def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         return priority_turn(queued)
 
-    def gang_requirements(self, frame: Frame) -> tuple[()]:
-        return ()
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.profile, cast("Policy", HoldsByLabel()))
 
     def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:
         return ()
 
-    def hold_reason(self, frame: Frame) -> str | None:
-        return "until the label is gone" if "hold" in frame.pod.labels else None
+
+class HoldsByLabel:
+    """What is asked of the policy itself before a decision."""
+
+    gangs = orders = ()
+
+    def holding(self, frame: Frame) -> Any:
+        return SimpleNamespace(reason="until the label is gone") if "hold" in frame.pod.labels else None
 
 
 class PlainPolicies:

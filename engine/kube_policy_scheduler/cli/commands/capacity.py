@@ -47,8 +47,8 @@ With the extra `exact` (`policyctl version` says how to add it), the bounds are 
 cheapest mix of several shapes of nodes.
 
 \b
-Exit codes: 0 everything that was asked about fits; 1 something does not fit; 2 the command could not run;
-130 Ctrl-C.
+Exit codes: 0 everything that was asked about fits; 1 something does not fit, or a loss ends pods that nothing creates
+again; 2 the command could not run; 130 Ctrl-C.
 """
 
 

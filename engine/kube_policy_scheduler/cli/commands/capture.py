@@ -178,7 +178,7 @@ def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
 
 def _compare(record: DecisionRecord, reducible: ReducibleInputs) -> None:
     """Refuse a cluster that is not the one of the recorded decision."""
-    decided = reducible.verdict()
+    decided = reducible.alone().verdict()  # it was decided, so what it waited for was there
     if (decided.host or "") == record.node or record.victims:
         return
     then = f"to {record.node}" if record.node else f"nowhere ({record.message})"
@@ -194,7 +194,7 @@ def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: s
     from kube_policy_scheduler.policy.decision_inputs import Rules
 
     governing = cluster_sources.governing_policy(policy_set, Cluster().templates.pod(pod), name=name)
-    return Rules(governing.profile, governing, sources)
+    return Rules(governing.profile, governing, sources, policies=policy_set)
 
 
 def _frozen(

@@ -101,6 +101,7 @@ def command(
 
     from kube_policy_scheduler.pages.reports import why_page
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+    from kube_policy_scheduler.policy.pending import Pending
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod, cluster_state, waiting
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
@@ -133,11 +134,10 @@ def command(
         with waiting(asked, state.cluster) as (free, bound):
             queued = past.record.queued or None if past is not None else None
             inputs = DecisionInputs.of(
-                free, state.cluster, rules, signals=signals, now=moment, seed=seed, queued=queued
-            )
-            pending = state.pending()
-            rivals = [each for each in pending if policy_set is not None and policy_set.governing(each) is rules.policy]
-            found = explain(inputs, bound=bound, top=top, pending=pending, rivals=rivals)
+                free, state.cluster, rules, signals=signals, now=moment, seed=seed, queued=queued,
+                pending=Pending(state.pending()),
+            )  # fmt: skip
+            found = explain(inputs, bound=bound, top=top)
             if found.lacks_room and policy is None:
                 found = replace(found, room=_room(state, inputs, ruleset))
     except UnknownPod as error:
@@ -241,4 +241,4 @@ def _rules(
             return None
 
     governing = cluster_sources.governing_policy(policy_set, state.cluster.templates.pod(pod), name=name)
-    return Rules(governing.profile, governing, sources, recompile)
+    return Rules(governing.profile, governing, sources, recompile, policy_set)

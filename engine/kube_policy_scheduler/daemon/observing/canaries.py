@@ -19,10 +19,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.metrics import Children, QuickHistogram
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer, PodBound
-from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
-from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.answer import Answer, Unschedulable
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
 TIME_SHARE = 0.02
@@ -31,11 +30,11 @@ MOST_CREDIT_SECONDS = 0.02
 """Saved up while nothing was decided: the first pods of a burst are compared."""
 
 
-class Decide(Protocol):
-    """Decides a pod under a profile; changes nothing."""
+class Ask(Protocol):
+    """Says what would become of a pod; changes nothing."""
 
-    def __call__(self, frame: Frame, profile: Profile, *, verdict: ExtenderVerdict | None = None) -> Decision:
-        """Return the decision. verdict: what extenders said; None: nothing."""
+    def __call__(self, inputs: DecisionInputs, *, verdict: ExtenderVerdict | None = None) -> Answer:
+        """Return the answer. verdict: what extenders said; None: nothing."""
 
 
 class Comparison(Enum):
@@ -53,21 +52,21 @@ class Comparison(Enum):
 class Canaries(Observer):
     """Compares canaries with their stable policies, and times pods by policy."""
 
-    def __init__(self, registry: CollectorRegistry, *, decide: Decide, stopwatch: Callable[[], float]) -> None:
+    def __init__(self, registry: CollectorRegistry, *, ask: Ask, stopwatch: Callable[[], float]) -> None:
         """Make the metrics.
 
         Args:
             registry: where they are exported.
-            decide: what a profile would decide; must change nothing.
+            ask: what would become of a pod by some rules; must change nothing.
             stopwatch: seconds, never going back.
         """
-        self._decide = decide
+        self._ask = ask
         self._stopwatch = stopwatch
         self._credit = MOST_CREDIT_SECONDS
         self._credit_at = stopwatch()
         self._policies: PolicySet | None = None
-        self._stable: dict[str, Profile] = {}
-        """By canary: the profile of its stable policy."""
+        self._stable: dict[str, Rules] = {}
+        """By canary: its stable policy, which evicts nobody."""
         self._comparisons = Children(
             Counter(
                 "policy_scheduler_canary_comparisons",
@@ -101,8 +100,8 @@ class Canaries(Observer):
         self._comparisons.keep(lambda values: names.issuperset(values[:2]))
         self._stable.clear()
         self._shares.clear()
-        for canary, share, stable, profile in _pairs(policies):
-            self._stable[canary] = profile
+        for canary, share, stable, rules in _pairs(policies):
+            self._stable[canary] = rules
             self._shares.labels(canary, stable).set(share)
             for result in Comparison:
                 self._comparisons.of(canary, stable, result.value)  # there before its first event
@@ -118,17 +117,18 @@ class Canaries(Observer):
         if theirs is None:
             return
         result = compared(canary=decided.decision.host, stable=theirs.host)
-        self._comparisons.of(decided.policy or "", stable.name, result.value).inc()
+        self._comparisons.of(decided.policy or "", stable.profile.name, result.value).inc()
 
-    def _of_stable(self, decided: Decided, stable: Profile) -> Decision | None:
-        """Return what the stable policy decides; None if extenders were not asked about the node that it wants."""
-        theirs, verdict = self._decide(decided.frame, stable), decided.decision.verdict
+    def _of_stable(self, decided: Decided, stable: Rules) -> Answer | None:
+        """Return the answer by the stable policy; None if extenders were not asked about the node that it wants."""
+        inputs = DecisionInputs.at(decided.frame, stable)
+        theirs, verdict = self._ask(inputs), decided.decision.verdict
         if verdict is None or theirs.host is None:
             return theirs
         if theirs.host not in verdict.passed and theirs.host not in verdict.refused:
             return None
-        theirs = self._decide(decided.frame, stable, verdict=verdict)
-        return None if theirs.asks_again else theirs
+        theirs = self._ask(inputs, verdict=verdict)
+        return None if isinstance(theirs, Unschedulable) and theirs.decision.asks_again else theirs
 
     def on_bound(self, bound: PodBound) -> None:
         """Time a pod that got its node."""
@@ -156,8 +156,9 @@ def compared(*, canary: str | None, stable: str | None) -> Comparison:
     return Comparison.SAME_NODE if canary == stable else Comparison.OTHER_NODE
 
 
-def _pairs(policies: PolicySet) -> Iterator[tuple[str, float, str, Profile]]:
-    """Yield each canary, its share, its stable policy and the profile of that one, which evicts nobody."""
+def _pairs(policies: PolicySet) -> Iterator[tuple[str, float, str, Rules]]:
+    """Yield each canary, its share, its stable policy and the rules of that one, which evicts nobody."""
     for policy in policies.policies:
         if policy.canary is not None and policy.stable is not None:
-            yield policy.name, policy.canary.share, policy.stable.name, replace(policy.stable.profile, preempts=False)
+            rules = Rules(replace(policy.stable.profile, preempts=False), policy.stable)
+            yield policy.name, policy.canary.share, policy.stable.name, rules

@@ -21,6 +21,8 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+from kube_policy_scheduler.policy.answer import Answer, Answers
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 
 
 class Algorithm(ScheduleAlgorithm):
@@ -124,13 +126,15 @@ class Algorithm(ScheduleAlgorithm):
             passing = passing & self._sharding.own_nodes(self._cluster.nodes)
         return passing
 
-    def would_decide(self, frame: Frame, profile: Profile, *, verdict: ExtenderVerdict | None = None) -> Decision:
-        """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""
-        sharding = self._sharding
-        if sharding is None or sharding.is_alone:
-            return self.cycle.decide(frame, profile, verdict=verdict)
-        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False), verdict=verdict)
-        return decision if decision.host is not None else self.cycle.decide(frame, profile, verdict=verdict)
+    def would_answer(self, inputs: DecisionInputs, *, verdict: ExtenderVerdict | None = None) -> Answer:
+        """Return what would become of a pod by rules that do not govern it; nothing of it is remembered."""
+        sharding, answers = self._sharding, Answers(cycle=self.cycle)
+        if sharding is not None and not sharding.is_alone:
+            ours = inputs.under(sharding.narrowed(inputs.profile, preempts=False))
+            found = answers.answer(ours, verdict=verdict)
+            if found.host is not None:
+                return found
+        return answers.answer(inputs, verdict=verdict)
 
     def with_new_nodes(
         self, queued: QueuedPod, decision: Decision, requirements: Iterable[GangRequirement]

@@ -208,6 +208,7 @@ class Rebalancer(Observer):
         return self._scheduler.leading and self._scheduler.view() and not any(counts.get(place) for place in _BUSY)
 
     def _planner(self, policies: PolicySet, *, cycle: Cycle) -> Planner:
+        from kube_policy_scheduler.policy.answer import Answers
         from kube_policy_scheduler.tooling.capacity.seats import Seats
         from kube_policy_scheduler.tooling.cluster_state import ClusterState
         from kube_policy_scheduler.tooling.rebalancing.plan import Planner, RebalanceOptions, stated_in
@@ -227,7 +228,8 @@ class Rebalancer(Observer):
             reserves=True,
         )  # fmt: skip
         state = ClusterState(context.cluster, {})
-        return Planner(Seats(state, ruleset, signals=signals, now=now, cycle=cycle), options)
+        answers = Answers(cycle=cycle, remembers=True)
+        return Planner(Seats(state, ruleset, signals=signals, now=now, answers=answers), options)
 
     async def one_pass(self) -> tuple[Move, ...]:
         """Look for pods to move, and move them within the budgets; return the moves."""

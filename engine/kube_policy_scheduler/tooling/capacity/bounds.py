@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.tooling.capacity.room import free, requests_of
 from kube_policy_scheduler.tooling.programs import MOST_VARIABLES, TOLERANCE, Program, Solver, whole
@@ -26,7 +27,11 @@ _MOST_PATTERNS = 400
 
 
 def most_removable(
-    cluster: Cluster, sizes: Mapping[str, Mapping[str, int]], need: Mapping[str, int], solve: Solver
+    cluster: Cluster,
+    sizes: Mapping[str, Mapping[str, int]],
+    need: Mapping[str, int],
+    usable: BoolArray,
+    solve: Solver,
 ) -> int:
     """Return how many of some nodes can go at most: an integer program over all resources. See `room.most_removable`.
 
@@ -35,7 +40,7 @@ def most_removable(
     program, rows = Program(), cluster.nodes.rows
     goes = {name: program.variable(1, cost=-1.0) for name in sizes}
     for resource in need:
-        elsewhere = free(cluster, resource)
+        elsewhere = free(cluster, resource, usable)
         elsewhere[[rows[name] for name in sizes]] = 0
         offered = sum(size.get(resource, 0) for size in sizes.values())
         spare = int(elsewhere.sum()) + offered - need[resource]
@@ -46,22 +51,22 @@ def most_removable(
     )  # fmt: skip
 
 
-def least_unplaced(cluster: Cluster, pods: Sequence[PodInfo], solve: Solver) -> int:
+def least_unplaced(cluster: Cluster, pods: Sequence[PodInfo], usable: BoolArray, solve: Solver) -> int:
     """Return how many of some pods at least have no room: an integer program over pods and nodes.
 
-    0 if it is too large to be solved.
+    0 if it is too large to be solved. usable: `bool[nodes]`, those on which some of them may be.
     """
     kinds = Counter(_kind(pod) for pod in pods)
     resources = sorted({name for kind in kinds for name, _ in kind})
-    rooms = {resource: free(cluster, resource) for resource in resources}
-    usable: list[int] = sorted({int(row) for room in rooms.values() for row in np.flatnonzero(room)})
-    if not usable or len(kinds) * len(usable) > MOST_VARIABLES:
+    rooms = {resource: free(cluster, resource, usable) for resource in resources}
+    rows: list[int] = np.flatnonzero(usable).tolist()
+    if not rows or len(kinds) * len(rows) > MOST_VARIABLES:
         return 0
     program = Program()
     use: dict[tuple[int, str], list[tuple[int, float]]] = {}
     for kind, count in kinds.items():
         here: list[tuple[int, float]] = []
-        for row in usable:
+        for row in rows:
             most = min(count, *(int(rooms[name][row]) // amount for name, amount in kind if amount))
             if most > 0:
                 variable = program.variable(most, cost=-1.0)

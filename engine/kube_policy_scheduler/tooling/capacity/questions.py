@@ -82,7 +82,7 @@ def more_copies(
 ) -> MoreCopies:
     """Place copies of a pod, one after another, until one is refused."""
     mark = seats.mark()
-    bound = room.most_copies(seats.cluster, pod)
+    bound = room.most_copies(seats.cluster, pod, seats.may_take([pod]))
     nodes: dict[str, int] = {}
     count, stopped_by = 0, ""
     while count < most and not stop():
@@ -90,12 +90,12 @@ def more_copies(
         copy = msgspec.structs.replace(pod, uid=uid, name=uid, node_name="", nominated_node="")
         if pod.template.spec.resource_claims:
             copy = with_claims_like(seats.cluster, copy)
-        decision = seats.seat(copy)
-        if decision.host is None:
-            stopped_by = decision.message
+        answer = seats.seat(copy)
+        if answer.host is None:
+            stopped_by = answer.text
             break
         count += 1
-        nodes[decision.host] = nodes.get(decision.host, 0) + 1
+        nodes[answer.host] = nodes.get(answer.host, 0) + 1
         if count % _EVERY == 0:
             progress(f"{count:,} of at most {min(bound, most):,} copies placed")
     seats.undo_to(mark)
@@ -167,9 +167,10 @@ def removable_nodes(
     cluster, mark = seats.cluster, seats.mark()
     candidates, kept = _candidates(seats, local_storage=local_storage)
     sizes, need = _sizes(seats, candidates)
-    bound = room.most_removable(cluster, sizes, need)
+    usable = seats.may_take(pod for pods in candidates.values() for pod in pods)
+    bound = room.most_removable(cluster, sizes, need, usable)
     if solve is not None:
-        bound = min(bound, bounds.most_removable(cluster, sizes, need, solve))
+        bound = min(bound, bounds.most_removable(cluster, sizes, need, usable, solve))
     found: list[Removable] = []
     complete = True
     for number, name in enumerate(sorted(candidates, key=lambda name: (_use(seats, name), name))):
@@ -220,14 +221,11 @@ def _sizes(
     need = room.total(pod for pods in candidates.values() for pod in pods)
     sizes: dict[str, Mapping[str, int]] = {}
     nodes = seats.cluster.nodes
-    is_usable = room.usable(seats.cluster)
+    usable = seats.may_take(pod for pods in candidates.values() for pod in pods)
+    free = {resource: room.free(seats.cluster, resource, usable) for resource in need}
     for name, pods in candidates.items():
         row, moving = nodes.rows[name], room.total(pods)
-        sizes[name] = {
-            resource: (max(0, int(room.free(seats.cluster, resource)[row])) if is_usable[row] else 0)
-            + moving.get(resource, 0)
-            for resource in need
-        }
+        sizes[name] = {resource: int(free[resource][row]) + moving.get(resource, 0) for resource in need}
     return sizes, need
 
 
@@ -250,12 +248,12 @@ def _drained(seats: Seats, name: str, found: list[Removable]) -> str:
     moving = [pod for pod in seats.cluster.pods_on(name).values() if not is_of_node(pod)]
     moves: list[tuple[str, str]] = []
     for pod in in_turn([seats.take_off(pod) for pod in moving]):
-        decision = seats.seat(pod)
-        if decision.host is None or decision.host == name:
+        answer = seats.seat(pod)
+        if answer.host is None or answer.host == name:
             seats.undo_to(mark)
             back = f"{pod.key} would come back: it tolerates that the node is cordoned"
-            return back if decision.host else f"{pod.key}: {decision.message}"
-        moves.append((pod.key, decision.host))
+            return back if answer.host else f"{pod.key}: {answer.text}"
+        moves.append((pod.key, answer.host))
     price = price_of(seats.cluster.nodes.infos[seats.cluster.nodes.rows[name]].node)
     found.append(Removable(name, len(moves), tuple(moves), None if math.isnan(price) else price))
     return ""
@@ -392,7 +390,7 @@ def _needed(
     made = new_nodes(seats.cluster, shape)
     found = Seated()
     hopeless: dict[PodTemplate, str] = {}
-    nodes = 0
+    new, nodes = set[str](), 0
     for number, pod in enumerate(pods):
         if stop():
             found.complete = False
@@ -401,22 +399,23 @@ def _needed(
         if message is not None:
             found.refused[pod.uid] = message
             continue
-        decision, mark, more = seats.seat(pod), seats.mark(), 0
+        answer, mark, more = seats.seat(pod), seats.mark(), 0
         # a gang that must be together may need several nodes at a time
         most_more = min(most - nodes, max([1, *(gang.size for gang in seats.gangs(pod) if gang.levels)]))
-        while decision.host is None and more < most_more:
+        while answer.host is None and more < most_more:
             node, own = next(made)
             seats.set_node(node)
             for each in own:
                 seats.put(each, node.metadata.name)
+            new.add(node.metadata.name)
             more += 1
-            decision = seats.seat(pod)
-        if decision.host is not None:
+            answer = seats.seat(pod)
+        if answer.host is not None:
             nodes += more
-            found.placed[pod.uid] = decision.host
+            found.placed[pod.uid] = answer.host
         else:
             seats.undo_to(mark)
-            reason = decision.message if most_more else f"more than {most:,} new nodes"
+            reason = answer.text if most_more else f"more than {most:,} new nodes"
             found.refused[pod.uid] = reason
             if seats.is_alike(pod):
                 hopeless[pod.template] = reason
@@ -426,9 +425,10 @@ def _needed(
     offered = _offered(seats, shape)
     seats.undo_to(start)
     seated = [pod for pod in pods if pod.uid in found.placed]
-    bound = room.least_nodes(seated, offered) if nodes else 0
-    if solve is not None and nodes > bound and len(seated) == len(found.placed):
-        packed = bounds.pack([(pod, frozenset({0})) for pod in seated], [offered], [1.0], solve)
+    on_new = [pod for pod in seated if found.placed[pod.uid] in new]  # others found room once these were there
+    bound = room.least_nodes(on_new, offered) if nodes else 0
+    if solve is not None and nodes > bound:
+        packed = bounds.pack([(pod, frozenset({0})) for pod in on_new], [offered], [1.0], solve)
         bound = max(bound, whole(packed.bound))
     hourly = shape.price * nodes if shape.price is not None else None
     return NodesNeeded(shape, nodes, len(seated), _refusals(pods, found.refused), bound, hourly, found.complete)
@@ -504,20 +504,20 @@ def _mixed(
             add(shape)
     seated = Seated()
     for pod, taking in pods:
-        decision = seats.seat(pod)
+        answer = seats.seat(pod)
         for shape in sorted(taking, key=lambda at: costs[at]):
-            if decision.host is not None or len(names) >= most:
+            if answer.host is not None or len(names) >= most:
                 break
             mark = seats.mark()
             add(shape)
-            decision = seats.seat(pod)
-            if decision.host is None:
+            answer = seats.seat(pod)
+            if answer.host is None:
                 seats.undo_to(mark)
                 names.pop()
-        if decision.host is not None:
-            seated.placed[pod.uid] = decision.host
+        if answer.host is not None:
+            seated.placed[pod.uid] = answer.host
         else:
-            seated.refused[pod.uid] = decision.message
+            seated.refused[pod.uid] = answer.text
     seats.drop_short_gangs([pod for pod, _ in pods], seated)
     hosts = set(seated.placed.values())
     used = Counter(shape for shape, name in names if name in hosts)
@@ -548,6 +548,7 @@ class Loss:
     gone: int
     """Pods without a controller: nothing creates them again."""
     placed: int
+    """Those that have a node then; with the `refused` ones of them, all, unless the work was stopped."""
     refused: tuple[Refusal, ...]
     evicted: int
     """Pods of other nodes that were preempted for them; those without a place are among `refused`."""
@@ -560,6 +561,11 @@ class Loss:
     def unplaced(self) -> int:
         """Return how many pods have no place."""
         return sum(one.pods for one in self.refused)
+
+    @property
+    def missing(self) -> int:
+        """Return how many pods do not run afterwards: they have no place, or nothing creates them again."""
+        return self.unplaced + self.gone
 
 
 def values_of(seats: Seats, label: str) -> list[str]:
@@ -602,9 +608,7 @@ def lose(
     ]
     there = [pod for name in names for pod in seats.remove_node(name) if not is_of_node(pod)]
     ordered = in_turn(pod for pod in there if pod.template.controller is not None)
-    bound = room.least_unplaced(cluster, ordered)
-    if solve is not None:
-        bound = max(bound, bounds.least_unplaced(cluster, ordered, solve))
+    bound = _least_unplaced(seats, ordered, preempts=preempts, solve=solve)
 
     def show(done: int) -> None:
         if done % _EVERY == 0:
@@ -616,6 +620,7 @@ def lose(
     if preempts and left:
         evicted, left, messages = seats.preempt(left, stop=stop)
         seated.refused = messages
+    placed = sum(cluster.node_of(pod.uid) is not None for pod in ordered)
     needed = nodes_needed(seats, left, shapes, most=most, solve=solve, stop=stop, progress=progress)
     seats.undo_to(mark)
     complete = seated.complete and all(one.complete for one in needed) and not stop()
@@ -625,10 +630,25 @@ def lose(
         len(names),
         len(ordered),
         len(there) - len(ordered),
-        len(ordered) - sum(pod.uid in seated.refused for pod in ordered),
+        placed,
         _refusals(left, seated.refused),
         evicted,
         bound,
         needed,
         complete,
     )
+
+
+def _least_unplaced(seats: Seats, pods: Sequence[PodInfo], *, preempts: bool, solve: Solver | None) -> int:
+    """Return how many pods at least have no room; with preemption, of them and of all that they may evict."""
+    mark, asked = seats.mark(), list(pods)
+    if preempts and pods:
+        highest = max(pod.priority for pod in pods)
+        lower = [pod for pod in seats.cluster.pods.values() if pod.priority < highest and not is_of_node(pod)]
+        asked += [seats.take_off(pod) for pod in lower]
+    usable = seats.may_take(asked)
+    bound = room.least_unplaced(seats.cluster, asked, usable)
+    if solve is not None:
+        bound = max(bound, bounds.least_unplaced(seats.cluster, asked, usable, solve))
+    seats.undo_to(mark)
+    return bound

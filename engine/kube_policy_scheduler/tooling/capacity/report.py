@@ -21,7 +21,7 @@ from kube_policy_scheduler.tooling.capacity.questions import (
 from kube_policy_scheduler.tooling.cost import PriceSources, cost, idle_hourly, money
 from kube_policy_scheduler.tooling.programs import whole
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
-from kube_policy_scheduler.wording import plural
+from kube_policy_scheduler.wording import listed, plural
 
 STOPPED = "stopped: these are the results so far"
 
@@ -60,10 +60,7 @@ class Capacity:
         if self.pending is not None and self.pending.refused:
             left = self.pending.pods - self.pending.fit_now
             found.append(f"{plural(left, 'pending pod')} {'has' if left == 1 else 'have'} no place")
-        for loss in self.losses:
-            if loss.unplaced:
-                have = "has" if loss.unplaced == 1 else "have"
-                found.append(f"without {loss.label}={loss.value}, {plural(loss.unplaced, 'pod')} {have} no place")
+        found += [f"without {loss.label}={loss.value}, {_missing(loss)}" for loss in self.losses if loss.missing]
         return found
 
     @property
@@ -86,14 +83,41 @@ def headline(found: Capacity) -> str:
     if found.removable is not None:
         parts.append(f"{len(found.removable.removable):,} of {plural(found.removable.nodes, 'node')} could go")
     if found.losses:
-        bad = sum(1 for loss in found.losses if loss.unplaced)
-        every = f"{len(found.losses)} values of {found.losses[0].label}"
-        if len(found.losses) == 1:
-            every = f"{found.losses[0].label}={found.losses[0].value}"
-        parts.append(
-            f"the loss of {every}: {f'{bad} leave pods without a place' if bad else 'every pod finds a place'}"
-        )
+        parts.append(_losses_in_short(found.losses))
     return printable("; ".join(parts))
+
+
+def _losses_in_short(losses: Sequence[Loss]) -> str:
+    if len(losses) == 1:
+        (loss,) = losses
+        return f"the loss of {loss.label}={loss.value}: {_missing(loss) or _nothing_lacks(losses)}"
+    lacking, lasting = sum(bool(loss.unplaced) for loss in losses), sum(bool(loss.gone) for loss in losses)
+    parts = [f"{lacking} leave{'s' if lacking == 1 else ''} pods without a place"] if lacking else []
+    if lasting:
+        most = max(loss.gone for loss in losses)
+        parts.append(f"{lasting} end{'s' if lasting == 1 else ''} pods that never come back, up to {most:,}")
+    said = " and ".join(parts) or _nothing_lacks(losses)
+    return f"the loss of {len(losses)} values of {losses[0].label}: {said}"
+
+
+def _nothing_lacks(losses: Sequence[Loss]) -> str:
+    """Return that all pods have a place, as far as they were decided."""
+    return f"every pod {'finds a place' if all(loss.complete for loss in losses) else 'decided so far finds a place'}"
+
+
+def _missing(loss: Loss) -> str:
+    """Return how many pods a loss leaves out, and why; "" if none."""
+    parts = []
+    if loss.unplaced:
+        parts.append(f"{plural(loss.unplaced, 'pod')} {'has' if loss.unplaced == 1 else 'have'} no place")
+    if loss.gone:
+        comes = "comes" if loss.gone == 1 else "come"
+        parts.append(f"{plural(loss.gone, 'pod')} never {comes} back: no controller creates {_them(loss.gone)} again")
+    return ", and ".join(parts)
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def lines(found: Capacity, *, to: Terminal, most: int) -> Iterator[str]:
@@ -245,11 +269,16 @@ def _losses(found: Sequence[Loss], to: Terminal, most: int) -> Iterator[str]:
     label = found[0].label
     what = f"{label}={found[0].value}" if len(found) == 1 else f"any value of {label}"
     if bad:
-        names = ", ".join(loss.value for loss in bad)
-        yield to.paint(RED, f"If {what} is lost, not every pod finds a place: {names}" if len(found) > 1 else
-                       f"If {what} is lost, not every pod finds a place")  # fmt: skip
-    else:
-        yield to.paint(GREEN, f"If {what} is lost, every pod finds a place")
+        names = f": {', '.join(loss.value for loss in bad)}" if len(found) > 1 else ""
+        yield to.paint(RED, f"If {what} is lost, not every pod finds a place{names}")
+    elif not any(loss.gone for loss in found):
+        is_done = all(loss.complete for loss in found)
+        yield to.paint(GREEN if is_done else YELLOW, f"If {what} is lost, {_nothing_lacks(found)}")
+    if lasting := [loss for loss in found if loss.gone]:
+        counts = [plural(loss.gone, "pod") + (f" of {loss.value}" if len(found) > 1 else "") for loss in lasting]
+        one = sum(loss.gone for loss in lasting) == 1
+        text = f"If {what} is lost, {listed(counts)} never {'comes' if one else 'come'} back"
+        yield to.paint(RED, printable(f"{text}: no controller creates {'it' if one else 'them'} again"))
     yield from _stopped(all(loss.complete for loss in found), to)
     yield ""
     rows: list[tuple[str, ...]] = [
@@ -258,7 +287,7 @@ def _losses(found: Sequence[Loss], to: Terminal, most: int) -> Iterator[str]:
     for loss in found:
         numbers = (loss.nodes, loss.pods, loss.placed, loss.unplaced, loss.bound, loss.evicted, loss.gone)
         rows.append((loss.value, *(f"{number:,}" for number in numbers)))
-    yield from to.table(rows, right_from=1, styles={at: RED for at, loss in enumerate(found, 1) if loss.unplaced})
+    yield from to.table(rows, right_from=1, styles={at: RED for at, loss in enumerate(found, 1) if loss.missing})
     for loss in bad:
         yield ""
         yield f"Without {printable(loss.label)}={printable(loss.value)}:"
@@ -284,5 +313,5 @@ def data(found: Capacity) -> dict[str, Any]:
         for made, one in zip(values["removable"]["removable"], found.removable.removable, strict=True):
             made["moves"] = [{"pod": pod, "to": host} for pod, host in one.moves]
     for made, loss in zip(values["losses"], found.losses, strict=True):
-        made["unplaced"] = loss.unplaced
+        made |= {"unplaced": loss.unplaced, "missing": loss.missing}
     return {"headline": headline(found), "problems": found.problems, "complete": found.complete, **values}

@@ -15,6 +15,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.decide.device_room import provided_kind
 
 SLOTS = "pods"
 """One of each pod's requests: a place among the pods that a node takes."""
@@ -33,36 +34,44 @@ def total(pods: Iterable[PodInfo]) -> Counter[str]:
     return found
 
 
-def usable(cluster: Cluster) -> BoolArray:
-    """Return `bool[nodes]`: those that are ready and not cordoned."""
-    nodes = cluster.nodes
-    result: BoolArray = nodes.ready & ~nodes.unschedulable
-    return result
+_NOT_COUNTED = 2**40
+"""What is free of a resource that nodes do not count: more than pods ask for, and sums of it stay exact."""
 
 
-def free(cluster: Cluster, resource: str) -> IntArray:
-    """Return `int64[nodes]`: what is free of a resource; 0 where nodes are not usable or more than full."""
+def free(cluster: Cluster, resource: str, usable: BoolArray) -> IntArray:
+    """Return `int64[nodes]`: what is free of a resource; 0 where nodes are not usable or more than full.
+
+    A resource that no node must offer, because it is ignored or devices provide it, is never short.
+    """
     nodes = cluster.nodes
+    if resource in cluster.ignored_resources or provided_kind(cluster, resource) is not None:
+        return np.where(usable, _NOT_COUNTED, 0)
     taken = nodes.pod_count if resource == SLOTS else nodes.requested(resource)
-    result: IntArray = np.where(usable(cluster), np.maximum(nodes.allocatable(resource) - taken, 0), 0)
+    result: IntArray = np.where(usable, np.maximum(nodes.allocatable(resource) - taken, 0), 0)
     return result
 
 
-def most_copies(cluster: Cluster, pod: PodInfo) -> int:
-    """Return how many copies of a pod the free resources suffice for, node by node."""
+def most_copies(cluster: Cluster, pod: PodInfo, usable: BoolArray) -> int:
+    """Return how many copies of a pod the free resources suffice for, node by node.
+
+    usable: `bool[nodes]`, those on which it may be.
+    """
     copies = None
     for resource, amount in requests_of(pod).items():
         if amount > 0:
-            each = free(cluster, resource) // amount
+            each = free(cluster, resource, usable) // amount
             copies = each if copies is None else np.minimum(copies, each)
     return int(copies.sum()) if copies is not None else 0
 
 
-def least_unplaced(cluster: Cluster, pods: Sequence[PodInfo]) -> int:
-    """Return how many of some pods at least have no room: the smallest first, each resource on its own."""
+def least_unplaced(cluster: Cluster, pods: Sequence[PodInfo], usable: BoolArray) -> int:
+    """Return how many of some pods at least have no room: the smallest first, each resource on its own.
+
+    usable: `bool[nodes]`, those on which some of them may be.
+    """
     least = 0
     for resource in {name for pod in pods for name in requests_of(pod)}:
-        room = int(free(cluster, resource).sum())
+        room = int(free(cluster, resource, usable).sum())
         amounts = np.sort(np.array([requests_of(pod).get(resource, 0) for pod in pods], np.float64))
         least = max(least, len(pods) - int(np.searchsorted(np.cumsum(amounts), room, side="right")))
     return least
@@ -98,18 +107,21 @@ def _bins(sizes: Sequence[int], room: int) -> int:
     return least
 
 
-def most_removable(cluster: Cluster, sizes: Mapping[str, Mapping[str, int]], need: Mapping[str, int]) -> int:
+def most_removable(
+    cluster: Cluster, sizes: Mapping[str, Mapping[str, int]], need: Mapping[str, int], usable: BoolArray
+) -> int:
     """Return how many of some nodes can go at most while the others have room for what moves.
 
     Args:
         cluster: as it is.
+        usable: `bool[nodes]`, those on which some of what moves may be.
         sizes: by the name of each node that may go: what it offers to pods that can move.
         need: what the pods that can move take on these nodes, by resource.
     """
     most = len(sizes)
     rows = cluster.nodes.rows
     for resource in need:
-        elsewhere = free(cluster, resource)
+        elsewhere = free(cluster, resource, usable)
         elsewhere[[rows[name] for name in sizes]] = 0
         spare = int(elsewhere.sum()) + sum(size.get(resource, 0) for size in sizes.values()) - need[resource]
         smallest = np.sort(np.array([size.get(resource, 0) for size in sizes.values()], np.float64))

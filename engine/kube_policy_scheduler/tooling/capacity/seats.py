@@ -1,27 +1,24 @@
-"""A cluster on which pods are tried out: the scheduling cycle places them, and all of it can be undone. Pure."""
+"""Pods tried out on a cluster: each goes where the scheduler would put it, and all of it can be undone. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-import msgspec
+import numpy as np
 
-from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.devices.node_devices import Chosen
-from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.cluster.taints import UNSCHEDULABLE_KEY
-from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, narrowed
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_alike
+from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
 from kube_policy_scheduler.framework.permit import GangRequirement
-from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, take_claims
+from kube_policy_scheduler.framework.plugin import Scope
+from kube_policy_scheduler.policy.answer import Answer, Answers, Placed, Unschedulable
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.rulesets import Ruleset
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 
 Stop: TypeAlias = Callable[[], bool]
 """Asked between two pods: True ends the work, and what is done so far is the answer."""
@@ -30,27 +27,6 @@ Stop: TypeAlias = Callable[[], bool]
 def never() -> bool:
     """Return False: work until the end."""
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    pod: PodInfo
-    nominated: str
-    give_back: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Removed:
-    pod: PodInfo
-    host: str
-    devices: Mapping[str, Chosen] | None
-    take_back: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    name: str
-    before: objects.Node | None
 
 
 @dataclass(slots=True)
@@ -65,8 +41,8 @@ class Seated:
     """Whether all of them were decided."""
 
 
-class Seats:
-    """Places pods by the policy's own cycle; `mark` and `undo_to` take it all back."""
+class Seats(UndoableCluster):
+    """Places pods where the scheduler would; all of it can be undone."""
 
     def __init__(
         self,
@@ -76,7 +52,7 @@ class Seats:
         signals: Signals = Signals.EMPTY,
         now: float,
         seed: int = 0,
-        cycle: Cycle | None = None,
+        answers: Answers | None = None,
     ) -> None:
         """Prepare.
 
@@ -86,15 +62,13 @@ class Seats:
             signals: metrics.
             now: Unix seconds of all decisions.
             seed: of the tie-break.
-            cycle: one with columns that are kept already, in place of a new one with this seed.
+            answers: those that keep columns already, in place of new ones with this seed.
         """
-        self.there, self.cluster = there, there.cluster
-        self.now = now
+        super().__init__(there.cluster, now=now)
+        self.there = there
         self._ruleset, self._signals = ruleset, signals
         self._kubernetes = replace(KUBERNETES, profile=replace(KUBERNETES.profile, preempts=False))
-        self._cycle = cycle or Cycle(seed=seed)
-        self._refused = RefusalMemo()
-        self._log: list[_Placed | _Removed | _Node] = []
+        self._answers = answers or Answers(seed=seed, remembers=True)
 
     # --- decisions -----------------------------------------------------------------------------------
 
@@ -110,48 +84,42 @@ class Seats:
         """Return whether a pod is decided as any other of its template."""
         return is_alike(pod, self.rules(pod).profile)
 
-    def decide(self, pod: PodInfo) -> Decision:
-        """Return the node for a pod without one, or why there is none."""
-        inputs = self.inputs(pod)
-        held = inputs.hold_reason()
-        if held is not None:
-            return Decision(pod, None, message=f"held: {held}")
-        try:
-            requirements = inputs.gang_requirements()
-        except ValueError as error:
-            return Decision(pod, None, message=str(error))
-        profile = inputs.profile
-        if requirements:
-            inside = narrowed(inputs.frame(), profile, requirements, self._cycle)
-            if isinstance(inside, Shortfall):
-                return Decision(pod, None, message=inside.message)
-            profile = inside
-        epoch = self.cluster.ledger.epoch
-        known = self._refused.get(pod, profile, epoch, preempts=False)
-        if known is not None:
-            return known
-        decision = self._cycle.decide(inputs.frame(), profile, preempts=False)
-        self._refused.note(decision, profile, epoch, preempts=False)
-        return decision
+    def answer(self, pod: PodInfo) -> Answer:
+        """Return what becomes of a pod without a node, as the cluster stands."""
+        return self._answers.answer(self.inputs(pod), preempts=False)
 
     def ranked(self, pod: PodInfo) -> tuple[IntArray, FloatArray]:
         """Return the rows that take a pod outside every gang, ascending, and `float64[rows]`: their totals."""
-        inputs = self.inputs(pod)
-        return self._cycle.ranked(inputs.frame(), inputs.profile)
+        return self._answers.ranked(self.inputs(pod))
 
-    def decision_on(self, pod: PodInfo, row: int) -> Decision:
-        """Return the decision that puts a pod on one of its best nodes."""
-        inputs = self.inputs(pod)
-        devices = self._cycle.devices(inputs.frame(), inputs.profile, row)
-        name = self.cluster.nodes.infos[row].name
-        return Decision(pod, name, devices=devices, device_order=inputs.profile.devices)
+    def on(self, pod: PodInfo, row: int) -> Placed:
+        """Return the answer that puts a pod on one of its best nodes."""
+        return self._answers.on(self.inputs(pod), row)
 
-    def seat(self, pod: PodInfo) -> Decision:
+    def may_take(self, pods: Iterable[PodInfo]) -> BoolArray:
+        """Return `bool[nodes]`: those that may have one of some pods, as far as their own facts and taints tell.
+
+        What other pods are where changes nothing about it.
+        """
+        found: BoolArray = np.zeros(self.cluster.nodes.size, np.bool_)
+        for pod in {pod.template: pod for pod in pods}.values():
+            inputs = self.inputs(pod)
+            lasting = [plugin for plugin in inputs.profile.filters if plugin.scope is Scope.TEMPLATE]
+            found |= np.logical_and.reduce([inputs.probe(plugin).passes() for plugin in lasting], initial=True)
+        return found
+
+    def seat(self, pod: PodInfo) -> Answer:
         """Decide a pod, and place it where it fits."""
-        decision = self.decide(pod)
-        if decision.host is not None:
-            self.place(pod, decision)
-        return decision
+        answer = self.answer(pod)
+        if isinstance(answer, Placed):
+            self.count(pod, answer)
+        return answer
+
+    def count(self, pod: PodInfo, answer: Placed) -> None:
+        """Count a pod on the node that it gets."""
+        decision = answer.decision
+        assert decision.host is not None
+        self.place(pod, decision.host, order=decision.device_order, devices=decision.devices)
 
     def seat_all(
         self, pods: Sequence[PodInfo], *, stop: Stop = never, progress: Callable[[int], None] = lambda done: None
@@ -167,13 +135,13 @@ class Seats:
             for pod in waiting:
                 if stop():
                     break
-                decision = self.seat(pod)
-                if decision.host is not None:
-                    found.placed[pod.uid] = decision.host
+                answer = self.seat(pod)
+                if answer.host is not None:
+                    found.placed[pod.uid] = answer.host
                     found.refused.pop(pod.uid, None)
                     progress(len(found.placed))
                 else:
-                    found.refused[pod.uid] = decision.message
+                    found.refused[pod.uid] = answer.text
             if len(found.placed) == before or len(found.placed) == len(pods):
                 break
             waiting = [pod for pod in pods if pod.uid not in found.placed]
@@ -206,22 +174,6 @@ class Seats:
         except ValueError:
             return ()
 
-    # --- changes, each of which can be undone --------------------------------------------------------
-
-    def place(self, pod: PodInfo, decision: Decision) -> None:
-        """Count a pod on the node that was chosen for it."""
-        assert decision.host is not None
-        give_back = take_claims(self.cluster, pod, decision.host, now=self.now, order=decision.device_order)
-        self.cluster.place(pod, decision.host, devices=decision.devices or None)
-        nominated = pod.nominated_node if self.cluster.is_nominated(pod.uid) else ""
-        self.cluster.nominate(pod, "")
-        self._log.append(_Placed(pod, nominated, give_back))
-
-    def put(self, pod: PodInfo, host: str) -> None:
-        """Count a pod on a node without a decision, as one that belongs to the node."""
-        self.cluster.place(pod, host)
-        self._log.append(_Placed(pod, "", _nothing))
-
     def preempt(self, pods: Sequence[PodInfo], *, stop: Stop = never) -> tuple[int, list[PodInfo], dict[str, str]]:
         """Place pods at the cost of pods of lower priority, which are then decided again in their turn.
 
@@ -232,94 +184,29 @@ class Seats:
         evicted = 0
         while waiting and not stop():
             pod = waiting.pop(0)
-            decision = self._preempting(pod)
-            if decision.host is None and decision.preemption is not None and decision.preemption.victims:
-                victims = [self.take_off(victim) for victim in decision.preemption.victims]
+            answer = self._preempting(pod)
+            found = answer.decision.preemption if isinstance(answer, Unschedulable) else None
+            if found is not None and found.victims:
+                victims = [self.take_off(victim) for victim in found.victims]
                 evicted += len(victims)
                 waiting = in_turn([*waiting, *(victim for victim in victims if not is_of_node(victim))])
-                decision = self.decide(pod)
-            if decision.host is None:
-                left.append(pod)
-                messages[pod.uid] = decision.message
+                answer = self.answer(pod)
+            if isinstance(answer, Placed):
+                self.count(pod, answer)
             else:
-                self.place(pod, decision)
+                left.append(pod)
+                messages[pod.uid] = answer.text
         left += waiting
         messages |= {pod.uid: "not decided" for pod in waiting}
         return evicted, left, messages
 
-    def _preempting(self, pod: PodInfo) -> Decision:
+    def _preempting(self, pod: PodInfo) -> Answer:
         inputs = self.inputs(pod)
-        held = inputs.hold_reason()
-        if held is not None:
-            return Decision(pod, None, message=f"held: {held}")
         policy = inputs.rules.policy
         profile = policy.profile if policy is not None else KUBERNETES.profile  # those of a ruleset do not preempt
-        return self._cycle.decide(inputs.frame(), profile, preempts=True)
-
-    def take_off(self, pod: PodInfo) -> PodInfo:
-        """Take a pod off its node; return it as it would wait."""
-        uid, cluster = pod.uid, self.cluster
-        host = cluster.node_of(uid)
-        assert host is not None, "it counts on a node"
-        devices = cluster.devices.held(uid) if cluster.devices.tables else None
-        removed = cluster.displace(uid)
-        assert removed is not None
-        take_back = give_claims_back(cluster, removed, ends=False)
-        self._log.append(_Removed(removed, host, devices, take_back))
-        return msgspec.structs.replace(removed, node_name="", nominated_node="")
-
-    def set_node(self, node: objects.Node) -> None:
-        """Add a node, or change it."""
-        name = node.metadata.name
-        row = self.cluster.nodes.rows.get(name)
-        before = self.cluster.nodes.infos[row].node if row is not None else None
-        self.cluster.set_node(node)
-        self._log.append(_Node(name, before))
-
-    def cordon(self, name: str) -> None:
-        """Keep new pods off a node, as `kubectl cordon` does."""
-        node = self.cluster.nodes.infos[self.cluster.nodes.rows[name]].node
-        if node.spec.unschedulable:
-            return
-        taint = objects.Taint(key=UNSCHEDULABLE_KEY, effect="NoSchedule")
-        spec = msgspec.structs.replace(node.spec, unschedulable=True, taints=[*(node.spec.taints or ()), taint])
-        self.set_node(msgspec.structs.replace(node, spec=spec))
-
-    def remove_node(self, name: str) -> list[PodInfo]:
-        """Remove a node, and all pods on it; return these as they would wait."""
-        pods = [self.take_off(pod) for pod in list(self.cluster.pods_on(name).values())]
-        before = self.cluster.nodes.infos[self.cluster.nodes.rows[name]].node
-        self.cluster.remove_node(name)
-        self._log.append(_Node(name, before))
-        return pods
-
-    def mark(self) -> int:
-        """Return where the changes are now, for `undo_to`."""
-        return len(self._log)
-
-    def undo_to(self, mark: int) -> None:
-        """Undo the changes since a mark, the last first."""
-        while len(self._log) > mark:
-            match self._log.pop():
-                case _Placed(pod, nominated, give_back):
-                    self.cluster.displace(pod.uid)
-                    give_back()
-                    if nominated:
-                        self.cluster.nominate(pod, nominated)
-                case _Removed(pod, host, devices, take_back):
-                    take_back()
-                    self.cluster.place(pod, host, devices=devices)
-                case _Node(name, before):
-                    if before is None:
-                        self.cluster.remove_node(name)
-                    else:
-                        self.cluster.set_node(before)
+        return self._answers.answer(inputs.under(profile), preempts=True)
 
 
 def in_turn(pods: Iterable[PodInfo]) -> list[PodInfo]:
     """Return pods in the order of kube-scheduler's queue: by priority, then the oldest first."""
     return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key))
-
-
-def _nothing() -> None:
-    return

@@ -204,7 +204,8 @@ class Draft:
         reducible = ReducibleInputs.of(
             things, pod, self.reducible.rules, seed=self.reducible.seed, now=self.reducible.now
         )
-        return replace(reducible, signals=self.reducible.signals, trials=self.reducible.trials).verdict()
+        reducible = replace(reducible.alone(), signals=self.reducible.signals, trials=self.reducible.trials)
+        return reducible.verdict()
 
 
 def draft(reducible: ReducibleInputs, recorded_forms: Callable[[Any], Json], *, scheduler: str, case: str) -> Draft:

@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
+from kube_policy_scheduler.policy.answer import GangWaits, Held, answer
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
@@ -66,15 +67,21 @@ def frozen(
     Raises:
         NotReproduced: a test file can't express something that the decision hangs on.
     """
+    whole, reducible = answer(reducible.inputs()), reducible.alone()
+    if isinstance(whole, Held) and whole.alone is not None:
+        raise NotReproduced(f"{whole.reason}: a test of one decision knows of no other pods; write a case with `queue`")
+    if isinstance(whole, GangWaits) and whole.requirement is None:
+        raise NotReproduced(f"it is held: {whole.text}; a test of that is an error, as nothing is decided")
     before = (len(reducible.nodes), len(reducible.placed))
     small = reduced(reducible, progress=progress)
+    if isinstance(whole, GangWaits) and small.verdict.held is None and not small.verdict.waits:
+        alone = _described(small.verdict)
+        raise NotReproduced(f"it is held: {whole.text}; a test knows of no pods that wait, and there {alone}")
     left = _by_name(small.reducible)
     wanted = small.verdict
     if names is not None:
         left, wanted = _renamed(left, wanted, annotations, names)
-    case = f"{left.pod.metadata.name} {'goes to ' + wanted.host if wanted.host else 'fits nowhere'}"
-    if wanted.held is not None:
-        case = f"{left.pod.metadata.name} is held"
+    case = f"{left.pod.metadata.name} {_ends(wanted, is_short=isinstance(whole, GangWaits))}"
 
     def form(thing: Any) -> Json:
         return recorded_objects([thing], annotations=annotations)[0]
@@ -85,7 +92,7 @@ def frozen(
         raise NotReproduced(f"{_described(wanted)}, but as a test {_described(got)}: {_why(small.reducible)}")
     made = trimmed(made, wanted, progress=progress)
     return Frozen(
-        document=_document(made, wanted),
+        document=_document(made, wanted, is_short=isinstance(whole, GangWaits)),
         others=made.others,
         verdict=wanted,
         nodes=(before[0], len(made.nodes)),
@@ -95,6 +102,15 @@ def frozen(
     )
 
 
+def _ends(verdict: DecisionSummary, *, is_short: bool) -> str:
+    """Return what becomes of a pod, for the name of its case. is_short: whether its gang has too few pods."""
+    if verdict.held is not None:
+        return "is held"
+    if is_short:
+        return "waits for its gang"
+    return f"goes to {verdict.host}" if verdict.host else "fits nowhere"
+
+
 def _described(verdict: DecisionSummary | None) -> str:
     if verdict is None:
         return "it cannot be decided"
@@ -102,6 +118,8 @@ def _described(verdict: DecisionSummary | None) -> str:
         return "the policy does not govern it"
     if verdict.held is not None:
         return f"it is held: {verdict.held}"
+    if verdict.domain is not None:
+        return f"no domain has room for {verdict.domain}"
     return f"it goes to {verdict.host}" if verdict.host is not None else f"no node fits ({verdict.cause})"
 
 
@@ -191,7 +209,7 @@ def _renamed(
 # --- the file --------------------------------------------------------------------------------------------
 
 
-def _document(made: Draft, verdict: DecisionSummary) -> Json:
+def _document(made: Draft, verdict: DecisionSummary, *, is_short: bool) -> Json:
     reducible = made.reducible
     document: Json = {"now": rfc3339(reducible.now)}
     if verdict.tied:
@@ -213,7 +231,7 @@ def _document(made: Draft, verdict: DecisionSummary) -> Json:
     info = reducible.inputs().pod
     if policy is not None and info.created and _reads_wait(policy):
         case["queued"] = f"{max(0.0, reducible.now - info.created):.3f}s"
-    case["expect"] = _expected(reducible, verdict)
+    case["expect"] = {"waits": verdict.waits} if is_short and verdict.waits else _expected(reducible, verdict)
     document["cases"] = [case]
     return document
 
@@ -239,7 +257,11 @@ def _expected(reducible: ReducibleInputs, verdict: DecisionSummary) -> Mapping[s
         return {"held": verdict.held}
     expect: Json = {}
     inputs = reducible.inputs()
+    if verdict.domain is not None:
+        return {"unschedulable": {"message": answer(inputs).text}}
     made = inputs.evaluate()
+    if verdict.waits:
+        expect["waits"] = verdict.waits
     if verdict.host is not None:
         expect["node"] = verdict.host
         if verdict.devices:

@@ -14,7 +14,9 @@ from kube_policy_scheduler.framework.decide.device_columns import names_of_devic
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.policy.answer import GangWaits, Held, NoDomain, Placed, answer
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.why.devices import claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import Refusals, refusals
@@ -84,7 +86,11 @@ class DecisionSummary:
     governed: bool = True
     """Whether the policy governs the pod: a test asks that before it decides."""
     held: str | None = None
-    """Why the pod waits outside the active queue."""
+    """Why the pod waits outside the active queue, or its gang cannot start."""
+    waits: str = ""
+    """What it waits for on the host: members of its gang; "" if it need not."""
+    domain: str | None = None
+    """What is asked of its gang, if no domain has room for it."""
     evicted: tuple[str, ...] = ()
     """Pods that would be evicted, and from where."""
     devices: tuple[str, ...] = ()
@@ -126,12 +132,16 @@ def verdict(inputs: DecisionInputs) -> DecisionSummary:
     policy = inputs.rules.policy
     if policy is not None and not policy.governs(inputs.frame()):
         return DecisionSummary(None, None, None, frozenset(), governed=False)
-    held = inputs.hold_reason()
-    if held is not None:
-        return DecisionSummary(None, None, None, frozenset(), held=held)
-    frame = inputs.frame()
-    made = inputs.evaluate()
-    decision = inputs.decide()
+    found = answer(inputs)
+    if isinstance(found, Held | GangWaits):
+        return DecisionSummary(
+            None, None, None, frozenset(), held=found.reason if isinstance(found, Held) else found.text
+        )  # fmt: skip
+    if isinstance(found, NoDomain):
+        return DecisionSummary(None, None, None, frozenset(), domain=str(found.requirements[0]))
+    inputs, decision = found.inputs, found.decision
+    frame, made = inputs.frame(), inputs.evaluate()
+    waits = found.text if isinstance(found, Placed) else ""
     rejectors = first_rejectors(made)
     size, names = frame.cluster.nodes.size, frame.cluster.nodes.names
     statuses = _statuses(made, names) if size <= _MOST_EXPLAINED else None
@@ -160,9 +170,13 @@ def verdict(inputs: DecisionInputs) -> DecisionSummary:
     best = next(total for total, name in totals if name == decision.host)
     following = next(((total, name) for total, name in totals if name != decision.host), None)
     if following is None:
-        return DecisionSummary(decision.host, None, None, rejectors, devices=devices, statuses=statuses)
+        return DecisionSummary(
+            decision.host, None, None, rejectors, devices=devices, statuses=statuses, waits=waits
+        )  # fmt: skip
     margin = round(following[0] - best, _DIGITS) + 0.0
-    return DecisionSummary(decision.host, following[1], margin, rejectors, devices=devices, statuses=statuses)
+    return DecisionSummary(
+        decision.host, following[1], margin, rejectors, devices=devices, statuses=statuses, waits=waits
+    )  # fmt: skip
 
 
 def _lacks(made: Evaluation) -> frozenset[str]:
@@ -214,26 +228,32 @@ class ReducibleInputs:
     seed: int = 0
     trials: list[int] = field(default_factory=lambda: [0], compare=False)
     """How many decisions were made so far; shared by all parts of one decision."""
+    pending: tuple[objects.Pod, ...] | None = None
+    """The pods that wait beside it; None: not known, as in a test, which has none."""
 
     @classmethod
     def of(cls, things: Iterable[Any], pod: objects.Pod, rules: Rules, *, seed: int, now: float) -> ReducibleInputs:
-        """Return the decision that API objects make; pods that are done or have no place are not part of it."""
+        """Return the decision that API objects make; pods that are done are not part of it."""
         nodes: list[objects.Node] = []
         placed: list[objects.Pod] = []
+        pending: list[objects.Pod] = []
         others: list[Any] = []
         for thing in things:
             match thing:
                 case objects.Node():
                     nodes.append(thing)
                 case objects.Pod():
-                    terminal = thing.status.phase in ("Succeeded", "Failed")
-                    if not terminal and (thing.spec.node_name or thing.status.nominated_node_name) and thing is not pod:
+                    if thing.status.phase in ("Succeeded", "Failed") or thing is pod:
+                        continue
+                    if _node_of(thing):
                         placed.append(thing)
+                    if not thing.spec.node_name:
+                        pending.append(thing)
                 case _:
                     others.append(thing)
         nodes.sort(key=lambda node: node.metadata.name)
         placed.sort(key=lambda one: (one.metadata.namespace, one.metadata.name))
-        return cls(pod, tuple(nodes), tuple(placed), tuple(others), rules, seed=seed, now=now)
+        return cls(pod, tuple(nodes), tuple(placed), tuple(others), rules, seed=seed, now=now, pending=tuple(pending))
 
     def with_nodes(self, kept: Sequence[objects.Node]) -> ReducibleInputs:
         """Return the decision with some of the nodes, and the pods on them."""
@@ -249,10 +269,17 @@ class ReducibleInputs:
         """Return the decision with some of the other objects."""
         return replace(self, others=tuple(kept))
 
+    def alone(self) -> ReducibleInputs:
+        """Return the decision where nobody knows of pods that wait, as in a test."""
+        return replace(self, pending=None)
+
     def inputs(self) -> DecisionInputs:
         """Return the decision to be made."""
         made = cluster_state((*self.others, *self.nodes, *self.placed)).cluster
-        return DecisionInputs.of(self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed)
+        pending = Pending(map(made.templates.pod, self.pending)) if self.pending is not None else None
+        return DecisionInputs.of(
+            self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed, pending=pending
+        )  # fmt: skip
 
     def verdict(self) -> DecisionSummary:
         """Decide."""
@@ -266,7 +293,7 @@ class ReducibleInputs:
         a normalised score, for each filter one node that it refuses, and for the main reason of a pod that fits
         nowhere a node on which nothing else is in the way.
         """
-        inputs = self.inputs()
+        inputs = answer(self.inputs()).inputs
         asked = refusals(inputs)
         made = asked.evaluation
         table = inputs.cluster.nodes

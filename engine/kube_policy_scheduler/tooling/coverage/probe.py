@@ -540,7 +540,7 @@ def watched_by(probe: Probe, policy_set: PolicySet) -> Observe:
                 probe.queued(frame, tested.policy)
                 return
             probe.decided(frame, tested.policy)
-            if tested.hold_reason(frame) is None:
+            if tested.policy.hold_reason(frame) is None:
                 probe.permitted(frame, tested.policy)
                 probe.reclaiming(frame, policy_set, tested.policy)
 

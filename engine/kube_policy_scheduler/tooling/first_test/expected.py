@@ -9,9 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kube_policy_scheduler.framework.decide.cycle import Cycle
-from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, domains_of, narrowed
-from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -19,14 +16,15 @@ from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder
 from kube_policy_scheduler.lang.formatting.show import clause_text
 from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.answer import GangWaits, Held, NoDomain, Placed, answer
 from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome
 from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form
 from kube_policy_scheduler.tooling.first_test.search_space import ZONE, Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.short_forms import Json
-from kube_policy_scheduler.tooling.tester.outcome import gang_answer
 
 Goal: TypeAlias = tuple[Any, Outcome | None]
 """A site's key and an outcome; or a clause's span and None: that it has a say."""
@@ -87,21 +85,15 @@ def _reads_clock(policy: Policy) -> bool:
 
 def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
     """Return what a decision is in the words of a test, and whether it is a tie; None where it cannot be made."""
-    if policy.hold_reason(frame) is not None:
-        return {"held": True}, False
-    try:
-        requirements = policy.gang_requirements(frame)
-    except ValueError:
-        return None
-    cycle = Cycle(seed=0)
-    profile = narrowed(frame, policy.profile, requirements, cycle) if requirements else policy.profile
-    if isinstance(profile, Shortfall):
-        return {"unschedulable": {"message": profile.message}}, False
-    decision = cycle.decide(frame, profile)
-    answer = gang_answer(requirements, frame.cluster.counters.group_size)
-    if decision.host is not None and answer is not None and not answer.takes_node:
-        return {"unschedulable": {"message": answer.text}}, False
-    evaluation = evaluate(frame, profile)
+    found = answer(DecisionInputs.at(frame, Rules(policy.profile, policy)))
+    match found:
+        case Held():
+            return {"held": True}, False
+        case GangWaits(requirement=None):
+            return None
+        case GangWaits() | NoDomain():
+            return {"unschedulable": {"message": found.text}}, False
+    decision, evaluation = found.decision, found.inputs.evaluate()
     names = frame.cluster.nodes.names
     totals = {names[row]: float(total) for row, total in zip(evaluation.feasible, evaluation.totals, strict=True)}
     expect: Json = {}
@@ -117,10 +109,10 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
         expect["node_in"] = tied
     else:
         expect["node"] = decision.host
-    if decision.host is not None and answer is not None:
-        expect["waits"] = answer.text
-    if domains := domains_of(profile):
-        expect["domain"] = domains[0].value
+    if isinstance(found, Placed) and found.text:
+        expect["waits"] = found.text
+    if found.domains:
+        expect["domain"] = found.domains[0].value
     if totals:
         expect["feasible"] = sorted(totals)
     refused = _refused(frame, policy)

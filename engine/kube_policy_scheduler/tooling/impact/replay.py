@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,23 +20,23 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.device_columns import names_of_devices
-from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, narrowed
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.groups.state import gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message
-from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, take_claims
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back
 from kube_policy_scheduler.lang.checking.queues import declared_queues
+from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held, NoDomain, Placed
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
-from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, governed, leads, refusal
-from kube_policy_scheduler.wording import amount, signed, some
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, governed, leads, refusal_by
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
+from kube_policy_scheduler.wording import amount, listed, signed, some
 
 EARLIER = "pods before it moved"
 _DIGITS = 9
@@ -57,7 +58,7 @@ class Reason:
     """The rest of the sentence."""
 
 
-def reason(old: DecisionInputs, new: DecisionInputs, *, to_node: str, new_message: str, cycle: Cycle) -> Reason:
+def reason(old: DecisionInputs, new: DecisionInputs, *, to_node: str, new_message: str, answers: Answers) -> Reason:
     """Return why the pod, decided by both over the same cluster, ends at `to_node`.
 
     Args:
@@ -65,42 +66,39 @@ def reason(old: DecisionInputs, new: DecisionInputs, *, to_node: str, new_messag
         new: the same cluster, as the new policies read it.
         to_node: where the pod goes; "" for nowhere.
         new_message: why it goes nowhere.
-        cycle: decides by the old rules over the new cluster; kept from pod to pod.
+        answers: of both rules over the new cluster; kept from pod to pod.
     """
-    held_new = _held(new)
-    if held_new is not None:
-        return held_new
-    held_old = _held(old)
-    if held_old is not None:
-        return Reason("held", held_old.clause, held_old.place, "held it back")
-    again = old.decide(cycle)
+    now, again = answers.answer(new), answers.answer(old)
+    if isinstance(now, Held):
+        return _held(now, f"holds it back: {now.reason}")
+    if isinstance(again, Held):
+        return _held(again, "held it back")
     if (again.host or "") == to_node:
         return Reason("earlier", EARLIER)
     # over one and the same cluster the two differ by their clauses alone; where the pod went before may be full by now
-    from_node, old_message = again.host or "", again.message
+    from_node, old_message = again.host or "", again.text
     if from_node:
-        found = _refusal(new, from_node, f"refuses {from_node}")
+        found = _refusal(now, from_node, f"refuses {from_node}")
         if found is not None or not to_node:
             return found or Reason("filter", new_message)
     if to_node:
-        found = _refusal(old, to_node, f"refused {to_node} before")
+        found = _refusal(again, to_node, f"refused {to_node} before")
         if found is not None or not from_node:
             return found or Reason("earlier", EARLIER, text=old_message)
-    return _scores(old, new, from_node=from_node, to_node=to_node)
+    return _scores(again.inputs, now.inputs, from_node=from_node, to_node=to_node)
 
 
-def _held(inputs: DecisionInputs) -> Reason | None:
-    policy, frame = inputs.rules.policy, inputs.frame()
-    for clause in policy.holds if policy is not None else ():
-        if clause.evaluate(frame):
-            return Reason("held", clause.text, str(clause.span), f"holds it back: {clause.reason}")
-    return None
+def _held(answer: Held, text: str) -> Reason:
+    clause = answer.clause
+    return Reason("held", clause.text, str(clause.span), text) if clause is not None else Reason("held", answer.reason)
 
 
-def _refusal(inputs: DecisionInputs, node: str, text: str) -> Reason | None:
-    found = refusal(inputs.frame(), inputs.profile, node)
+def _refusal(answer: Answer, node: str, text: str) -> Reason | None:
+    found = refusal_by(answer, node)
     if found is not None and found.text == QUOTA:
-        return _quota(inputs) or Reason("filter", found.text, found.place, text)
+        return _quota(answer.inputs) or Reason("filter", found.text, found.place, text)
+    if found is not None and found == gang_of(answer):
+        return Reason("gang", found.text, found.place, f"{text}: the gang is in {listed(answer.domains)}")
     return None if found is None else Reason("filter", found.text, found.place, text)
 
 
@@ -241,12 +239,13 @@ class ReplayedPolicies:
     def __init__(self, ruleset: Ruleset, things: Iterable[Any], signals: Signals, *, seed: int) -> None:
         self.ruleset, self.signals = ruleset, signals
         self.state = cluster_state(things)
-        self._cycle = Cycle(seed=seed)
+        self._tried = UndoableCluster(self.state.cluster)
+        self._answers = Answers(seed=seed)
         self._permit = Permit()
         self._waiting: dict[str, tuple[PodInfo, tuple[GangRequirement, ...]]] = {}
         """By uid: placed members of gangs, until all members were decided."""
-        self.other = Cycle(seed=seed)
-        """For what the other set of policies would decide over this cluster."""
+        self.other = Answers(seed=seed)
+        """What both sets of policies would decide over this cluster."""
 
     def info(self, step: Step) -> PodInfo:
         """Return a pod as this cluster keeps it."""
@@ -264,35 +263,37 @@ class ReplayedPolicies:
         rules = self.ruleset.rules(pod)
         if rules is None:
             return Placement(State.UNGOVERNED, message="no policy governs it"), _nothing
-        inputs = self.inputs(step, rules)
-        held = inputs.hold_reason()
-        if held is not None:
-            return Placement(State.HELD, policy=rules.profile.name, message=held), _nothing
-        try:
-            requirements = inputs.gang_requirements()
-        except ValueError as error:
-            return Placement(State.HELD, policy=rules.profile.name, message=str(error), gang="its gang"), _nothing
-        inside = narrowed(inputs.frame(), inputs.profile, requirements, self._cycle) if requirements else rules.profile
-        if isinstance(inside, Shortfall):
-            return Placement(
-                State.UNSCHEDULABLE, policy=rules.profile.name, message=inside.message, gang=requirements[0].text
-            ), _nothing
-        decision = self._cycle.decide(inputs.frame(), inside)
-        if decision.host is None:
-            placement = Placement(State.UNSCHEDULABLE, policy=rules.profile.name, message=decision.message)
-            return placement, _nothing
-        host, devices = decision.host, decision.devices
-        names = names_of_devices(inputs.frame(), decision)
-        placement = Placement(State.PLACED, host, rules.profile.name, devices=names)
+        answer, policy = self._answers.answer(self.inputs(step, rules)), rules.profile.name
+        match answer:
+            case Placed():
+                names = names_of_devices(answer.inputs.frame(), answer.decision)
+                placement = Placement(State.PLACED, answer.decision.host or "", policy, devices=names)
+                return placement, partial(self._place, pod, answer, step.now)
+            case Held():
+                return Placement(State.HELD, policy=policy, message=answer.reason), _nothing
+            case GangWaits():
+                gang = answer.requirement.text if answer.requirement is not None else "its gang"
+                return Placement(State.HELD, policy=policy, message=answer.text, gang=gang), _nothing
+            case NoDomain():
+                gang = answer.requirements[0].text
+                return Placement(State.UNSCHEDULABLE, policy=policy, message=answer.text, gang=gang), _nothing
+            case _:
+                return Placement(State.UNSCHEDULABLE, policy=policy, message=answer.text), _nothing
 
-        def place() -> None:
-            take_claims(self.state.cluster, pod, host, now=step.now, order=decision.device_order)
-            self.state.cluster.place(pod, host, devices=devices or None)
-            if requirements:
-                self._waiting[pod.uid] = pod, requirements
-                self._permit.wait(pod.uid, requirements, Steady(step.now))
+    def _place(self, pod: PodInfo, answer: Placed, now: float) -> None:
+        decision, self._tried.now = answer.decision, now
+        self._tried.place(pod, decision.host or "", order=decision.device_order, devices=decision.devices)
+        if answer.requirements:
+            self._waiting[pod.uid] = pod, answer.requirements
+            self._permit.wait(pod.uid, answer.requirements, Steady(now))
 
-        return placement, place
+    def free(self, step: Step) -> None:
+        """Take a pod out of the cluster, to decide it again."""
+        if self.state.cluster.node_of(step.pod.metadata.uid) is not None:
+            self._tried.take_off(self.info(step))
+        else:
+            give_claims_back(self.state.cluster, self.info(step), ends=False)
+        self._tried.nominate(self.info(step), "")
 
     def gangs(self, step: Step) -> tuple[GangRequirement, ...]:
         """Return what the gangs of a pod require; none if that is unknown."""
@@ -332,8 +333,7 @@ class ReplayedPolicies:
             found[uid] = Placement(State.UNSCHEDULABLE, policy=short.policy, message=message, gang=short.text)
         for uid in found:
             self._permit.leave(uid)
-            self.state.cluster.displace(uid)
-            give_claims_back(self.state.cluster, self._waiting[uid][0], ends=False)
+            self._tried.take_off(self._waiting[uid][0])
         self._waiting.clear()
         return found
 
@@ -371,9 +371,7 @@ def replay(
     )
     for side in (before, after):
         for step in steps:
-            side.state.cluster.displace(step.pod.metadata.uid)
-            give_claims_back(side.state.cluster, side.info(step), ends=False)
-            side.state.cluster.nominate(side.info(step), "")
+            side.free(step)
     left = len(before.state.cluster.pods)
     changes: list[Change] = []
     placed, as_was = [0, 0], 0
@@ -451,7 +449,7 @@ def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, was: 
     inputs = after.inputs(step, new)
     return reason(
         replace(inputs, rules=old, signals=before.signals), inputs,
-        to_node=now.node, new_message=now.message, cycle=after.other,
+        to_node=now.node, new_message=now.message, answers=after.other,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Which pods to move, each move proved before it is planned. Pure.
 
 An eviction does not move a pod: its controller creates a replacement, and the scheduler decides that. So the
-replacement is decided in advance, twice: with the old pod gone, and with the old pod still counted, because a
-ReplicaSet creates the replacement while the old pod terminates. A move is planned only if both decisions name the same
+replacement is decided in advance, twice: with the old pod gone, and with the old pod as one that terminates, because a
+ReplicaSet creates the replacement while the old pod does. A move is planned only if both decisions name the same
 other node, by more than the margin; or the same other nodes, each of which is better by that much. Then it is carried
 out in thought, and every earlier move is proved to stay.
 """
@@ -24,6 +24,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.choice import Ties, best, smallest_name
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.victims import Budgets
+from kube_policy_scheduler.policy.answer import Held
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, MoveRule, replacement_of, workload_of
@@ -338,7 +339,7 @@ class Planner:
         """Return why it is not known where a replacement goes, whatever its nodes are; "" if nothing speaks of that."""
         if replacement.template.spec.resource_claims:
             return HAS_CLAIMS
-        if self.seats.inputs(replacement).hold_reason() is not None:
+        if isinstance(self.seats.answer(replacement), Held):
             return HELD
         return IN_A_GANG if self.seats.gangs(replacement) else ""
 
@@ -377,8 +378,10 @@ class Planner:
         seats, options, workload = self.seats, self.options, workload_of(pod)
         source, names = seats.cluster.node_of(pod.uid) or "", seats.cluster.nodes.infos
         replacement = self._replacement(pod)
-        terminating = self._certain(replacement, self._standing(replacement))
         mark = seats.mark()
+        seats.terminate(pod)
+        terminating = self._certain(replacement, self._standing(replacement))
+        seats.undo_to(mark)
         seats.take_off(pod)
         standing = self._standing(replacement)
         targets = self._certain(replacement, standing)
@@ -397,9 +400,9 @@ class Planner:
             seats.undo_to(mark)
             return why
         clause = self._clause(replacement, standing, source, int(targets[0]), gain)
-        host = seats.decide(replacement).host
+        host = seats.answer(replacement).host
         row = self._rows[host] if host is not None and self._rows[host] in targets else int(targets[0])
-        seats.place(replacement, seats.decision_on(replacement, row))
+        seats.count(replacement, seats.on(replacement, row))
         key = self._key(replacement)
         moved = self._moved if key in self._moved else {**self._moved, key: replacement}
         gone = next((each for each, one in moved.items() if not self._stays(one)), None)

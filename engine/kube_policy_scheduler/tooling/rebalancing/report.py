@@ -27,9 +27,7 @@ def lines(found: Plan, *, to: Terminal, most: int, outcomes: Mapping[str, str] |
     if not found.complete:
         yield to.paint(YELLOW, "stopped: this is the plan so far")
     if found.pending:
-        have = "has" if found.pending == 1 else "have"
-        placed = f"{found.pending_placed:,} of {plural(found.pending, 'pending pod')} {have} a place"
-        yield to.paint(DIM, f"{placed}: it stays free")
+        yield to.paint(DIM, _of_pending(found))
     if found.moves:
         yield ""
         rows = [("pod", "from", "to", "because of", "where", "outcome" if outcomes else "", "better by")]
@@ -51,6 +49,16 @@ def lines(found: Plan, *, to: Terminal, most: int, outcomes: Mapping[str, str] |
         rows_of = [("not moved, because", "for example", "pods")]
         rows_of += [(why, found.examples.get(why, ""), f"{count:,}") for why, count in found.stay.items()]
         yield from to.table(rows_of, right_from=2)
+
+
+def _of_pending(found: Plan) -> str:
+    """Return how many of the pending pods have a place; it is not given to those that move."""
+    pending, placed = plural(found.pending, "pending pod"), found.pending_placed
+    if not placed:
+        return f"{pending} {'has' if found.pending == 1 else 'have'} no place now"
+    if placed == 1:
+        return f"1 of {pending} has a place, which stays free"
+    return f"{placed:,} of {pending} have a place: these places stay free"
 
 
 def data(found: Plan, outcomes: Mapping[str, str] | None = None) -> dict[str, Any]:

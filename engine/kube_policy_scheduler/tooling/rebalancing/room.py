@@ -299,12 +299,11 @@ class _Search:
         waiting = [pod for unit in units for pod in unit]
         try:
             for name, pod in ordered:
-                replacement = replacement_of(pod, self._options.now)
-                decision = seats.decide(replacement)
-                if decision.host is None or decision.host == name:
+                seats.terminate(pod)
+                answer = seats.seat(replacement_of(pod, self._options.now))
+                if answer.host is None or answer.host == name:
                     return None
-                seats.place(replacement, decision)
-                targets[pod.uid] = decision.host
+                targets[pod.uid] = answer.host
             for _, pod in ordered:
                 seats.take_off(pod)
             placed = seats.seat_all(waiting).placed
@@ -362,11 +361,11 @@ class _Search:
         return found
 
     def _seat(self, pod: PodInfo) -> Seat:
-        decision = self._seats.seat(pod)
-        if decision.host is not None:
+        answer = self._seats.seat(pod)
+        if answer.host is not None:
             self._fresh.add(pod.uid)
-            self._changed([decision.host])
-            return Seat(pod.key, decision.host, 0, FITS)
+            self._changed([answer.host])
+            return Seat(pod.key, answer.host, 0, FITS)
         budgets = self._options.budgets
         if len(self.moves) >= budgets.total:
             return Seat(pod.key, "", 0, BUDGET)
@@ -499,12 +498,12 @@ class _Search:
         seats, made = self._seats, []
         for victim in victims:
             replacement = replacement_of(victim, self._options.now)
-            decision = seats.decide(replacement)
-            if decision.host is None or decision.host == name:
+            seats.terminate(victim)
+            answer = seats.seat(replacement)
+            if answer.host is None or answer.host == name:
                 return None
-            seats.place(replacement, decision)
             self._fresh.add(replacement.uid)
-            made.append(RoomMove(victim.key, victim.uid, workload_of(victim), name, decision.host, pod.key))
+            made.append(RoomMove(victim.key, victim.uid, workload_of(victim), name, answer.host, pod.key))
         for victim in victims:
             seats.take_off(victim)
         self._fresh.add(pod.uid)

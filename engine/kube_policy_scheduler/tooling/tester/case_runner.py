@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import chain, count
 from typing import Any
@@ -13,10 +14,8 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
-from kube_policy_scheduler.cluster.devices.node_devices import Chosen
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import NodeInfo
-from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
 from kube_policy_scheduler.cluster.signal_values import ValueTables
@@ -24,15 +23,15 @@ from kube_policy_scheduler.cluster.signals import About, Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
-from kube_policy_scheduler.framework.decide.cycle import Cycle
-from kube_policy_scheduler.framework.decide.gang_domains import Shortfall, narrowed
-from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Permit
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
-from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims, take_claims
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
 from kube_policy_scheduler.lang.codes import Code
-from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.answer import Answer, Answers
+from kube_policy_scheduler.policy.answer import held as held_of
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import Steady, parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
@@ -56,105 +55,48 @@ from kube_policy_scheduler.tooling.tester.outcome import (
     TestedPolicies,
     TestedPolicy,
     Warned,
-    decide,
-    gang_answer,
+    outcome_of,
 )
 from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 
 
-class CaseCluster:
+class CaseCluster(UndoableCluster):
     """A cluster to decide in. What a case changes in it is taken back at the end of the case."""
 
     def __init__(self, cluster: Cluster, nodes: Mapping[str, FixtureObject], *, seed: int) -> None:
-        self.cluster = cluster
-        self.cycle = Cycle(seed=seed)
+        super().__init__(cluster)
+        self.answers = Answers(seed=seed)
         self.facts: dict[str, NodeFacts] = {info.name: _facts(info) for info in cluster.nodes.infos}
         """By name."""
         self.nodes = dict(nodes)
         """As they were written, by name."""
-        self._undo = ExitStack()
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Take back at the end what is set and placed within."""
-        outer = self._undo
-        with ExitStack() as self._undo:
-            yield
-        self._undo = outer
-
-    def set_node(self, node: objects.Node, written: FixtureObject) -> None:
-        """Add or change a node."""
+    def write_node(self, node: objects.Node, written: FixtureObject) -> None:
+        """Add or change a node as it is written."""
         name = node.metadata.name
-        row = self.cluster.nodes.rows.get(name)
-        if row is None:
-            self._undo.callback(self._forget, name)
+        known = self.nodes.get(name), self.facts.get(name)
+        self.set_node(node)
+        self._describe(name, written, _facts(self.cluster.nodes.infos[self.cluster.nodes.rows[name]]))
+        self.undo_by(lambda: self._describe(name, *known))
+
+    def _describe(self, name: str, written: FixtureObject | None, facts: NodeFacts | None) -> None:
+        if written is None or facts is None:
+            del self.nodes[name], self.facts[name]
         else:
-            self._undo.callback(self._restore, self.cluster.nodes.infos[row].node, self.nodes[name])
-        self._restore(node, written)
+            self.nodes[name], self.facts[name] = written, facts
 
     def set_devices(self, node_name: str, form: Mapping[str, Any]) -> None:
         """Publish other devices of a node."""
-        before = {name: self.cluster.get(objects.ResourceSlice, f"{node_name}-{name}") for name in form}
+        names = [f"{node_name}-{name}" for name in form]
+        before = {name: self.cluster.get(objects.ResourceSlice, name) for name in names}
         add_devices(self.cluster, node_name, form)
         for name, known in before.items():
-            now = self.cluster.get(objects.ResourceSlice, f"{node_name}-{name}")
+            now = self.cluster.get(objects.ResourceSlice, name)
             if known is not None:
-                self._undo.callback(self.cluster.set_object, known)
+                self.undo_by(partial(self.cluster.set_object, known))
             else:
-                self._undo.callback(self.cluster.remove_object, now)
-
-    def set_object(self, made: Any) -> None:
-        """Add or change an object other than a node or a pod."""
-        before = self.cluster.get(type(made), object_key(made.metadata))
-        self.cluster.set_object(made)
-        if before is not None:
-            self._undo.callback(self.cluster.set_object, before)
-        else:
-            self._undo.callback(self.cluster.remove_object, made)
-
-    def place(
-        self,
-        pod: PodInfo,
-        node_name: str,
-        *,
-        order: DeviceOrder | None = None,
-        devices: Mapping[str, Chosen] | None = None,
-    ) -> None:
-        """Bind a pod.
-
-        Args:
-            pod: the pod.
-            node_name: its node.
-            order: in which the devices of the node are tried for its claims.
-            devices: those that it shares, by resource; None: the default.
-        """
-        self._undo.callback(take_claims(self.cluster, pod, node_name, now=0.0, order=order))
-        self.cluster.place(pod, node_name, devices=devices)
-        self._undo.callback(self.cluster.displace, pod.uid)
-
-    def end(self, pod: PodInfo) -> None:
-        """Remove a pod from its node."""
-        node_name = self.cluster.node_of(pod.uid)
-        if node_name is not None:
-            self.cluster.displace(pod.uid)
-            self.ran_before(pod, node_name)
-            self._undo.callback(self.cluster.place, pod, node_name)
-            self._undo.callback(give_claims_back(self.cluster, pod))
-
-    def ran_before(self, pod: PodInfo, node_name: str) -> None:
-        """Remember where a pod ran that another one follows."""
-        self.cluster.previous_nodes.note(pod, node_name)
-        self._undo.callback(self.cluster.previous_nodes.forget, pod)
-
-    def _restore(self, node: objects.Node, written: FixtureObject) -> None:
-        name = node.metadata.name
-        self.cluster.set_node(node)
-        self.nodes[name] = written
-        self.facts[name] = _facts(self.cluster.nodes.infos[self.cluster.nodes.rows[name]])
-
-    def _forget(self, name: str) -> None:
-        self.cluster.remove_node(name)
-        del self.nodes[name], self.facts[name]
+                self.undo_by(partial(self.cluster.remove_object, now))
 
 
 class CaseClusterBuilder:
@@ -235,7 +177,7 @@ class CaseClusterBuilder:
                     topologies[node.name] = topology_object(node.name, part.value["numa"])
                 for made in volume_room_objects(case_cluster.cluster, node.name, part.value.get("volume_room") or {}):
                     case_cluster.set_object(made)
-                case_cluster.set_node(self._stored(node).convert(objects.Node), node)
+                case_cluster.write_node(self._stored(node).convert(objects.Node), node)
         for part in case.pods:
             with self._reporting(found, part):
                 for one in self._placed(part, case_cluster.cluster):
@@ -486,7 +428,8 @@ class Waiting:
 
     def held(self) -> str | None:
         """Return why it waits outside the queue, or None."""
-        return gates(self._queued()) or self.policy.hold_reason(self.frame)
+        held = held_of(DecisionInputs.at(self.frame, self.policy.rules))
+        return held.reason if held is not None else None
 
     def enter(self, queue: ActiveQueue) -> None:
         """Let it wait for its turn."""
@@ -559,19 +502,27 @@ class Decided:
     step: Step
     outcome: Outcome
     policy: TestedPolicy
-    frame: Frame
+    answer: Answer
     in_full: Callable[[], Outcome]
     """Returns the same outcome, with what every filter alone says."""
+
+    @property
+    def frame(self) -> Frame:
+        """Return what rules looked at."""
+        return self.answer.inputs.frame()
 
 
 class CaseRunner:
     """Runs one case on one cluster."""
 
-    def __init__(self, case: Case, case_cluster: CaseCluster, context: RunContext, *, cycle: Cycle) -> None:
+    def __init__(
+        self, case: Case, case_cluster: CaseCluster, context: RunContext, *, answers: Answers | None = None
+    ) -> None:
+        """answers: by another seed than those of the cluster; None: these."""
         self._case = case
         self._case_cluster = case_cluster
         self._context = context
-        self._cycle = cycle
+        self._answers = answers or case_cluster.answers
         self._hosts: dict[str, str] = {}
         """Node by uid, also of pods that wait for their gang."""
         self._pods: dict[str, PodInfo] = {}
@@ -641,24 +592,29 @@ class CaseRunner:
     def _decided(self, step: Step, pod: PodInfo, now: float, *, in_full: bool) -> Decided:
         case, context = self._case, self._context
         policy = self._governing(step, pod)
-        frame = self._inputs(step, pod, policy, now).frame()
+        inputs = self._inputs(step, pod, policy, now)
+        frame, found = inputs.frame(), list[Answer]()
         if context.observe is not None:
             context.observe(case, frame, policy)
         degraded, warned = context.readings.degraded_queries(self._case_cluster, frame.signals, now)
         warnings = (*(Warned(one.code, one.message) for one in context.policies.warnings), *warned)
 
         def made(*, in_full: bool) -> Outcome:
-            done = self._outcome(frame, policy, in_full=in_full)
+            found[:] = (self._answers.answer(inputs),)
+            done = outcome_of(found[0], policy, in_full=in_full)
             return replace(done, degraded=degraded, warnings=warnings)
 
         outcome = made(in_full=in_full)
+        self.open_to |= outcome.totals.keys()
         if outcome.victims and case.kind is Kind.SEQUENCE:
             victims = outcome.victims
             for name in victims:
                 self._remove(next(pod for pod in self._case_cluster.cluster.pods.values() if pod.name == name))
             outcome = replace(made(in_full=in_full), victims=victims)
-            return Decided(step, outcome, policy, frame, lambda: replace(made(in_full=True), victims=victims))
-        return Decided(step, outcome, policy, frame, lambda: made(in_full=True))
+            self.open_to |= outcome.totals.keys()
+            answer = found[0]
+            return Decided(step, outcome, policy, answer, lambda: replace(made(in_full=True), victims=victims))
+        return Decided(step, outcome, policy, found[0], lambda: made(in_full=True))
 
     def _inputs(self, step: Step, pod: PodInfo, policy: TestedPolicy, now: float) -> DecisionInputs:
         """Return what a decision at `now` (Unix seconds) follows from."""
@@ -667,7 +623,7 @@ class CaseRunner:
         return DecisionInputs(
             pod,
             self._case_cluster.cluster,
-            Rules(policy.profile),
+            policy.rules,
             self._context.readings.signals(case, now),
             now,
             queued=now - waited,
@@ -682,34 +638,13 @@ class CaseRunner:
             raise DocumentError([self._context.document.error(path, codes.NOT_GOVERNED, message=message)])
         return policy
 
-    def _outcome(self, frame: Frame, policy: TestedPolicy, *, in_full: bool) -> Outcome:
-        nodes = frozenset(frame.cluster.nodes.names)
-        held = policy.hold_reason(frame)
-        if held is not None:
-            return Outcome(frame.pod.name, nodes=nodes, held=held, message=f"held: {held}")
-        try:
-            requirements = policy.gang_requirements(frame)
-        except ValueError as error:
-            return Outcome(frame.pod.name, nodes=nodes, error=str(error))
-        profile = narrowed(frame, policy.profile, requirements, self._cycle) if requirements else policy.profile
-        if isinstance(profile, Shortfall):
-            return Outcome(frame.pod.name, nodes=nodes, message=profile.message)
-        outcome = decide(frame, policy, profile, self._cycle, in_full=in_full)
-        self.open_to |= outcome.totals.keys()
-        answer = gang_answer(requirements, self._case_cluster.cluster.counters.group_size)
-        if outcome.host is None or answer is None:
-            return outcome
-        if not answer.takes_node:
-            return Outcome(frame.pod.name, nodes=nodes, message=answer.text)
-        return replace(outcome, waits=answer.text)
-
     # --- what follows from it ------------------------------------------------------------------------
 
     def _settle(self, decided: Decided, now: float) -> None:
         outcome = decided.outcome
         if outcome.host is None or self._case.kind is Kind.FORALL:
             return
-        pod, requirements = decided.frame.pod, decided.policy.gang_requirements(decided.frame)
+        pod, requirements = decided.frame.pod, decided.answer.requirements
         self._case_cluster.place(pod, outcome.host, order=outcome.device_order, devices=outcome.shared_devices or None)
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
@@ -723,7 +658,8 @@ class CaseRunner:
             self._remove(self._pods[uid])
 
     def _remove(self, pod: PodInfo) -> None:
-        self._case_cluster.end(pod)
+        if self._case_cluster.cluster.node_of(pod.uid) is not None:
+            self._case_cluster.take_off(pod, ends=True)
         self._permit.leave(pod.uid)
         self._hosts.pop(pod.uid, None)
         self._pods.pop(pod.uid, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
@@ -15,19 +15,15 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity
-from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.device_columns import names_of_devices
-from kube_policy_scheduler.framework.decide.gang_domains import domains_of
-from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, NumberOf
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest, Operand
-from kube_policy_scheduler.policy.decision_inputs import undefined_nodes
-from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
+from kube_policy_scheduler.policy.answer import Answer, GangWaits, Held, NoDomain, Placed
+from kube_policy_scheduler.policy.decision_inputs import Rules, undefined_nodes
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
@@ -62,20 +58,13 @@ class TestedPolicy(Protocol):
         """Return its clauses, to show their values."""
         ...
 
-    def hold_reason(self, frame: Frame) -> str | None:
-        """Return why the pod waits outside the active queue, or None."""
+    @property
+    def rules(self) -> Rules:
+        """Return what decides about its pods."""
         ...
 
     def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when the pod's turn is."""
-        ...
-
-    def gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
-        """Return the gangs without which the pod must not bind.
-
-        Raises:
-            ValueError: a size has no value.
-        """
         ...
 
     def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:
@@ -141,21 +130,14 @@ class TestedCompiledPolicy:
         """Return the names of its filters, and of the parts of these."""
         return frozenset((*(plugin.name for plugin in self.profile.filters), *(part.text for _, part in self._parts)))
 
-    def hold_reason(self, frame: Frame) -> str | None:
-        """Return why the pod waits outside the active queue, or None."""
-        return self.policy.hold_reason(frame)
+    @cached_property
+    def rules(self) -> Rules:
+        """Return what decides about its pods."""
+        return Rules(self.policy.profile, self.policy)
 
     def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when the pod's turn is."""
         return self.policy.turn(queued, frame)
-
-    def gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
-        """Return the gangs without which the pod must not bind.
-
-        Raises:
-            ValueError: a size has no value, or a PodGroup is not there.
-        """
-        return (*pod_group_requirements(frame), *(self.policy.gang_requirements(frame) if self.policy.gangs else ()))
 
     def conjuncts(self, frame: Frame) -> Iterator[Conjunct]:
         """Return what the parts of its filters say about all nodes."""
@@ -249,22 +231,28 @@ class Outcome:
                 yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.refused[node])})"
 
 
-def decide(frame: Frame, policy: TestedPolicy, profile: Profile, cycle: Cycle, *, in_full: bool) -> Outcome:
-    """Decide a pod with the scheduling cycle; `in_full` also asks every filter alone.
-
-    profile: the policy's, on the nodes where the pod's gangs are.
-    """
-    known = frame.cluster.nodes.names
-    decision = cycle.decide(frame, profile)
-    evaluation = evaluate(frame, profile)
+def outcome_of(answer: Answer, policy: TestedPolicy, *, in_full: bool) -> Outcome:
+    """Return what a case may expect of an answer; `in_full` also asks every filter alone."""
+    inputs = answer.inputs
+    frame, known = inputs.frame(), inputs.cluster.nodes.names
+    nothing = Outcome(inputs.pod.name, nodes=frozenset(known), message=answer.text)
+    match answer:
+        case Held():
+            return replace(nothing, held=answer.reason)
+        case GangWaits(requirement=None):
+            return replace(nothing, error=answer.text)
+        case GangWaits() | NoDomain():
+            return nothing
+    decision, evaluation = answer.decision, inputs.evaluate()
     names = [known[row] for row in evaluation.feasible.tolist()]
     totals = dict(zip(names, evaluation.totals.tolist(), strict=True))
     best = max(totals.values(), default=0.0)
     verdicts: tuple[ClauseVerdict, ...] = ()
     conjuncts: tuple[ClauseVerdict, ...] = ()
     if in_full:
-        verdicts = tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None)
+        verdicts = tuple(v for plugin in inputs.profile.filters if (v := _verdict(plugin, frame)) is not None)
         conjuncts = tuple(_verdict_of_part(part, known) for part in policy.conjuncts(frame))
+    victims = decision.preemption.victims if decision.preemption is not None else ()
     return Outcome(
         pod=frame.pod.name,
         host=decision.host,
@@ -274,8 +262,9 @@ def decide(frame: Frame, policy: TestedPolicy, profile: Profile, cycle: Cycle, *
         verdicts=verdicts,
         conjuncts=conjuncts,
         message=decision.message,
-        domains=tuple(domain.value for domain in domains_of(profile)),
-        victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
+        waits=(answer.text or None) if isinstance(answer, Placed) else None,
+        domains=tuple(domain.value for domain in answer.domains),
+        victims=frozenset(pod.name for pod in victims),
         devices=names_of_devices(frame, decision),
         device_order=decision.device_order,
         shared_devices=decision.devices,
@@ -299,42 +288,3 @@ def _verdict(plugin: FilterPlugin, frame: Frame) -> ClauseVerdict | None:
     missing = undefined_nodes(plugin, frame)
     undefined = frozenset(names[row] for row in np.flatnonzero(missing)) if missing is not None else frozenset[str]()
     return ClauseVerdict(plugin.name, refused, undefined)
-
-
-# --- gangs -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class GangAnswer:
-    """Why a pod that fits a node does not start at once."""
-
-    text: str
-    takes_node: bool
-    """Whether it has a node while it waits; otherwise the gang needs others first."""
-
-
-def gang_answer(requirements: Sequence[GangRequirement], number_of: NumberOf) -> GangAnswer | None:
-    """Return why a pod that fits a node does not start at once; None if it does.
-
-    Args:
-        requirements: the gangs of the pod.
-        number_of: counts their members on nodes, without the pod.
-    """
-    short = [each for each in requirements if each.filled(number_of, joining=1) < each.size]
-    for each in short:
-        if each.roles and each.filled(number_of, joining=1) == each.filled(number_of):
-            mine = f"with {each.role.text} " if each.role is not None else ""
-            waits = f"enough members {mine}have a node, so this one waits until the gang is complete"
-            return GangAnswer(f'gang "{each.group}": {waits}', takes_node=False)
-    if not short:
-        return None
-    first = short[0]
-    number = first.members(number_of) + 1
-    waits = f'gang "{first.group}": {number} of {first.size} members have a node'
-    if first.tree is not None:
-        done = first.tree.complete(lambda group_of, group: number_of(group_of, group) + (group == first.leaf))
-        waits += f", {done} of {first.tree.number} groups complete"
-    for role in first.roles:
-        there = number_of(role.group_of, role.group) + (role is first.role)
-        waits += f", {there} of {role.number} with {role.text}" if there < role.number else ""
-    return GangAnswer(waits, takes_node=True)

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Source, errors
 from kube_policy_scheduler.documents.yaml_document import DocumentError
-from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
+from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.case_runner import (
@@ -446,7 +446,7 @@ class SuiteRun:
                 return CaseResult(case, State.SKIPPED)
             return ended(case, refusal(case, self._fixtures), ())
         case_cluster = self._case_cluster(shuffled=False)
-        with case_cluster.changing():
+        with case_cluster.trying():
             self._builder.lay_over(case, case_cluster)
             expected = self._expected(case, case_cluster)
             if case.skip:
@@ -488,7 +488,7 @@ class SuiteRun:
     ) -> tuple[list[Failure], tuple[Outcome, ...]]:
         failures: dict[tuple[object, ...], Failure] = {}
         outcomes: list[Outcome] = []
-        runner = CaseRunner(case, case_cluster, self._context, cycle=case_cluster.cycle)
+        runner = CaseRunner(case, case_cluster, self._context)
         several = (one for each in expected.values() for one in each)
         in_full = any(isinstance(one.value, Unschedulable | Filtered | Feasible) for one in several)
         for decided in runner.decisions(in_full=in_full):
@@ -517,7 +517,7 @@ class SuiteRun:
         return list(failures.values()), tuple(outcomes)
 
     def _queue(self, case: Case, case_cluster: CaseCluster, expected: Sequence[Expected]) -> list[Failure]:
-        pods = CaseRunner(case, case_cluster, self._context, cycle=case_cluster.cycle).waiting()
+        pods = CaseRunner(case, case_cluster, self._context).waiting()
         failures = []
         for one in expected:
             assert isinstance(one.value, Turns)
@@ -563,16 +563,18 @@ class SuiteRun:
 
     # --- once more -----------------------------------------------------------------------------------
 
-    def _again(self, case: Case, case_cluster: CaseCluster, cycle: Cycle) -> tuple[list[Outcome], CaseRunner]:
+    def _again(
+        self, case: Case, case_cluster: CaseCluster, answers: Answers | None = None
+    ) -> tuple[list[Outcome], CaseRunner]:
         context = replace(self._context, observe=None)
-        runner = CaseRunner(case, case_cluster, context, cycle=cycle)
+        runner = CaseRunner(case, case_cluster, context, answers=answers)
         return [decided.outcome for decided in runner.decisions(in_full=False)], runner
 
     def _under_other_seeds(self, case: Case, case_cluster: CaseCluster, whole: Sequence[Expected]) -> list[Failure]:
         for more in _OTHER_SEEDS:
-            with case_cluster.changing():
+            with case_cluster.trying():
                 self._builder.lay_over(case, case_cluster)
-                _, runner = self._again(case, case_cluster, Cycle(seed=self.suite.seed + more))
+                _, runner = self._again(case, case_cluster, Answers(seed=self.suite.seed + more))
                 placed, open_to = runner.placed(), frozenset(runner.open_to)
                 for one in whole:
                     assert isinstance(one.value, Placed | MaxSkew | InQueue)
@@ -586,9 +588,9 @@ class SuiteRun:
 
     def _shuffled(self, case: Case, outcomes: Sequence[Outcome]) -> list[Failure]:
         case_cluster = self._case_cluster(shuffled=True)
-        with case_cluster.changing():
+        with case_cluster.trying():
             self._builder.lay_over(case, case_cluster)
-            again, _ = self._again(case, case_cluster, case_cluster.cycle)
+            again, _ = self._again(case, case_cluster)
         for before, after in zip(outcomes, again, strict=True):
             if before.host != after.host or not _same(before.totals, after.totals):
                 order = Expected("order of nodes", case.path, None)

@@ -6,7 +6,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
-from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.diagnostics import Edit, Span
 from kube_policy_scheduler.framework.devices.requests import EXACT_COUNT
@@ -26,9 +24,11 @@ from kube_policy_scheduler.lang.checked import Quota, Test
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.types import Shape
+from kube_policy_scheduler.policy.answer import Held, answer
 from kube_policy_scheduler.policy.clauses import LimitClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.quantities.quantity import amount
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 from kube_policy_scheduler.tooling.why.devices import ClaimsOnNode, claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import HARD, Refusals, taint_text, untolerated
 from kube_policy_scheduler.tooling.why.scores import amount_text, shown
@@ -54,9 +54,9 @@ def edits(inputs: DecisionInputs, asked: Refusals) -> Iterator[PolicyEdit]:
     if policy is None:
         return
     refusing = {id(unit.clause) for unit in asked.units if unit.clause is not None and unit.refused.any()}
-    held = inputs.hold_reason()
+    held = isinstance(answer(inputs), Held)
     for clause, tree in zip(policy.compiled.clauses, policy.compiled.checked.clauses, strict=True):
-        holds_back = held is not None and clause in policy.holds
+        holds_back = held and clause in policy.holds
         if id(clause) not in refusing and not holds_back:
             continue
         without = _replaced(inputs, clause.span, "")
@@ -167,47 +167,49 @@ class Change:
     """The `kubectl` line that makes it, for a change of a node; "": there is none."""
 
 
-def fitting(inputs: DecisionInputs) -> BoolArray | None:
-    """Return `bool[nodes]`, where the pod fits; None where it fits nowhere."""
-    if inputs.hold_reason() is not None:
+def fitting(inputs: DecisionInputs) -> tuple[BoolArray, str] | None:
+    """Return `bool[nodes]`, where the pod fits, and the node that it gets; None where it gets none."""
+    found = answer(inputs)
+    if found.host is None:
         return None
-    size = inputs.cluster.nodes.size
-    feasible = inputs.evaluate().feasible
-    if not len(feasible):
-        return None
-    result = np.zeros(size, np.bool_)
-    result[feasible] = True
-    return result
+    result = np.zeros(inputs.cluster.nodes.size, np.bool_)
+    result[found.inputs.evaluate().feasible] = True
+    return result, found.host
 
 
 def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
     """Return the changes that help, those of the pod first, then of a node, of the policy, and one more node."""
     found: list[Change] = []
+    tried = UndoableCluster(inputs.cluster, now=inputs.now)
 
     def attempt(kind: str, text: str, changed: DecisionInputs, edit: Edit | None = None, command: str = "") -> bool:
         fits = fitting(changed)
         if fits is None:
             return False
-        host = changed.decide().host
         pod = changed.manifest if kind == "pod" else None
-        found.append(Change(kind, text, int(fits.sum()), host or "", edit, pod, command))
-        return host is not None
+        found.append(Change(kind, text, int(fits[0].sum()), fits[1], edit, pod, command))
+        return True
 
     _requests(inputs, attempt)
     _tolerations(inputs, asked, attempt)
     _constraints(inputs, attempt)
     for alternatives in _claim_changes(asked):
         for claim, text in alternatives:
-            with _changed_claim(inputs.cluster, claim):
+            with tried.trying():
+                tried.set_object(claim)
                 if attempt("claim", text, inputs):
                     break
     for node, text, command in _node_changes(asked):
-        with _changed_node(inputs.cluster, node):
+        with tried.trying():
+            tried.set_node(node)
             attempt("node", text, inputs, command=command)
     for edit in edits(inputs, asked):
         attempt("policy", edit.text, edit.inputs, edit.edit)
     for node, text in _new_nodes(inputs):
-        with _changed_node(inputs.cluster, node), _copied_devices(inputs.cluster, node.metadata.name):
+        with tried.trying():
+            tried.set_node(node)
+            for made in _copied_devices(inputs.cluster, node.metadata.name):
+                tried.set_object(made)
             if attempt("capacity", text, inputs):
                 break
     return tuple(found)
@@ -221,44 +223,16 @@ def _spec(inputs: DecisionInputs) -> objects.PodSpec:
     return inputs.manifest.spec
 
 
-@contextmanager
-def _changed_node(cluster: Cluster, node: objects.Node) -> Iterator[None]:
-    """Change or add a node while it lasts."""
-    name = node.metadata.name
-    row = cluster.nodes.rows.get(name)
-    before = cluster.nodes.infos[row].node if row is not None else None
-    cluster.set_node(node)
-    try:
-        yield
-    finally:
-        if before is None:
-            cluster.remove_node(name)
-        else:
-            cluster.set_node(before)
-
-
-@contextmanager
-def _copied_devices(cluster: Cluster, name: str) -> Iterator[None]:
-    """Publish the devices of the node of which one is a copy for the copy too, while it lasts."""
+def _copied_devices(cluster: Cluster, name: str) -> Iterator[objects.ResourceSlice]:
+    """Yield the devices of the node of which one is a copy, for the copy."""
     like = name.removesuffix(_MORE)
-    made = []
     for one in (info.slice for info in list(cluster.resource_slices) if info.slice.spec.node_name == like):
         pool = msgspec.structs.replace(one.spec.pool, name=f"{one.spec.pool.name}{_MORE}")
         meta = msgspec.structs.replace(
             one.metadata, name=f"{one.metadata.name}{_MORE}", uid=f"{one.metadata.uid}{_MORE}"
         )
-        made.append(
-            msgspec.structs.replace(
-                one, metadata=meta, spec=msgspec.structs.replace(one.spec, node_name=name, pool=pool)
-            )
-        )
-    for one in made:
-        cluster.set_object(one)
-    try:
-        yield
-    finally:
-        for one in made:
-            cluster.remove_object(one)
+        spec = msgspec.structs.replace(one.spec, node_name=name, pool=pool)
+        yield msgspec.structs.replace(one, metadata=meta, spec=spec)
 
 
 # --- the pod ---------------------------------------------------------------------------------------------
@@ -275,7 +249,7 @@ def _requests(inputs: DecisionInputs, attempt: Attempt) -> None:
         if fits is None:
             continue
         free = nodes.allocatable(resource) - nodes.requested(resource)
-        bounds = sorted({int(value) for value in free[fits] if 0 < value < whole}, reverse=True)[:2]
+        bounds = sorted({int(value) for value in free[fits[0]] if 0 < value < whole}, reverse=True)[:2]
         for bound in bounds or _halving(inputs, resource, whole):
             target = _readable(resource, bound)
             changed = _lowered(inputs, resource, target)
@@ -403,18 +377,6 @@ def _constraints(inputs: DecisionInputs, attempt: Attempt) -> None:
 
 _MOST_CLAIM_CHANGES = 12
 _MOST_TEXT = 100
-
-
-@contextmanager
-def _changed_claim(cluster: Cluster, claim: objects.ResourceClaim) -> Iterator[None]:
-    """Change a claim while it lasts."""
-    before = cluster.resource_claims.get(object_key(claim.metadata))
-    cluster.set_object(claim)
-    try:
-        yield
-    finally:
-        if before is not None:
-            cluster.set_object(before)
 
 
 _ClaimChange = tuple[objects.ResourceClaim, str]

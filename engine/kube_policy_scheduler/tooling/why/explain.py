@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.decide.gang_domains import DomainRoom, Shortfall, narrowed
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.gang_domains import DomainRoom
 from kube_policy_scheduler.framework.decide.new_nodes import NewNodes, judge
-from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.groups.state import GangState, gang_state
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
+from kube_policy_scheduler.framework.groups.state import GangState
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.policy.answer import Ahead as Behind
+from kube_policy_scheduler.policy.answer import (
+    Answers,
+    GangWaits,
+    Held,
+    NoDomain,
+    Placed,
+    Unschedulable,
+    gang_states,
+)
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.devices import cause as devices_cause
@@ -140,37 +143,31 @@ class Explanation:
         return self.ahead is not None and self.ahead.cause is not None
 
 
-def explain(
-    inputs: DecisionInputs,
-    *,
-    bound: str | None = None,
-    top: int = 5,
-    pending: Sequence[PodInfo] = (),
-    rivals: Sequence[PodInfo] = (),
-) -> Explanation:
+def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -> Explanation:
     """Decide a pod and say why.
 
     Args:
-        inputs: the pod as it waits, the cluster without it, and the rules.
+        inputs: the pod as it waits, the cluster without it, the rules, and the pods that wait.
         bound: the node that it is on, where it is on one.
         top: how many nodes to show.
-        pending: the pods that wait, for those of its gang.
-        rivals: those of them that the same policy governs, for a strict order.
     """
-    inputs, no_domain = in_domain(inputs)
-    asked = refusals(inputs)
-    decision = inputs.decide()
-    held, fits = inputs.hold_reason(), len(asked.evaluation.feasible)
-    nodes = inputs.cluster.nodes
-    lines = tuple(_lines(asked))
+    answers = Answers(seed=inputs.seed)
+    found, ahead = answers.answer(inputs), answers.ahead(inputs) if bound is None else None
+    alone = found.alone if isinstance(found, Held) and found.alone is not None else found
+    held = alone if isinstance(alone, Held) else None
+    decision = alone.decision if isinstance(alone, Placed | Unschedulable) else answers.if_free(alone.inputs)
+    inside = replace(alone.inputs, pending=None)
+    asked = refusals(inside)
+    fits, nodes = len(asked.evaluation.feasible), inputs.cluster.nodes
     fails = held is not None or not fits
     preemption = decision.preemption
     bound_row = nodes.rows.get(bound, -1) if bound is not None else -1
     refused_now = bound_row >= 0 and bool(asked.count[bound_row])
-    gangs, short = _gangs(inputs, asked.frame, pending=pending, is_placed=bound is not None)
+    gangs = gang_states(inputs, alone.requirements, is_placed=bound is not None)
     rank: Ranking | None = None
     if not fails and decision.host is not None:
-        rank = ranking(inputs, asked.evaluation, host=decision.host, current=bound, limit=top)
+        rank = ranking(inside, asked.evaluation, host=decision.host, current=bound, limit=top)
+    is_free = held is None and bound is None
     return Explanation(
         pod=asked.frame.pod.key,
         policy=inputs.profile.name,
@@ -178,11 +175,11 @@ def explain(
         fits=0 if held is not None else fits,
         host=None if held is not None else decision.host,
         bound=bound,
-        message=f"held: {held}" if held is not None else decision.message,
-        cause=_cause(inputs, asked, decision, held) if fails else None,
-        lines=lines,
+        message=held.text if held is not None else decision.message,
+        cause=_cause(inside, asked, decision, held) if fails else None,
+        lines=tuple(_lines(asked)),
         near=near_misses(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
-        changes=changes(inputs, asked) if fails else (),
+        changes=changes(inside, asked) if fails else (),
         ranking=rank,
         bound_lacks=near_misses(asked, [bound_row])[0] if refused_now else None,
         victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
@@ -193,10 +190,10 @@ def explain(
         reclaims=preemption is not None and preemption.reclaims,
         gangs=gangs,
         devices=tuple(taken(asked.frame, decision)) if not fails else (),
-        short=(short or (no_domain.message if no_domain is not None else "")) if bound is None else "",
-        domains=no_domain.best if no_domain is not None and bound is None and not short else (),
-        ahead=_ahead(inputs, rivals, pending=pending) if bound is None and held is None else None,
-        new_nodes=_new_nodes(inputs, decision, gangs) if fails and held is None and bound is None else None,
+        short=alone.text if isinstance(alone, GangWaits | NoDomain) and bound is None else "",
+        domains=alone.best if isinstance(alone, NoDomain) and bound is None else (),
+        ahead=_ahead(ahead) if ahead is not None and is_free else None,
+        new_nodes=_new_nodes(inside, decision, gangs) if fails and is_free else None,
     )
 
 
@@ -205,81 +202,13 @@ def _new_nodes(inputs: DecisionInputs, decision: Decision, gangs: Sequence[GangS
     return judge(inputs.frame(), inputs.profile, decision.diagnosis, together=max(1, together))
 
 
-def _ahead(inputs: DecisionInputs, rivals: Sequence[PodInfo], *, pending: Sequence[PodInfo]) -> Ahead | None:
-    """Return the pod that one waits for in a strict order, None if it waits for none."""
-    policy = inputs.rules.policy
-    order = policy.order_of(inputs.frame()) if policy is not None else None
-    if policy is None or order is None or not order.strict:
-        return None
-    others = [_of_rival(inputs, pod) for pod in rivals if pod.uid != inputs.pod.uid]
-    queue = ActiveQueue(count())
-    asked: dict[str, DecisionInputs] = {}
-    for each in (inputs, *others):
-        frame, entered = each.frame(), Steady(each.queued or each.now)
-        queued = QueuedPod(each.pod, queued=entered, timestamp=entered)
-        if policy.order_of(frame) is order and gates(queued) is None and each.hold_reason() is None:
-            asked[each.pod.uid] = each
-            queue.push(queued, policy.turn(queued, frame))
-    while (queued_first := queue.pop(Steady(inputs.now))) is not None:
-        first = asked[queued_first.pod.uid]
-        if first is inputs:
-            return None
-        if _gangs(first, first.frame(), pending=pending, is_placed=False)[1]:
-            continue  # it waits for its gang outside the queue
-        decision, refused = first.decide(), refusals(first)
-        cause = None if len(refused.evaluation.feasible) else _cause(first, refused, decision, None)
-        return Ahead(first.pod.key, order.text, str(order.span), cause)
-    return None
-
-
-def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
-    return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
-
-
-def in_domain(inputs: DecisionInputs) -> tuple[DecisionInputs, Shortfall | None]:
-    """Return the inputs on the nodes where the pod's gangs are, and why no domain has room for them, if so."""
-    try:
-        requirements = inputs.gang_requirements()
-    except ValueError:
-        return inputs, None
-    if not requirements:
-        return inputs, None
-    inside = narrowed(inputs.frame(), inputs.profile, requirements, Cycle(seed=inputs.seed))
-    if isinstance(inside, Shortfall):
-        return inputs, inside
-    return replace(inputs, rules=replace(inputs.rules, profile=inside)), None
-
-
-def _gangs(
-    inputs: DecisionInputs, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
-) -> tuple[tuple[GangState, ...], str]:
-    """Return the pod's groups, and why it must wait for them whatever room there is."""
-    counters = inputs.cluster.counters
-    others = [pod for pod in pending if pod.uid != frame.pod.uid]
-    try:
-        requirements = inputs.gang_requirements()
-    except ValueError as error:
-        return (), str(error)
-    found = []
-    for requirement in requirements:
-        found.append(_gang_state(requirement, counters.group_size, others, is_placed=is_placed))
-    missing = next((gang for gang in found if gang.missing), None)
-    return tuple(found), f"waiting for more pods of {missing.sentence()}" if missing is not None else ""
-
-
-def _gang_state(
-    requirement: GangRequirement, on_nodes: NumberOf, others: Sequence[PodInfo], *, is_placed: bool
-) -> GangState:
-    """Return how far a gang has come, with the pod that is asked about and the other pending ones."""
-
-    def pending(group_of: GroupOf, group: Group) -> int:
-        members = sum(group_of(pod.template) == group for pod in others)
-        return members + (not is_placed and group in requirement.groups)
-
-    def placed(group_of: GroupOf, group: Group) -> int:
-        return on_nodes(group_of, group) + (is_placed and group in requirement.groups)
-
-    return gang_state(requirement, placed=placed, pending=pending)
+def _ahead(first: Behind) -> Ahead:
+    """Return the pod that one waits for in a strict order, and why it has no node."""
+    found, cause = first.answer, None
+    if not isinstance(found, Placed):
+        decision = found.decision if isinstance(found, Unschedulable) else Decision(first.pod, None, message=found.text)
+        cause = _cause(found.inputs, refusals(found.inputs), decision, None)
+    return Ahead(first.pod.key, first.order.text, str(first.order.span), cause)
 
 
 def _whole(asked: Refusals) -> bool:
@@ -289,6 +218,7 @@ def _whole(asked: Refusals) -> bool:
 def _lines(asked: Refusals) -> list[Line]:
     dominant = asked.dominant() if not len(asked.evaluation.feasible) else None
     lines: list[Line] = []
+    refusers = sum((one.refused.astype(np.int64) for one in asked.filters), np.zeros(asked.frame.size, np.int64))
     for one in asked.filters:
         parts = [unit for unit in asked.units if unit.within and unit.clause is one.clause]
         obstacle = next(
@@ -299,36 +229,37 @@ def _lines(asked: Refusals) -> list[Line]:
             ),
             "",
         )
-        only = sum(asked.only(key) for key in {unit.obstacle for unit in parts} if key in asked.obstacles)
-        lines.append(_line(one, asked, obstacle, dominant, only=only if parts else None))
-        lines.extend(_line(part, asked, part.obstacle, dominant) for part in parts)
+        by_it_alone = one.refused & (refusers == 1)
+        lines.append(_line(one, obstacle, dominant, only=by_it_alone))
+        failing = sum((part.refused.astype(np.int64) for part in parts), np.zeros(asked.frame.size, np.int64))
+        lines += [
+            _line(part, part.obstacle, dominant, only=by_it_alone & part.refused & (failing == 1)) for part in parts
+        ]
     return lines
 
 
-def _line(one: FilterVerdict, asked: Refusals, obstacle: str, dominant: str | None, *, only: int | None = None) -> Line:
+def _line(one: FilterVerdict, obstacle: str, dominant: str | None, *, only: BoolArray) -> Line:
+    """only: `bool[nodes]`, those that nothing else refuses."""
     alone = int(one.refused.sum())
-    if only is None:
-        nothing_else = (asked.count == 1) & one.refused
-        only = int(nothing_else.sum())
     return Line(
         name=one.name,
         place=str(one.span) if one.span is not None else "",
         within=one.within,
         alone=alone,
         first=int(one.first.sum()),
-        only=only,
+        only=int(only.sum()),
         reasons=tuple((reason, int(np.count_nonzero(where))) for reason, where in one.reasons),
         dominant=bool(alone) and obstacle == dominant,
     )
 
 
-def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: str | None) -> Cause:
+def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: Held | None) -> Cause:
     size = inputs.cluster.nodes.size
     if held is not None:
-        assert inputs.rules.policy is not None
-        frame: Frame = asked.frame
-        clause = next(clause for clause in inputs.rules.policy.holds if clause.evaluate(frame))
-        return Cause(clause.name, str(clause.span), f"`{clause.text}` holds it: {held}", size, size)
+        if held.clause is None:
+            return Cause("", "", f"it is held: {held.reason}", size, size)
+        clause = held.clause
+        return Cause(clause.name, str(clause.span), f"`{clause.text}` holds it: {held.reason}", size, size)
     if not size:
         return Cause("", "", decision.message, 0, 0)
     obstacle = asked.dominant()

@@ -1,0 +1,329 @@
+"""What would become of a pod: the one way to ask, for commands, the playground, the canary and the daemon's webhook.
+
+It says what the scheduler would do, in its order: gates and `hold`, the pods that a gang or PodGroup lacks, a strict
+order, the domain of a gang, then the filters and scores, with quotas, limits, devices and reserved room among them.
+Pure: nothing is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainRoom, Shortfall, domains_of, narrowed
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.groups.state import GangState, gang_state
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
+from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.policy.pending import Pending
+from kube_policy_scheduler.times import Steady
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    inputs: DecisionInputs
+    """Those of the decision: on the nodes of the domains that the pod's gangs get, as far as these are known."""
+    requirements: tuple[GangRequirement, ...] = ()
+    """What the pod's gangs ask for; none where that is not known."""
+
+    @property
+    def host(self) -> str | None:
+        """Return the node that the pod gets; None if it gets none."""
+        return None
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """Return the domains that its gangs get."""
+        return domains_of(self.inputs.profile)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed(_Answer):
+    """It gets a node."""
+
+    decision: Decision
+    waits: str = ""
+    """What it waits for on that node, before it is bound: members of its gang that have none; "" if it need not."""
+
+    @property
+    def host(self) -> str | None:
+        """Return its node."""
+        return self.decision.host
+
+    @property
+    def text(self) -> str:
+        """Return what else there is to say."""
+        return self.waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held(_Answer):
+    """It waits outside the active queue, or behind another pod of a strict order."""
+
+    reason: str
+    clause: CompiledTest | None = None
+    """The `hold`; None for scheduling gates and strict orders."""
+    alone: Answer | None = None
+    """In a strict order: the answer if no other pod were before it."""
+
+    @property
+    def text(self) -> str:
+        """Return why it waits."""
+        return f"held: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangWaits(_Answer):
+    """Its gang can't start, whatever room there is: pods, a size or a PodGroup are missing."""
+
+    text: str
+    requirement: GangRequirement | None = None
+    """Whose members are missing; None: what is asked for is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoDomain(_Answer):
+    """No domain has room for its gang."""
+
+    shortfall: Shortfall
+
+    @property
+    def text(self) -> str:
+        """Return what is missing in the best domain."""
+        return self.shortfall.message
+
+    @property
+    def best(self) -> tuple[DomainRoom, ...]:
+        """Return the domains with the most room."""
+        return self.shortfall.best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unschedulable(_Answer):
+    """No node takes it."""
+
+    decision: Decision
+
+    @property
+    def text(self) -> str:
+        """Return why, in kube-scheduler's words."""
+        return self.decision.message
+
+
+Answer = Placed | Held | GangWaits | NoDomain | Unschedulable
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The first pod of a strict order, for which the pods behind it wait."""
+
+    answer: Answer
+    """What becomes of it."""
+    order: CompiledOrder
+
+    @property
+    def pod(self) -> PodInfo:
+        """Return the pod."""
+        return self.answer.inputs.pod
+
+
+class Answers:
+    """Answers about one pod after the other; what decisions about many pods have in common is kept between them."""
+
+    def __init__(self, *, seed: int = 0, cycle: Cycle | None = None, remembers: bool = False) -> None:
+        """Start without anything kept.
+
+        Args:
+            seed: breaks ties.
+            cycle: one with columns that are kept already, in place of a new one with this seed.
+            remembers: whether refusals are kept while nothing changes in the cluster: for callers whose rules,
+                metrics and clock stay the same.
+        """
+        self._cycle = cycle or Cycle(seed=seed)
+        self._refused = RefusalMemo() if remembers else None
+
+    def answer(
+        self, inputs: DecisionInputs, *, preempts: bool = True, verdict: ExtenderVerdict | None = None
+    ) -> Answer:
+        """Return what would become of a pod if it were decided next; changes nothing.
+
+        Args:
+            inputs: of the decision.
+            preempts: whether it is asked who would be evicted for it, if its rules evict.
+            verdict: what extenders said, so that only nodes that they allowed are taken; None: there are none.
+        """
+        found = self._alone(inputs, preempts=preempts, verdict=verdict)
+        if inputs.pending is None or isinstance(found, Held | GangWaits):
+            return found
+        ahead = self.ahead(inputs)
+        if ahead is None or ahead.answer.host is not None:
+            return found
+        reason = f"it waits until {ahead.pod.key} has a node, the first pod of `{ahead.order.text}`"
+        return Held(inputs=inputs, requirements=found.requirements, reason=reason, alone=found)
+
+    def _alone(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None = None) -> Answer:
+        """Return the answer without regard to strict orders."""
+        if (outside := held(inputs)) is not None:
+            return outside
+        frame = inputs.frame()
+        try:
+            requirements = inputs.gang_requirements()
+        except ValueError as error:
+            return GangWaits(inputs=inputs, text=str(error))
+        inside, placed = inputs, frame.cluster.counters.group_size
+        if requirements:
+            short = _short(inputs, requirements)
+            if short is not None:
+                return short
+            found = narrowed(frame, inputs.profile, requirements, self._cycle)
+            if isinstance(found, Shortfall):
+                return NoDomain(inputs=inputs, requirements=requirements, shortfall=found)
+            inside = inputs.under(found)
+        decision = self._decide(inside, preempts=preempts, verdict=verdict)
+        if decision.host is None:
+            return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
+        waits = _waits(requirements, placed)
+        return Placed(inputs=inside, requirements=requirements, decision=decision, waits=waits)
+
+    def _decide(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None) -> Decision:
+        if self._refused is None or verdict is not None:
+            return self._cycle.decide(inputs.frame(), inputs.profile, preempts=preempts, verdict=verdict)
+        pod, profile, epoch = inputs.pod, inputs.profile, inputs.cluster.ledger.epoch
+        known = self._refused.get(pod, profile, epoch, preempts=preempts)
+        if known is not None:
+            return known
+        decision = self._cycle.decide(inputs.frame(), profile, preempts=preempts)
+        self._refused.note(decision, profile, epoch, preempts=preempts)
+        return decision
+
+    def ahead(self, inputs: DecisionInputs) -> Ahead | None:
+        """Return the first pod of the strict order that a pod waits in; None if it is the first, or waits in none."""
+        policy = inputs.rules.policy
+        order = policy.order_of(inputs.frame()) if policy is not None and policy.orders else None
+        if policy is None or order is None or not order.strict or inputs.pending is None:
+            return None
+        queue, asked = ActiveQueue(count()), dict[str, DecisionInputs]()
+        for each in (inputs, *(_of_rival(inputs, pod) for pod in inputs.rivals())):
+            frame, queued = each.frame(), _queued(each)
+            if policy.order_of(frame) is order and held(each) is None:
+                asked[each.pod.uid] = each
+                queue.push(queued, policy.turn(queued, frame))
+        while (first := queue.pop(Steady(inputs.now))) is not None:
+            if asked[first.pod.uid] is inputs:
+                return None
+            found = self._alone(asked[first.pod.uid], preempts=True)
+            if not isinstance(found, GangWaits):  # such a pod waits for its gang outside the queue
+                return Ahead(found, order)
+        return None
+
+    # --- for callers that choose among nodes themselves ----------------------------------------------
+
+    def if_free(self, inputs: DecisionInputs) -> Decision:
+        """Return what the filters and scores alone would decide, whatever else keeps the pod waiting."""
+        return self._cycle.decide(inputs.frame(), inputs.profile)
+
+    def passing(self, inputs: DecisionInputs) -> BoolArray:
+        """Return `bool[nodes]`: which pass every filter, as `inputs` are. Read-only, until the cluster changes."""
+        return self._cycle.passing(inputs.frame(), inputs.profile)
+
+    def ranked(self, inputs: DecisionInputs) -> tuple[IntArray, FloatArray]:
+        """Return the rows that pass every filter, ascending, and `float64[rows]`: their totals."""
+        return self._cycle.ranked(inputs.frame(), inputs.profile)
+
+    def totals(self, inputs: DecisionInputs, rows: IntArray) -> FloatArray:
+        """Return `float64[rows]`: the totals of rows, as if just these were feasible."""
+        return self._cycle.totals(inputs.frame(), inputs.profile, rows)
+
+    def on(self, inputs: DecisionInputs, row: int) -> Placed:
+        """Return the answer that a pod gets the node of a row."""
+        devices = self._cycle.devices(inputs.frame(), inputs.profile, row)
+        name = inputs.cluster.nodes.infos[row].name
+        made = Decision(inputs.pod, name, devices=devices, device_order=inputs.profile.devices)
+        return Placed(inputs=inputs, decision=made)
+
+
+def gang_states(
+    inputs: DecisionInputs, requirements: Sequence[GangRequirement], *, is_placed: bool = False
+) -> tuple[GangState, ...]:
+    """Return how far the gangs of a pod have come. is_placed: whether it has a node, from which it was taken off."""
+    waiting = (inputs.pending or Pending(())).beside(inputs.pod)
+
+    def more(each: GangRequirement) -> GangState:
+        own = int(is_placed)
+
+        def placed(group_of: GroupOf, group: Group) -> int:
+            return inputs.cluster.counters.group_size(group_of, group) + own * (group in each.groups)
+
+        def pending(group_of: GroupOf, group: Group) -> int:
+            return waiting(group_of, group) - own * (group in each.groups)
+
+        return gang_state(each, placed=placed, pending=pending)
+
+    return tuple(map(more, requirements))
+
+
+def answer(inputs: DecisionInputs) -> Answer:
+    """Return what would become of a pod, with nothing kept from pod to pod; see `Answers.answer`."""
+    return Answers(seed=inputs.seed).answer(inputs)
+
+
+def held(inputs: DecisionInputs) -> Held | None:
+    """Return why a pod waits outside the active queue, None if it does not: it has gates, or a `hold` applies."""
+    if (gated := gates(_queued(inputs))) is not None:
+        return Held(inputs=inputs, reason=gated)
+    policy = inputs.rules.policy
+    clause = policy.holding(inputs.frame()) if policy is not None else None
+    return Held(inputs=inputs, reason=clause.reason, clause=clause) if clause is not None else None
+
+
+def _queued(inputs: DecisionInputs) -> QueuedPod:
+    entered = Steady(inputs.queued or inputs.now)
+    return QueuedPod(inputs.pod, queued=entered, timestamp=entered, attempts=inputs.attempts)
+
+
+def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
+    return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
+
+
+def _short(inputs: DecisionInputs, requirements: Sequence[GangRequirement]) -> GangWaits | None:
+    """Return why a pod has to wait for its gangs whatever room there is, None if it need not."""
+    on_nodes = inputs.cluster.counters.group_size
+    for each in requirements:
+        if each.roles and each.filled(on_nodes, joining=1) == each.filled(on_nodes) < each.size:
+            mine = f"with {each.role.text} " if each.role is not None else ""
+            waits = f"enough members {mine}have a node, so this one waits until the gang is complete"
+            text = f'gang "{each.group}": {waits}'
+            return GangWaits(inputs=inputs, requirements=tuple(requirements), text=text, requirement=each)
+    if inputs.pending is None:
+        return None
+    waiting = inputs.pending.beside(inputs.pod)
+    for each in requirements:
+        if each.filled(lambda *of: on_nodes(*of) + waiting(*of)) < each.size:
+            text = f"waiting for more pods of {gang_state(each, placed=on_nodes, pending=waiting).sentence()}"
+            return GangWaits(inputs=inputs, requirements=tuple(requirements), text=text, requirement=each)
+    return None
+
+
+def _waits(requirements: Sequence[GangRequirement], on_nodes: NumberOf) -> str:
+    """Return what a pod that gets a node waits for there; "" if its gangs are complete with it."""
+    first = next((each for each in requirements if each.filled(on_nodes, joining=1) < each.size), None)
+    if first is None:
+        return ""
+    number = first.members(on_nodes) + 1
+    waits = f'gang "{first.group}": {number} of {first.size} members have a node'
+    if first.tree is not None:
+        done = first.tree.complete(lambda group_of, group: on_nodes(group_of, group) + (group == first.leaf))
+        waits += f", {done} of {first.tree.number} groups complete"
+    for role in first.roles:
+        there = on_nodes(role.group_of, role.group) + (role is first.role)
+        waits += f", {there} of {role.number} with {role.text}" if there < role.number else ""
+    return waits
