@@ -16,9 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cluster import affinity as affinity_module
 from kube_policy_scheduler.cluster import counter as counter_module
 from kube_policy_scheduler.cluster import counters, domains, objects
-from kube_policy_scheduler.cluster.affinity import IncomingTerms, PodTerm, WeightedTerms, carried_terms
+from kube_policy_scheduler.cluster.affinity import (
+    IncomingTerms,
+    PodTerm,
+    WeightedTerms,
+    affinity_terms,
+    carried_terms,
+    pod_affinity,
+)
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter import DistinctCounter, ExtremesCounter, RowAmountCounter
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
@@ -113,8 +121,11 @@ displaced = st.tuples(st.just("displace"), st.integers(0, 9))
 namespaces = st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES), st.sampled_from(TEAMS))
 asked = st.tuples(st.just("ask"), st.sampled_from(SETS), st.booleans())
 other_rules = st.just(("other rules",))
+stepped = st.tuples(st.just("step"), st.sampled_from(SETS), st.integers(1, 3))
 events = st.lists(
-    st.one_of(nodes, gone, pods, pods, pods, displaced, namespaces, asked, other_rules), min_size=8, max_size=40
+    st.one_of(nodes, gone, pods, pods, pods, displaced, namespaces, asked, stepped, other_rules),
+    min_size=8,
+    max_size=40,
 )
 
 
@@ -123,6 +134,9 @@ def small_cluster() -> Cluster:
     for position, name in enumerate(NAMES):
         apply(cluster, ("node", name, f"z{position % 3}"))
     return cluster
+
+
+PROBE = {"namespace": "red", "app": "web", "affinity": None, "terminating": False}
 
 
 def make_pod(cluster: Cluster, number: int, what: dict[str, Any]) -> PodInfo:
@@ -162,6 +176,10 @@ def apply(cluster: Cluster, event: tuple[Any, ...]) -> None:
                 cluster.set_object(namespace)
         case ("ask", pods, terminating):
             cluster.counters.counter(pods, terminating=terminating)
+        case ("step", pods, times):
+            probe = make_pod(cluster, 99, PROBE)
+            for _ in range(times):
+                cluster.counters.make_ready(probe.template, [pods])
         case ("other rules",):
             cluster.forget_rules(has_queues=False)
 
@@ -195,6 +213,8 @@ class Watcher:
 
     def check(self) -> None:
         nodes = self.cluster.nodes
+        if self.pods.is_large:  # plugins let it catch up
+            self.cluster.counters.counter(self.pods, terminating=self.terminating)
         if self.totals is None or self.version != nodes.version or not self.totals.sync():
             counter = self.cluster.counters.counter(self.pods, terminating=self.terminating)
             self.version, self.totals = nodes.version, DomainTotals(topology(nodes, ZONE), [(counter, 3)])
@@ -221,14 +241,24 @@ class Watcher:
     journal=st.sampled_from([2, 512]),
     few=st.sampled_from([0, 16]),
     most=st.sampled_from([0, 2048, 2**30]),
+    many=st.sampled_from([1, 2, 256]),
+    at_once=st.sampled_from([1, 256]),
     watched=st.sets(st.tuples(st.sampled_from(SETS), st.booleans()), max_size=4),
 )
 def test_counts_equal_a_recount_after_any_events(
-    events: list[tuple[Any, ...]], limit: int, journal: int, few: int, most: int, watched: set[tuple[Any, bool]]
+    events: list[tuple[Any, ...]],
+    limit: int,
+    journal: int,
+    few: int,
+    most: int,
+    many: int,
+    at_once: int,
+    watched: set[tuple[Any, bool]],
 ) -> None:
+    """Also where sets and lists of terms are large: what they select is found in steps, between which events come."""
     cluster = small_cluster()
     watchers = [Watcher(cluster, pods, terminating=t) for pods, t in watched]
-    probe = make_pod(cluster, 99, {"namespace": "red", "app": "web", "affinity": None, "terminating": False})
+    probe = make_pod(cluster, 99, PROBE)
     other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "_MAX_TERMS", limit)
@@ -237,6 +267,8 @@ def test_counts_equal_a_recount_after_any_events(
         patch.setattr(counters, "_LOG_LIMIT", journal)
         patch.setattr(counters, "_LOOK_ANEW", journal)
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
+        patch.setattr(affinity_module, "MANY", many)
+        patch.setattr(counters, "_COMPARED_AT_ONCE", at_once)
         limit_bytes(patch, most)
         for event in events:
             apply(cluster, event)
@@ -253,18 +285,38 @@ def test_counts_equal_a_recount_after_any_events(
                     ),
                 )
             for pod in (probe, other):
-                expected = {
-                    term
-                    for existing, _ in placed(cluster)
-                    for term in carried_terms(existing.template)
-                    if term.term.pods.matches(pod.template, known)
-                }
+                expected: dict[bytes, dict[tuple[str, str], int]] = {}
+                for existing, _ in placed(cluster):
+                    weights = weights_of(existing.template, pod.template, known)
+                    if weights:
+                        expected[key_of(existing.template)] = weights
                 towards = cluster.counters.carried_towards(pod.template).by
-                assert {carriers.term for carriers in towards} == expected
+                assert {carriers.affinity.key: weights for carriers, weights in towards.items()} == expected
                 for carriers in towards:
                     assert carriers.per_node().tolist() == recount(
-                        cluster, lambda existing, term=carriers.term: term in carried_terms(existing.template)
+                        cluster,
+                        lambda existing, key=carriers.affinity.key: key_of(existing.template) == key,
                     )
+
+
+def key_of(template: PodTemplate) -> bytes | None:
+    found = pod_affinity(template)
+    return found.key if found is not None else None
+
+
+def weights_of(existing: PodTemplate, towards: PodTemplate, known: NamespaceLabels) -> dict[tuple[str, str], int]:
+    """Return the weights of the carried terms that select pods of a template, by kind and topology key."""
+    weights: Tally[tuple[str, str]] = Tally()
+    terms = affinity_terms(existing)
+    for kind, some in (
+        ("required", terms.required),
+        ("required_anti", terms.required_anti),
+        ("preferred", terms.preferred),
+    ):
+        for term in some:
+            if term.pods.matches(towards, known):
+                weights[kind, term.topology_key] += term.weight if kind == "preferred" else 1
+    return dict(weights)
 
 
 @given(events=events, tried=events)
@@ -308,7 +360,7 @@ def test_terms_that_come_and_go_many_times_are_still_found() -> None:
         what = {"namespace": "red", "app": "db", "affinity": affinity, "terminating": False}
         cluster.place(make_pod(cluster, 1, what), "a")
         towards = cluster.counters.carried_towards(probe.template).by
-        assert [carriers.term.term.topology_key for carriers in towards] == [f"key-{number}"]
+        assert [*towards.values()] == [{("required_anti", f"key-{number}"): 1}]
 
 
 def test_a_counter_asked_for_after_many_others_came_and_went_keeps_counting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.volumes.claims import MOST_VOLUMES
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_volume_limits import TOO_MANY, NodeVolumeLimits
@@ -23,6 +24,7 @@ from kube_policy_scheduler.framework.plugins.volume_binding import (
 )
 from kube_policy_scheduler.framework.plugins.volume_restrictions import IN_USE, NO_DISK, VolumeRestrictions
 from kube_policy_scheduler.framework.plugins.volume_zone import WRONG_ZONE, VolumeZone
+from kube_policy_scheduler.framework.status import Status
 from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, make_node, pod_body, verdicts, zoned
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -190,6 +192,18 @@ def test_a_disk_is_named_before_a_claim() -> None:
     add(cluster, using("c", name="user", **{GCE: {"pdName": "d"}}), "a")
     found = verdicts(VolumeRestrictions(), cluster, using("c", **{GCE: {"pdName": "d"}}))
     assert found == {"a": NO_DISK, "b": IN_USE}
+
+
+@pytest.mark.parametrize("plugin", [VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(), VolumeZone()])
+@pytest.mark.parametrize(("number", "refused"), [(MOST_VOLUMES, False), (MOST_VOLUMES + 1, True)])
+def test_a_pod_with_too_many_volumes_is_refused_at_once(plugin: Any, number: int, refused: bool) -> None:
+    cluster = make_cluster([make_node("a")], claim(volume="v"), volume(), storage_class())
+    source = {"persistentVolumeClaim": {"claimName": "c"}}
+    body = pod_body("p", volumes=[{"name": f"v{i}", **source} for i in range(number)])
+    pod = cluster.templates.pod(msgspec.convert(body, objects.Pod))
+    found = plugin.pre_filter(Frame(pod, cluster, 0.0))
+    text = f"pod has {number} volumes of claims and disks, expected at most {MOST_VOLUMES}: use fewer"
+    assert (isinstance(found, Status) and found.reasons == (text,)) is refused
 
 
 def test_a_missing_claim_refuses_the_pod() -> None:

@@ -384,7 +384,72 @@ def _attachments(stage: Stage, n: int) -> None:
         stage.event_handlers.object_changed(stage.thing(objects.VolumeAttachment, body))
 
 
+def _node_goes(stage: Stage, n: int) -> None:
+    pods = [stage.on_node(stage.pod(TENANT, _own(i)), "n0") for i in range(n)]
+    for start in range(0, n, 32):
+        stage.event_handlers.pods_changed(pods[start : start + 32])
+    stage.event_handlers.node_deleted(stage.node(0))
+    stage.event_handlers.node_changed(stage.node(0))
+
+
+def _ordered(stage: Stage, n: int) -> None:
+    from tests.growth.stage import POLICY, _compiled
+
+    policies = _compiled(POLICY + "\norder by pod.priority desc, pod.waiting desc\n")
+    stage.scheduler.use_policies(policies)
+    _waiting(stage, n)
+    stage.now += 400
+    stage.turns.take("keep queue", stage.scheduler._keep_queue)  # type: ignore[attr-defined]
+    stage.decide()
+
+
+def _namespaces_relabelled(stage: Stage, n: int) -> None:
+    for i in range(n):
+        _namespace(stage, f"ns{i}", team=f"t{i % 16}")
+    pods = [stage.pod("neighbour", _by_namespace(i)) for i in range(16)]
+    for number, pod in enumerate(pods):
+        stage.place(pod, number)
+        stage.place(stage.pod(f"ns{number}", _own(number)), number)
+    for i in range(n):
+        _namespace(stage, f"ns{i}", team=f"t{i % 7}")
+    _decide(stage, stage.pod("neighbour", _by_namespace(3)))
+
+
+def _gang_with_terms(stage: Stage, n: int) -> None:
+    """Let members of a gang each have 64 terms of their own."""
+    gang = {"schedulingPolicy": {"gang": {"minCount": n}}}
+    stage.event_handlers.object_changed(stage.thing(objects.PodGroup, _group("g", **gang)))
+
+    def body(i: int) -> Json:
+        return required(
+            "podAntiAffinity", [term(64 * i + k, ZONE, selector={"matchLabels": {"x": f"{i}-{k}"}}) for k in range(64)]
+        )
+
+    _pods(stage, n, _member(lambda i: "g", body))
+    stage.decide()
+
+
+def _many_templates(stage: Stage, n: int) -> None:
+    _placed(stage, 2_000, _own)
+
+
+def _many_terms_each(i: int) -> Json:
+    """Return a pod with 512 terms of its own."""
+    return required("podAntiAffinity", [term(512 * i + k, f"nowhere{k}") for k in range(512)])
+
+
 SCENES = [
+    Axis(
+        "anti-affinity terms beside many templates",
+        lambda n: required("podAntiAffinity", [term(i, ZONE) for i in range(n)]),
+        _many_templates,
+    ),
+    Axis(
+        "preferred terms beside many templates",
+        lambda n: preferred("podAffinity", [term(i, ZONE) for i in range(n)]),
+        _many_templates,
+    ),
+    Axis("pods with many terms each", world=lambda stage, n: _placed(stage, n // 512, _many_terms_each) and None),
     Axis("labels of a node", world=_one_node(meta=lambda n: {"labels": {f"k{i}": "v" for i in range(n)}})),
     Axis(
         "annotations of a node", world=_one_node(meta=lambda n: {"annotations": {f"k{i}": "v" * 9 for i in range(n)}})
@@ -434,6 +499,10 @@ SCENES = [
     Axis("attachments of a node", world=_attachments),
     Axis("a namespace that is labelled anew", world=_relabelled),
     Axis("a namespace with terms that is labelled anew", world=_relabelled_terms),
+    Axis("pods of a node that goes", world=_node_goes),
+    Axis("pods that wait in an order of their own", world=_ordered),
+    Axis("namespaces that are labelled anew", world=_namespaces_relabelled),
+    Axis("members of a gang with many terms each", world=_gang_with_terms),
     Axis("pods that go", world=_gone),
     Axis("pods that a list does not have", world=_relist_without),
     Axis("pods that wait while all nodes change", world=_nodes_change),

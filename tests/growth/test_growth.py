@@ -23,7 +23,8 @@ MOST_LEFT = 1.0
 LINEAR = 2.5
 """When things double twice, what a step takes more the second time, at most, per what it takes more the first time: 2
 is linear, 4 a square."""
-SLACK_LINES = 400
+SLACK_LINES = 600
+"""A node has 2.7, 5.3 or 10.7 pods of these, so one more or less, which takes 450 lines."""
 SLACK_BYTES = 60_000
 GONE = (256, 512)
 """More than what is kept for those that may come back."""

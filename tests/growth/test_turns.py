@@ -23,7 +23,8 @@ from kube_policy_scheduler.framework.plugins.volume_matching import (
     Place,
     VolumeFacts,
 )
-from tests.growth.axes import HOST, IN_A_POD, Axis, node_terms, volume
+from tests.growth.axes import HOST, IN_A_POD, ZONE, Axis, node_terms, required, term, volume
+from tests.growth.device_axes import DEVICES
 from tests.growth.scenes import SCENES
 from tests.growth.stage import Json, Lines, Stage, container
 
@@ -31,11 +32,33 @@ NODES = 400
 FEW, MANY = 2_048, 6_144
 LINES_EACH = 12
 """Of one thing, in the longest turn: what asks whether there is more to do. Without turns these are 40 to 60."""
+CHEAP = {
+    "affinity terms": 40,
+    "bound claims": 30,
+    "claims to provision": 30,
+    "claims to bind to local volumes": 60,
+    "claims to bind to volumes": 30,
+    "capacities of a class": 60,
+}
+"""The same where a part is done in one turn, as it is cheap: at most 40 ms for as many as the API server takes."""
 IN_TURNS = [
     axis
-    for axis in (*IN_A_POD, *SCENES)
+    for axis in (*IN_A_POD, *DEVICES, *SCENES)
     if axis.name
     in (
+        "anti-affinity terms",
+        "anti-affinity terms that match all",
+        "anti-affinity terms by namespace labels",
+        "affinity terms",
+        "preferred affinity terms",
+        "bound claims",
+        "claims to provision",
+        "claims to bind to local volumes",
+        "claims to bind to volumes",
+        "terms of a bound volume",
+        "terms of an unbound volume",
+        "capacities of a class",
+        "slices for some nodes",
         "node selectors",
         "node affinity terms",
         "node affinity numbers",
@@ -52,20 +75,33 @@ class _Stage(Stage):
     total = 0.0
 
     def decide(self) -> None:
-        while self.scheduler.queue.has_active():
-            meter = Lines()
-            meter.step("turn", self.scheduler.schedule_batch)
-            self.longest = max(self.longest, meter.taken["turn"])
-            self.total += meter.taken["turn"]
+        while self.scheduler.queue.has_active() or self.scheduler.is_searching:
+            self.turn(self.scheduler.schedule_batch)
+
+    def turn(self, run: Callable[[], object]) -> None:
+        meter = Lines()
+        meter.step("turn", run)
+        self.longest = max(self.longest, meter.taken["turn"])
+        self.total += meter.taken["turn"]
 
 
 def _longest(axis: Axis, n: int) -> float:
     async def run() -> float:
         stage = _Stage(nodes=NODES)
         assert axis.pod is not None
-        stage.event_handlers.pod_changed(stage.pod("tenant", axis.pod(n)))
+        if axis.world is not None:
+            axis.world(stage, n)
+        waiting, placed = (stage.pod("tenant", axis.pod(n)) for _ in range(2))
+        stage.turn(lambda: stage.event_handlers.pod_changed(waiting))
         stage.decide()
         await stage.scheduler.drained()
+        stage.turn(lambda: stage.place(placed))
+        neighbour = stage.pod("neighbour", {"metadata": {"labels": {"app": "web"}}})
+        stage.event_handlers.pod_changed(neighbour)
+        stage.decide()
+        assert stage.node_of(neighbour) is not None or axis.name.startswith("anti-affinity")
+        for pod in (waiting, placed):
+            stage.turn(lambda pod=pod: stage.event_handlers.pod_deleted(pod))
         return stage.longest
 
     return asyncio.run(run())
@@ -74,7 +110,7 @@ def _longest(axis: Axis, n: int) -> float:
 @pytest.mark.parametrize("axis", IN_TURNS, ids=lambda axis: axis.name)
 def test_a_turn_hardly_grows(axis: Axis) -> None:
     few, many = _longest(axis, FEW), _longest(axis, MANY)
-    assert (many - few) / (MANY - FEW) < LINES_EACH, (few, many)
+    assert (many - few) / (MANY - FEW) < CHEAP.get(axis.name, LINES_EACH), (few, many)
 
 
 @pytest.mark.parametrize("turns", [1, 100])
@@ -97,6 +133,58 @@ def test_what_is_found_in_turns_follows_the_nodes(turns: int) -> None:
         return stage.node_of(pod)
 
     assert asyncio.run(run()) == "n3"
+
+
+@pytest.mark.parametrize("turns", [1, 4, 100])
+def test_what_is_found_in_turns_follows_the_pods(turns: int) -> None:
+    """A pod that comes or goes between two turns, or after the last one; it has another template than those before."""
+
+    async def run() -> tuple[str | None, str | None]:
+        stage = Stage(nodes=3)
+        selects = [{"matchLabels": {"own": f"x{i}"}} for i in range(4_000)]
+        huge = {"spec": {"containers": [container(cpu="100000")]}}
+        pod = stage.pod("tenant", huge, required("podAntiAffinity", [term(0, HOST, selector=s) for s in selects]))
+        gone = stage.pod("neighbour", {"metadata": {"labels": {"own": "x3"}}})
+        stage.place(gone, 1)
+        stage.event_handlers.pod_changed(pod)
+        for _ in range(turns):
+            stage.scheduler.schedule_batch()
+        stage.place(stage.pod("neighbour", {"metadata": {"labels": {"own": "x3999"}}}), 0)
+        stage.event_handlers.pod_deleted(gone)
+        stage.place(stage.pod("neighbour", {"metadata": {"labels": {"own": "y"}}}), 2)
+        await stage.settle()
+        small = stage.pod("tenant", required("podAntiAffinity", [term(0, HOST, selector=s) for s in selects]))
+        stage.event_handlers.pod_changed(small)
+        await stage.settle()
+        found = stage.pod("neighbour", {"metadata": {"labels": {"own": "x77"}}})
+        stage.event_handlers.pod_changed(found)
+        await stage.settle()
+        return stage.node_of(small), stage.node_of(found)
+
+    first, other = asyncio.run(run())
+    assert first in ("n1", "n2")
+    assert other not in (first, None), "the terms of the pod that is placed keep others away"
+
+
+def test_a_pod_whose_terms_are_read_in_turns_holds_nobody_up() -> None:
+    async def run() -> int:
+        stage = Stage(nodes=3)
+        for i in range(200):
+            stage.place(stage.pod("neighbour", {"metadata": {"labels": {"own": f"{i}"}}}), i)
+        terms = [term(i, ZONE) for i in range(4_000)]
+        heavy = stage.pod("tenant", required("podAntiAffinity", terms))
+        stage.event_handlers.pod_changed(heavy)
+        stage.scheduler.schedule_batch()
+        other = stage.pod("neighbour", {"metadata": {"labels": {"app": "web"}}})
+        stage.event_handlers.pod_changed(other)
+        turns = 0
+        while stage.node_of(other) is None:
+            stage.scheduler.schedule_batch()
+            turns += 1
+        await stage.scheduler.drained()
+        return turns
+
+    assert asyncio.run(run()) <= 3
 
 
 def _ratio(run: Callable[[int], Callable[[], object]], n: int) -> float:
@@ -157,8 +245,11 @@ def test_claims_to_be_provisioned_take_no_column_each() -> None:
     assert matches.volume(claim=2, row=3) is None
 
 
-def test_terms_that_pods_carry_are_made_once_one_is_placed() -> None:
-    """Of a pod that waits, and of those on unknown nodes where there is none, none is made."""
+def test_terms_that_pods_carry_are_counted_once_one_is_placed() -> None:
+    """Of a pod that waits, and of those on unknown nodes where there is none, none is counted; together, they are one.
+
+    Neither a placement nor an end looks at each.
+    """
 
     async def run() -> None:
         stage = Stage(nodes=4)
@@ -170,12 +261,12 @@ def test_terms_that_pods_carry_are_made_once_one_is_placed() -> None:
         cluster = stage.scheduler.cluster
         assert [len(each._carriers) for each in (cluster.counters, cluster.counters_on_unknown_nodes)] == [0, 0]
         stage.place(pod)
-        assert [len(each._carriers) for each in (cluster.counters, cluster.counters_on_unknown_nodes)] == [64, 0]
+        assert [len(each._carriers) for each in (cluster.counters, cluster.counters_on_unknown_nodes)] == [1, 0]
 
     asyncio.run(run())
 
 
-def test_the_terms_of_a_large_volume_are_read_once_until_nodes_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terms_of_a_large_volume_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
     compile_term = node_lookup.node_term
     monkeypatch.setattr(node_lookup, "node_term", lambda term: (read.append(term), compile_term(term))[1])
@@ -187,7 +278,7 @@ def test_the_terms_of_a_large_volume_are_read_once_until_nodes_change(monkeypatc
     assert len(read) == len(terms)
     stage.event_handlers.node_changed(stage.node(60))
     assert [node_lookup.rows_of_volume(required, nodes).tolist() for _ in range(3)] == [[2, 6]] * 3
-    assert len(read) == 2 * len(terms)
+    assert len(read) == len(terms)
 
 
 STATEMENTS = {

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import aggregate
-from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Label, NamespaceLabels, PlainSet, Weighing
+from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Label, NamespaceLabels, PlainSet, Weighing, labels_of
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.selectors import Selector, SelectorError, label_selector
+from kube_policy_scheduler.cluster.steps import now
 
+MANY = 256
+"""With so many terms in one pod, these are read, and compared with templates, in steps: 1 to 3 ms."""
 _NO_LABELS: Mapping[str, str] = {}
 _VALUES_A_TERM = 16
 """Values that take about as much memory as the rest of a condition."""
@@ -29,6 +33,14 @@ class PodTerm(PlainSet):
     selector: Selector | None
     namespace_selector: Selector | None = None
     """Further namespaces, by their labels; the empty selector means all."""
+    _hash: int = field(init=False, compare=False, repr=False)
+    """Kept: a pod may have thousands of terms, of which sets are made."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.namespace_selector)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def reads_namespaces(self) -> bool:
@@ -87,21 +99,44 @@ def _matches_incoming(term: PodTerm, template: PodTemplate, namespaces: Namespac
     return term.selector.matches(template.labels)
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingTerms(PlainSet):
+class _TermsOfAPod:
+    """What sets of pods have in common that are made of terms of an incoming pod: there may be tens of thousands."""
+
+    __slots__ = ("_hash", "_key", "reads_namespaces", "terms")
+
+    def __init__(self, key: Sequence[Any], pods: Sequence[PodTerm]) -> None:
+        """key: what makes it equal to others. pods: the sets of its terms."""
+        self._key, self._hash = key, hash(key)
+        self.reads_namespaces = any(term.reads_namespaces for term in pods)
+        """Whether membership depends on the labels of namespaces."""
+        self.terms = sum([term.terms for term in pods])
+        """How many conditions there are."""
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(other) is type(self) and self._hash == other._hash and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._key})"
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether there are so many terms that a template is compared with them in steps."""
+        return len(self._key) >= MANY
+
+
+class IncomingTerms(_TermsOfAPod, PlainSet):
     """The pods that match every one of some terms of an incoming pod."""
 
-    all_of: tuple[PodTerm, ...]
+    __slots__ = ("all_of",)
 
-    @property
-    def reads_namespaces(self) -> bool:
-        """Return whether membership depends on the labels of namespaces."""
-        return any(term.reads_namespaces for term in self.all_of)
-
-    @property
-    def terms(self) -> int:
-        """Return how many conditions there are."""
-        return sum(term.terms for term in self.all_of)
+    def __init__(self, all_of: tuple[PodTerm, ...]) -> None:
+        super().__init__(all_of, all_of)
+        self.all_of = all_of
 
     def anchors(self) -> Iterable[Anchor]:
         """Return what a template must have at least one of to belong to the set."""
@@ -111,25 +146,30 @@ class IncomingTerms(PlainSet):
         """Return whether pods of this template belong to the set."""
         return bool(self.all_of) and all(_matches_incoming(term, template, namespaces) for term in self.all_of)
 
+    def weighed(self, template: PodTemplate, namespaces: NamespaceLabels) -> Generator[None, None, int | None]:
+        """Return what `weight` does, in steps."""
+        for term in self.all_of:
+            if not _matches_incoming(term, template, namespaces):
+                return None
+            yield
+        return 1 if self.all_of else None
 
-class WeightedTerms(msgspec.Struct, frozen=True):
+
+class WeightedTerms(_TermsOfAPod):
     """The pods that match any of some terms of an incoming pod; one counts for the weights of all that it matches."""
 
-    any_of: tuple[tuple[PodTerm, int], ...]
+    __slots__ = ("_by_anchor", "any_of")
     weighing: ClassVar[Weighing] = Weighing.WHOLE
 
-    @property
-    def reads_namespaces(self) -> bool:
-        """Return whether membership depends on the labels of namespaces."""
-        return any(term.reads_namespaces for term, _ in self.any_of)
-
-    @property
-    def terms(self) -> int:
-        """Return how many conditions there are."""
-        return sum(term.terms for term, _ in self.any_of)
+    def __init__(self, any_of: tuple[tuple[PodTerm, int], ...]) -> None:
+        super().__init__(any_of, [term for term, _ in any_of])
+        self.any_of = any_of
+        self._by_anchor: dict[Anchor, list[tuple[PodTerm, int]]] | None = None
 
     def anchors(self) -> Iterable[Anchor]:
         """Return what a template must have at least one of to belong to the set."""
+        if self.is_large:
+            return (ANY,)
         found = {anchor for term, _ in self.any_of for anchor in term.anchors()}
         return (ANY,) if ANY in found else found
 
@@ -137,6 +177,47 @@ class WeightedTerms(msgspec.Struct, frozen=True):
         """Return the weights of the terms that pods of the template match, added up; None if they match none."""
         found = [weight for term, weight in self.any_of if _matches_incoming(term, template, namespaces)]
         return sum(found) if found else None
+
+    def weighed(self, template: PodTemplate, namespaces: NamespaceLabels) -> Generator[None, None, int | None]:
+        """Return what `weight` does, in steps."""
+        by_anchor = self._by_anchor
+        if by_anchor is None:
+            by_anchor = {}
+            for term, weight in self.any_of:
+                for anchor in term.anchors():
+                    by_anchor.setdefault(anchor, []).append((term, weight))
+                yield
+            self._by_anchor = by_anchor
+        total, is_in = 0, False
+        for anchor in labels_of(template):
+            for term, weight in by_anchor.get(anchor, ()):
+                if _matches_incoming(term, template, namespaces):
+                    total, is_in = total + weight, True
+                yield
+        return total if is_in else None
+
+
+AskedSet: TypeAlias = tuple[IncomingTerms | WeightedTerms, int]
+"""A set of pods, and what to multiply their numbers with."""
+
+
+class AskedSets(NamedTuple):
+    """The sets of pods that the affinity of an incoming pod asks for."""
+
+    wanted: IncomingTerms
+    """Those that it is to be near to."""
+    near_by: tuple[str, ...]
+    """By which topology keys."""
+    apart: Mapping[str, AskedSet]
+    """Those that it must not be near to, by topology key."""
+    preferred: Mapping[str, AskedSet]
+    """Those that it prefers to be near to, or not to be, by topology key."""
+
+    large: tuple[tuple[Iterable[str], IncomingTerms | WeightedTerms], ...] = ()
+    """The large sets, each with the topology keys that it matters by."""
+
+
+NO_SETS = AskedSets(IncomingTerms(()), (), {}, {})
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
@@ -173,81 +254,203 @@ class CarriedTerm(NamedTuple):
     """With the weights of equal terms added up; for required terms, how often the template has it."""
 
 
-def affinity_terms(template: PodTemplate) -> AffinityTerms:
-    """Return the template's pod affinity, parsed once.
+def _by_key(terms: Iterable[tuple[AffinityTerm, int]]) -> Generator[None, None, Mapping[str, AskedSet]]:
+    """Return by topology key the set of pods that terms with these weights select, in steps.
 
-    A list of terms that does not parse is left out as a whole, as kube-scheduler does with placed pods; an
-    incoming pod with a `problem` is refused.
+    All terms of a key are one set of pods, counted by weight: a pod may have thousands of terms.
     """
-    if template.spec.affinity is None:
-        return NO_TERMS
-    terms: AffinityTerms | None = template.memo.get("affinity-terms")
-    if terms is None:
-        terms = template.memo["affinity-terms"] = _parse(template)
-    return terms
+    keys: dict[str, dict[PodTerm, int]] = {}
+    for term, weight in terms:
+        weights = keys.setdefault(term.topology_key, {})
+        weights[term.pods] = weights.get(term.pods, 0) + weight
+        yield
+    found: dict[str, AskedSet] = {}
+    for key, weights in keys.items():
+        if len(weights) == 1:  # the same set for all templates with that term
+            [(pods, weight)] = weights.items()
+            found[key] = IncomingTerms((pods,)), weight
+        else:
+            found[key] = WeightedTerms(tuple(weights.items())), 1
+        yield
+    return found
+
+
+Side: TypeAlias = tuple[str, str]
+"""The kind of some terms and their topology key."""
+
+
+class PodAffinity:
+    """The pod (anti-)affinity of templates: read when it is asked for, at once or in steps.
+
+    It does not lead back to a template: it lives as long as one that has it.
+    """
+
+    __slots__ = ("_by_anchor", "_carried", "_namespace", "_near", "_terms", "key", "number", "sets")
+
+    def __init__(self, namespace: str, affinity: objects.Affinity) -> None:
+        self._near = affinity.pod_affinity or objects.PodAffinity(), affinity.pod_anti_affinity or objects.PodAffinity()
+        self._namespace = namespace
+        self.number = sum([len(part.required or ()) + len(part.preferred or ()) for part in self._near])
+        """How many terms are written."""
+        key = _ENCODER.encode((namespace, self._near))
+        self.key = key if len(key) <= _LONG_KEY else blake2b(key).digest()
+        """Equal for those that say the same."""
+        self._terms: AffinityTerms | None = None
+        self._carried: list[CarriedTerm] | None = None
+        self._by_anchor: dict[Anchor, list[tuple[PodTerm, Side, int]]] | None = None
+        self.sets: AskedSets | None = None
+        """None: not made yet."""
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether there are so many terms that they are read in steps."""
+        return self.number >= MANY
+
+    def terms(self) -> Generator[None, None, AffinityTerms]:
+        """Return the terms, in steps.
+
+        A list of terms that does not parse is left out as a whole, as kube-scheduler does with placed pods; an
+        incoming pod with a `problem` is refused.
+        """
+        if self._terms is None:
+            problems: list[str] = []
+            lists = []
+            for name, kind in _LISTS:
+                found: list[AffinityTerm] = []
+                try:
+                    for term, weight in self._written(kind):
+                        found.append(_term(self._namespace, term, weight))
+                        yield
+                except SelectorError as error:
+                    problems.append(f"{name}: {error}")
+                    found = []
+                lists.append(tuple(found))
+            near, apart, preferred, unwanted = lists
+            self._terms = self._terms or AffinityTerms(near, apart, preferred + unwanted, aggregate(problems) or "")
+        return self._terms
+
+    def _written(self, kind: str) -> Iterator[tuple[objects.PodAffinityTerm, int]]:
+        near, apart = self._near
+        match kind:
+            case "required":
+                yield from ((term, 0) for term in near.required or ())
+            case "required_anti":
+                yield from ((term, 0) for term in apart.required or ())
+            case _:
+                part, sign = (near, 1) if kind == "preferred" else (apart, -1)
+                for each in part.preferred or ():
+                    yield each.pod_affinity_term or objects.PodAffinityTerm(), sign * each.weight
+
+    def asked(self) -> Generator[None, None, AskedSets]:
+        """Return the sets of pods that an incoming pod asks for, in steps."""
+        if self.sets is None:
+            terms = yield from self.terms()
+            wanted = dict.fromkeys(term.pods for term in terms.required)
+            keys = dict.fromkeys(term.topology_key for term in terms.required)
+            apart = yield from _by_key((term, 1) for term in terms.required_anti)
+            preferred = yield from _by_key((term, term.weight) for term in terms.preferred)
+            near = IncomingTerms(tuple(wanted))
+            several = [
+                (tuple(keys), near),
+                *(((key,), pods) for by in (apart, preferred) for key, (pods, _) in by.items()),
+            ]
+            large = tuple(each for each in several if each[1].is_large)
+            self.sets = self.sets or AskedSets(near, tuple(keys), apart, preferred, large)
+        return self.sets
+
+    def carried(self) -> Generator[None, None, Sequence[CarriedTerm]]:
+        """Return the terms that a placed pod weighs on others with, each once; in steps."""
+        if self._carried is None:
+            terms = yield from self.terms()
+            found: list[CarriedTerm] = []
+            for kind, given, one in (
+                ("required", terms.required, 1),
+                ("required_anti", terms.required_anti, 1),
+                ("preferred", terms.preferred, None),
+            ):
+                weights: dict[tuple[PodTerm, str], int] = {}
+                for term in given:
+                    key = term.pods, term.topology_key
+                    weights[key] = weights.get(key, 0) + (term.weight if one is None else one)
+                    yield
+                for (pods, topology_key), weight in weights.items():
+                    found.append(CarriedTerm(kind, AffinityTerm(pods, topology_key, weight)))
+                    yield
+            self._carried = self._carried or found
+        return self._carried
+
+    def anchored(self) -> Generator[None, None, Mapping[Anchor, Sequence[tuple[PodTerm, Side, int]]]]:
+        """Return the carried terms with their weights, by what the pods that they select have in common; in steps."""
+        if self._by_anchor is None:
+            carried = yield from self.carried()
+            found: dict[Anchor, list[tuple[PodTerm, Side, int]]] = {}
+            sides: dict[Side, Side] = {}
+            for kind, term in carried:
+                side = sides.setdefault((kind, term.topology_key), (kind, term.topology_key))
+                for anchor in term.pods.anchors():
+                    found.setdefault(anchor, []).append((term.pods, side, term.weight))
+                yield
+            self._by_anchor = self._by_anchor or found
+        return self._by_anchor
+
+    def towards(
+        self, template: PodTemplate, namespaces: NamespaceLabels
+    ) -> Generator[None, None, Mapping[Side, int] | None]:
+        """Return what a placed pod weighs on pods of a template with, by side; None: no term selects them. In steps."""
+        by_anchor = yield from self.anchored()
+        found: dict[Side, int] = {}
+        for anchor in labels_of(template):
+            for pods, side, weight in by_anchor.get(anchor, ()):
+                if pods.matches(template, namespaces):
+                    found[side] = found.get(side, 0) + weight
+                yield
+        return found or None
+
+
+_LISTS = (
+    ("requiredAffinityTerms", "required"),
+    ("requiredAntiAffinityTerms", "required_anti"),
+    ("preferredAffinityTerms", "preferred"),
+    ("preferredAntiAffinityTerms", "unwanted"),
+)
+_ENCODER = msgspec.msgpack.Encoder()
+_LONG_KEY = 4096
+"""Longer ones are compared by a digest."""
+
+
+def pod_affinity(template: PodTemplate) -> PodAffinity | None:
+    """Return the template's pod affinity; None: it has none."""
+    affinity = template.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return None
+    known: PodAffinity | None = template.memo.get("pod-affinity")
+    if known is None:
+        known = template.memo["pod-affinity"] = PodAffinity(template.namespace, affinity)
+    return known
+
+
+def affinity_terms(template: PodTemplate) -> AffinityTerms:
+    """Return the terms of the template's pod affinity; see `PodAffinity.terms`."""
+    known = pod_affinity(template)
+    return NO_TERMS if known is None else now(known.terms())
+
+
+def asked_sets(template: PodTemplate) -> AskedSets:
+    """Return the sets of pods that pods of a template ask for."""
+    known = pod_affinity(template)
+    return NO_SETS if known is None else now(known.asked())
 
 
 def carried_terms(template: PodTemplate) -> Sequence[CarriedTerm]:
     """Return the terms that a placed pod of this template weighs on others with, each once."""
-    carried: Sequence[CarriedTerm] | None = template.memo.get("carried-terms")
-    if carried is None:
-        terms = affinity_terms(template)
-        if terms is NO_TERMS:
-            return ()
-        carried = template.memo["carried-terms"] = [
-            *_merged("required", (AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required)),
-            *_merged("required_anti", (AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required_anti)),
-            *_merged("preferred", terms.preferred),
-        ]
-    return carried
+    known = pod_affinity(template)
+    return () if known is None else now(known.carried())
 
 
-def _merged(kind: str, terms: Iterable[AffinityTerm]) -> list[CarriedTerm]:
-    weights: dict[tuple[PodTerm, str], int] = {}
-    for term in terms:
-        key = term.pods, term.topology_key
-        weights[key] = weights.get(key, 0) + term.weight
-    return [CarriedTerm(kind, AffinityTerm(*key, weight)) for key, weight in weights.items()]
-
-
-def _parse(template: PodTemplate) -> AffinityTerms:
-    affinity = template.spec.affinity
-    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
-        return NO_TERMS
-    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
-    problems: list[str] = []
-
-    def attempt(name: str, parse: Callable[[], tuple[AffinityTerm, ...]]) -> tuple[AffinityTerm, ...]:
-        try:
-            return parse()
-        except SelectorError as error:
-            problems.append(f"{name}: {error}")
-            return ()
-
-    def required(part: objects.PodAffinity | None) -> tuple[AffinityTerm, ...]:
-        return tuple(_term(template, t, 0) for t in (part.required or ())) if part else ()
-
-    def preferred(part: objects.PodAffinity | None, sign: int) -> tuple[AffinityTerm, ...]:
-        if part is None:
-            return ()
-        return tuple(
-            _term(template, t.pod_affinity_term or objects.PodAffinityTerm(), sign * t.weight)
-            for t in part.preferred or ()
-        )
-
-    return AffinityTerms(
-        attempt("requiredAffinityTerms", lambda: required(near)),
-        attempt("requiredAntiAffinityTerms", lambda: required(apart)),
-        attempt("preferredAffinityTerms", lambda: preferred(near, 1))
-        + attempt("preferredAntiAffinityTerms", lambda: preferred(apart, -1)),
-        aggregate(problems) or "",
-    )
-
-
-def _term(template: PodTemplate, term: objects.PodAffinityTerm, weight: int) -> AffinityTerm:
+def _term(namespace: str, term: objects.PodAffinityTerm, weight: int) -> AffinityTerm:
     own = not term.namespaces and term.namespace_selector is None
     pods = PodTerm(
-        namespaces=frozenset((template.namespace,) if own else term.namespaces or ()),
+        namespaces=frozenset((namespace,) if own else term.namespaces or ()),
         selector=label_selector(term.label_selector),
         namespace_selector=label_selector(term.namespace_selector),
     )

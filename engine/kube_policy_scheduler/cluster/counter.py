@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.affinity import CarriedTerm
+from kube_policy_scheduler.cluster.affinity import PodAffinity
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.pod_sets import PodSet
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -177,6 +177,7 @@ class Counter:
         "_sums",
         "asked_by",
         "is_pinned",
+        "lags",
         "live",
         "terminating",
         "total",
@@ -200,6 +201,8 @@ class Counter:
         """The templates whose pods asked for it."""
         self.is_pinned = False
         """Whether it is kept without a template that asked for it."""
+        self.lags: dict[PodTemplate, None] = {}
+        """Templates of placed pods that were not compared with the set yet: a large one is compared when it is read."""
         self._owner = owner
         self._pods = Tally(capacity)
         self._sums = Tally(capacity, np.int64) if weighs else self._pods
@@ -221,7 +224,7 @@ class Counter:
     @property
     def bytes(self) -> int:
         """Return about how many bytes it takes."""
-        found = _OWN_BYTES + self._pods.bytes + len(self._journal) * _CHANGE_BYTES
+        found = _OWN_BYTES + self._pods.bytes + (len(self._journal) + len(self.lags)) * _CHANGE_BYTES
         if self._sums is not self._pods:
             found += self._sums.bytes
         return found + sum([known.totals.nbytes for known in self._pods_by_topology.values()])
@@ -302,6 +305,11 @@ class Counter:
         if self._sums is not self._pods:
             self._sums.add_many(rows, pods * int(weight))
 
+    def fill_late(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
+        """Do the same for pods that were there before: who reads the changes adds up all nodes again."""
+        self.fill_many(rows, pods, weight)
+        self._journal_start, self._journal = self.version + 1, []
+
     def _fill_many_pods(self, rows: NDArray[np.int64], pods: NDArray[np.int64]) -> None:
         self.total += int(pods.sum())
         self._pods.add_many(rows, pods)
@@ -314,7 +322,7 @@ class Counter:
         self.live, self.total = False, 0
         self._pods = self._sums = Tally(0)
         self._journal, self._pods_by_topology = [], {}
-        self.asked_by = {}
+        self.asked_by, self.lags = {}, {}
 
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
@@ -703,10 +711,10 @@ _NO_VALUES: dict[int, int] = {}
 
 
 class Carriers(Counter):
-    """How many placed pods carry one affinity term, on each node. Kept as long as there is a pod that does."""
+    """How many placed pods carry the same affinity terms, on each node. Kept as long as there is a pod that does."""
 
-    __slots__ = ("term",)
+    __slots__ = ("affinity",)
 
-    def __init__(self, term: CarriedTerm, *, owner: Owner, capacity: int) -> None:
+    def __init__(self, affinity: PodAffinity, *, owner: Owner, capacity: int) -> None:
         super().__init__(owner=owner, capacity=capacity)
-        self.term = term
+        self.affinity = affinity

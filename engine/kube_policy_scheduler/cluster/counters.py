@@ -11,8 +11,9 @@ many sets, terms or templates of one tenant do not slow down the others.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -20,7 +21,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.affinity import CarriedTerm, carried_terms
+from kube_policy_scheduler.cluster.affinity import PodAffinity, Side, pod_affinity
 from kube_policy_scheduler.cluster.counter import (
     AmountCounter,
     Carriers,
@@ -33,12 +34,15 @@ from kube_policy_scheduler.cluster.counter import (
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.steps import UnderWay, every, now
 from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 
 _FIRST_CAPACITY = 64
 _COUNTED_AT_ONCE = 1 << 13
 """Rows of templates that are counted before other work gets its turn: 1 to 3 ms."""
+_COMPARED_AT_ONCE = 1 << 10
+"""Terms that are compared with a template before other work gets its turn: 2 ms, and 12 ms if they were not read."""
 _WORK_OF_A_TEMPLATE = 8
 """In rows: so long it takes to ask whether it is in the set."""
 _FEW_ROWS = 16
@@ -91,7 +95,8 @@ class Totals(Protocol):
 class CarriedTowards(NamedTuple):
     """Terms of placed pods that select pods of one template."""
 
-    by: Collection[Carriers]
+    by: Mapping[Carriers, Mapping[Side, int]]
+    """The weights of the terms of those that carry some, by kind and topology key."""
     version: int
     """Changes whenever they change."""
 
@@ -113,17 +118,20 @@ class _Known:
         "towards",
         "towards_version",
         "weighted",
+        "weights",
     )
 
     def __init__(self, owner: PodCounters, *, template: PodTemplate) -> None:
         self.owner = owner
         self.labels = owner.namespaces.get(template.namespace)
         """Labels of the template's namespace, compared by identity: other labels may match differently."""
-        self._carries: tuple[Carriers, ...] | None = () if template.spec.affinity is None else None
+        self._carries: Carriers | None = None
         self.counters: list[Counter] | None = None
         """Those in which each pod of the template counts for 1; None: not searched yet."""
         self.weighted: dict[Counter, float] = {}
         """The others that count pods of the template, with what one counts for."""
+        self.weights: dict[Counter, float | None] = {}
+        """What a pod of the template counts for in each counter of a large set that it was compared with."""
         self.most = 0
         """With more of both, those that count no longer are dropped."""
         self.asked: dict[CountKey, None] = {}
@@ -133,15 +141,15 @@ class _Known:
         self.sets_version = -1
         """The version of that; while a pod of the template is placed, it is kept up to date."""
         self.deaths = 0
-        self.towards: dict[Carriers, None] = {}
-        """The terms that select pods of the template, at a position of the log."""
+        self.towards: dict[Carriers, Mapping[Side, int]] = {}
+        """Those that carry terms that select pods of the template, at a position of the log."""
         self.towards_version = owner.next_serial()
         self.carried_at = -1
 
-    def carries(self, template: PodTemplate) -> tuple[Carriers, ...]:
-        """Return the terms that pods of the template carry; made when the first one is placed: there may be 10,000."""
-        if self._carries is None:
-            self._carries = tuple(map(self.owner.carriers, carried_terms(template)))
+    def carries(self, template: PodTemplate) -> Carriers | None:
+        """Return the count of those that carry the same terms as pods of the template; None: these carry none."""
+        if self._carries is None and (affinity := pod_affinity(template)) is not None:
+            self._carries = self.owner.carriers(affinity)
         return self._carries
 
     def add(self, counter: Counter, weight: float) -> None:
@@ -157,6 +165,7 @@ class _Known:
         """Keep only counters that count."""
         self.counters = [counter for counter in self.counters or () if counter.live]
         self.weighted = {counter: weight for counter, weight in self.weighted.items() if counter.live}
+        self.weights = {counter: weight for counter, weight in self.weights.items() if counter.live}
         self.most = 2 * (len(self.counters) + len(self.weighted)) + _SPARE_COUNTERS
 
 
@@ -187,9 +196,14 @@ class PodCounters:
         self._sets_version = 0
         """Grows with every new counter."""
         self._deaths = 0
-        self._carriers: WeakValueDictionary[CarriedTerm, Carriers] = WeakValueDictionary()
-        self.carried: dict[Anchor, dict[Carriers, None]] = {}
-        """Terms that at least one placed pod carries."""
+        self._carriers: WeakValueDictionary[bytes, Carriers] = WeakValueDictionary()
+        self._carried: dict[Anchor, dict[Carriers, None]] = {}
+        """Those of few terms that at least one placed pod carries, by what selects."""
+        self._many_carried: dict[Carriers, None] = {}
+        """Those of many terms: they come and go as fast as others, and are read once somebody looks."""
+        self._large: dict[Counter, CountKey] = {}
+        """The counters of large sets."""
+        self._under_way = UnderWay()
         self._carried_log: list[Carriers] = []
         """Those that appeared or disappeared."""
         self._carried_start = 0
@@ -218,11 +232,21 @@ class PodCounters:
 
         asks: the template for whose pods it is kept; None: it is kept until other rules hold, see `forget_unused`.
         """
-        key = CountKey(pods, terminating)
+        counter = self._asked(CountKey(pods, terminating), asks)
+        if counter.lags:
+            now(self._catch_up(counter))
+        return counter
+
+    def _asked(self, key: CountKey, asks: PodTemplate | None) -> Counter:
         counter = self._counters.get(key)
         if counter is None:
             counter = self._new(key)
-            self._count(key, counter, self._candidates(pods.anchors()))
+            candidates = self._candidates(key.pods.anchors())
+            if key.pods.is_large:
+                self._large[counter] = key
+                counter.lags = dict.fromkeys(candidates)
+            else:
+                self._count(key, counter, candidates)
             self._introduce(key, counter)
             self._keep_counter(key, counter)
         counter.used = True
@@ -291,38 +315,94 @@ class PodCounters:
             self._states.displace(old)
             self._states.place(new, row)
 
+    @property
+    def has_carried(self) -> bool:
+        """Return whether any placed pod carries terms."""
+        return bool(self._carried or self._many_carried)
+
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
         """Return the terms of placed pods, of every kind, that select pods of this template."""
         known = self._known(template)
-        end = self._carried_start + len(self._carried_log)
-        if known.carried_at != end:
-            if known.carried_at < max(self._carried_start, end - _LOOK_ANEW):
-                found = self._find_carriers(template)
-                if found != known.towards:
-                    known.towards, known.towards_version = found, self.next_serial()
+        if known.carried_at != self._carried_end:
+            now(self._look(known, template))
+        return CarriedTowards(known.towards, known.towards_version)
+
+    @property
+    def _carried_end(self) -> int:
+        return self._carried_start + len(self._carried_log)
+
+    def _look(self, known: _Known, template: PodTemplate) -> Generator[None, None, None]:
+        """Find the carried terms that select pods of a template, in steps: between two of them anything may happen."""
+        compared: dict[Carriers, Mapping[Side, int] | None] = {}
+        while known.carried_at != self._carried_end:
+            position, end = known.carried_at, self._carried_end
+            if position < max(self._carried_start, end - _LOOK_ANEW):
+                found: dict[Carriers, Mapping[Side, int]] = {}
+                near = {carriers for anchor in labels_of(template) for carriers in self._carried.get(anchor, ())}
+                candidates: Iterable[Carriers] = (*near, *self._many_carried)
             else:
-                self._follow(known, template)
+                found, candidates = dict(known.towards), self._carried_log[position - self._carried_start :]
+            for carriers in candidates:
+                if not carriers.total:
+                    found.pop(carriers, None)
+                elif carriers not in found:
+                    if carriers not in compared:
+                        compared[carriers] = yield from carriers.affinity.towards(template, self.namespaces)
+                    if (weights := compared[carriers]) is not None:
+                        found[carriers] = weights
+            if template.memo.get(self._memo_key) is not known:
+                return
+            if found != known.towards:
+                known.towards, known.towards_version = found, self.next_serial()
             known.carried_at = end
             self._list(known)
-        return CarriedTowards(known.towards.keys(), known.towards_version)
 
-    def _find_carriers(self, template: PodTemplate) -> dict[Carriers, None]:
-        found: dict[Carriers, None] = {}
-        for anchor in labels_of(template):
-            for carriers in self.carried.get(anchor, ()):
-                if carriers.term.term.pods.matches(template, self.namespaces):
-                    found[carriers] = None
-        return found
+    def make_ready(self, template: PodTemplate, sets: Iterable[PodSet]) -> bool:
+        """Do a part of what is missing of what pods say of each other; return whether nothing is.
 
-    def _follow(self, known: _Known, template: PodTemplate) -> None:
-        for carriers in self._carried_log[known.carried_at - self._carried_start :]:
-            if not carriers.total:
-                if carriers in known.towards:
-                    del known.towards[carriers]
-                    known.towards_version = self.next_serial()
-            elif carriers not in known.towards and carriers.term.term.pods.matches(template, self.namespaces):
-                known.towards[carriers] = None
-                known.towards_version = self.next_serial()
+        Some terms may select pods of the template, and it may be in large sets. Between two calls anything may happen.
+        sets: sets of pods that the template asks for.
+        """
+        known = self._known(template)
+        looks = known.carried_at != self._carried_end and bool(self._many_carried)
+        if looks and not self._under_way.go_on(known, lambda: every(_COMPARED_AT_ONCE, self._look(known, template))):
+            return False
+        large = [self._asked(CountKey(pods, terminating=True), template) for pods in sets if pods.is_large]
+        return all(
+            not counter.lags
+            or self._under_way.go_on(counter, partial(every, _COMPARED_AT_ONCE, self._catch_up(counter)))
+            for counter in large
+        )
+
+    def catch_up(self, template: PodTemplate) -> None:
+        """Bring up to date what a template asked for."""
+        if self._large:
+            for key in self._known(template).asked:
+                counter = self._counters[key]
+                if counter.lags:
+                    now(self._catch_up(counter))
+
+    def _catch_up(self, counter: Counter) -> Generator[None, None, None]:
+        """Compare the templates with a large set that were not compared with it yet, in steps."""
+        key = self._large[counter]
+        while counter.lags:
+            template = next(iter(counter.lags))
+            known = self._known(template)
+            weight = yield from key.pods.weighed(template, self.namespaces)
+            if template not in counter.lags or template.memo.get(self._memo_key) is not known:
+                continue
+            del counter.lags[template]
+            known.weights[counter] = weight
+            if weight is not None:
+                placed = self._placed[template]
+                rows = np.fromiter(placed, np.int64, len(placed))
+                cells = np.fromiter(placed.values(), np.int64, len(placed))
+                counter.fill_late(rows, _pods(cells, terminating=key.terminating), weight)
+                self.changes += 1
+                if known.counters is not None:
+                    known.add(counter, weight)
+                    self._list(known)
+        self.grown += counter.bytes
 
     def keep(self, template: PodTemplate, key: Hashable, totals: Totals) -> None:
         """Keep totals made of counters in a template's memo, until that has had no pods for a while.
@@ -348,11 +428,11 @@ class PodCounters:
     def _keeps_too_much(self) -> bool:
         return len(self._kept) > _MAX_KEPT or self._kept_bytes > self.max_bytes // _KEPT_SHARE
 
-    def carriers(self, term: CarriedTerm) -> Carriers:
-        """Return the count of those that carry a term; one for all templates that have it."""
-        found = self._carriers.get(term)
+    def carriers(self, affinity: PodAffinity) -> Carriers:
+        """Return the count of those that carry the same terms; one for all templates that have them."""
+        found = self._carriers.get(affinity.key)
         if found is None:
-            found = self._carriers[term] = Carriers(term, owner=self, capacity=self._capacity)
+            found = self._carriers[affinity.key] = Carriers(affinity, owner=self, capacity=self._capacity)
         return found
 
     @property
@@ -513,6 +593,10 @@ class PodCounters:
                 if not there:
                     del self._templates[anchor]
             known.sets_version = self._sets_version
+            for counter in self._large:
+                if template in counter.lags:  # it is compared when it comes again
+                    del counter.lags[template]
+                    known.sets_version = -1
 
     @contextmanager
     def all_of(self, row: int, *, step: int) -> Iterator[None]:
@@ -539,7 +623,7 @@ class PodCounters:
             self._list(known)
         counters = known.counters
         carries = known.carries(pod.template)
-        if counters or known.weighted or carries:
+        if counters or known.weighted or carries is not None:
             self.changes += 1
             self.grown += (len(counters) + len(known.weighted)) * _MOST_GROWTH
         if self._at_once is not None and not pod.terminating:
@@ -551,8 +635,8 @@ class PodCounters:
         for counter, weight in known.weighted.items():
             if counter.terminating or not pod.terminating:
                 counter.bump(row, step, weight)
-        for carriers in carries:
-            self._carry(carriers, row, step)
+        if carries is not None:
+            self._carry(carries, row, step)
 
     def _known(self, template: PodTemplate) -> _Known:
         known: _Known | None = template.memo.get(self._memo_key)
@@ -561,12 +645,18 @@ class PodCounters:
             template.memo[self._memo_key] = known
             if before is not None and before.owner is self:
                 known.asked, known.kept = before.asked, before.kept
+                known.weights = {
+                    counter: weight
+                    for counter, weight in before.weights.items()
+                    if counter in self._large and not self._large[counter].pods.reads_namespaces
+                }
                 self._unlist(before)
         return known
 
     def _list(self, known: _Known) -> None:
         """Count what the lists of a template take, and drop others if all take too much."""
-        size = len(known.counters or ()) * _LISTED_BYTES + (len(known.weighted) + len(known.towards)) * _ITEM_BYTES
+        items = len(known.weighted) + sum(map(len, known.towards.values()))
+        size = len(known.counters or ()) * _LISTED_BYTES + items * _ITEM_BYTES
         self._listed_bytes += size - self._listed.pop(known, 0)
         if not size:
             return
@@ -594,7 +684,16 @@ class PodCounters:
             for counter, key in self._by_anchor.get(anchor, _NO_COUNTERS).items():
                 if counter in found or template not in self._counted.get(counter, (template,)):
                     continue
-                if (weight := key.pods.weight(template, self.namespaces)) is not None:
+                if key.pods.is_large:
+                    weights = self._known(template).weights
+                    if counter not in weights:
+                        counter.lags[template] = None
+                        self.grown += _MOST_GROWTH
+                        continue
+                    weight = weights[counter]
+                else:
+                    weight = key.pods.weight(template, self.namespaces)
+                if weight is not None:
                     found[counter] = weight
         return found
 
@@ -603,14 +702,20 @@ class PodCounters:
         appeared = carriers.total == 1 and step > 0
         if not appeared and carriers.total:
             return
-        for anchor in carriers.term.term.pods.anchors():
-            there = self.carried.setdefault(anchor, {})
+        affinity = carriers.affinity
+        if affinity.is_large:
+            if appeared:
+                self._many_carried[carriers] = None
+            else:
+                del self._many_carried[carriers]
+        for anchor in () if affinity.is_large else now(affinity.anchored()):
+            there = self._carried.setdefault(anchor, {})
             if appeared:
                 there[carriers] = None
             else:
                 del there[carriers]
                 if not there:
-                    del self.carried[anchor]
+                    del self._carried[anchor]
         self._carried_log.append(carriers)
         if len(self._carried_log) > _LOG_LIMIT:
             drop = _LOG_LIMIT // 2
@@ -683,6 +788,7 @@ class PodCounters:
     def _withdraw(self, key: CountKey, counter: Counter) -> None:
         """Let no template find a counter any more."""
         counter.end()
+        self._large.pop(counter, None)
         self._deaths += 1
         for anchor in key.pods.anchors():
             there = self._by_anchor[anchor]
@@ -767,8 +873,9 @@ class PodCounters:
             counter.move(source, target)
         self.grown += len(counters) * _MOST_GROWTH
         moved = set(templates)
-        for carriers in {carriers for template in moved for carriers in self._known(template).carries(template)}:
-            carriers.move(source, target)
+        for carriers in {self._known(template).carries(template) for template in moved}:
+            if carriers is not None:
+                carriers.move(source, target)
         for template in moved:
             rows = self._placed[template]
             rows[target] = rows.pop(source)

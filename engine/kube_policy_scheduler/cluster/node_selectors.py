@@ -15,8 +15,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import is_label_value, is_qualified_name
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.search_work import now
 from kube_policy_scheduler.cluster.selectors import Expression, parse_integer
+from kube_policy_scheduler.cluster.steps import now
 
 NAME_FIELD = "metadata.name"
 """The only field of a node that a selector can name."""
@@ -72,7 +72,7 @@ class NodeTerm(msgspec.Struct, frozen=True):
         """Return whether all nodes pass, or none do; None if they differ, or it takes all of them to know."""
         if self.fields:
             return None
-        found = [_everywhere(expression, nodes) for expression in self.labels]
+        found = [met_everywhere(expression, nodes) for expression in self.labels]
         return False if False in found else None if None in found else True
 
     def mask(self, nodes: NodeTable, rows: Rows) -> BoolArray:
@@ -271,7 +271,7 @@ def make_masks(template: PodTemplate, nodes: NodeTable) -> bool:
     """
     if not has_many(template) or _known(template, nodes) is not None:
         return True
-    return nodes.make(("selectors", id(template.shape)), lambda: _in_turns(template, nodes))
+    return nodes.under_way.go_on(("selectors", id(template.shape)), lambda: _in_turns(template, nodes))
 
 
 def required_mask(template: PodTemplate, nodes: NodeTable, rows: Rows = ALL_ROWS) -> BoolArray:
@@ -341,7 +341,7 @@ def _score_in_steps(terms: Iterable[WeightedTerm], nodes: NodeTable, rows: Rows)
     return result + everywhere
 
 
-def _everywhere(expression: Expression, nodes: NodeTable) -> bool | None:
+def met_everywhere(expression: Expression, nodes: NodeTable) -> bool | None:
     """Return whether the labels of all nodes meet a requirement, or none do; None if they differ, or it is not known.
 
     Most labels that a pod names for itself are on no node, or never have the value.

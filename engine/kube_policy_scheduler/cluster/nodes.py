@@ -37,6 +37,7 @@ from kube_policy_scheduler.cluster.static_columns import (
     Rows,
     ValueColumn,
 )
+from kube_policy_scheduler.cluster.steps import UnderWay
 from kube_policy_scheduler.cluster.sum_column import SumColumn
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
@@ -67,8 +68,6 @@ _MAX_STATIC = 512
 """Static columns kept; beyond it all are dropped, and those still in use are rebuilt."""
 _MAX_DERIVED = 128
 """Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
-_MOST_MADE = 8
-"""Columns of labels that are made in steps at the same time; beyond it all begin again."""
 _ROWS_IN_A_STEP = 1 << 11
 """Of a column that is made in steps: 2 to 3 ms."""
 _is_cordoned: Callable[[NodeInfo], bool] = attrgetter("node.spec.unschedulable")
@@ -144,8 +143,8 @@ class NodeTable:
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
         self._attached: dict[Hashable, Any] = {}
         """Data of other modules about these nodes, which they update themselves."""
-        self._making: dict[Hashable, Iterator[None]] = {}
-        """What `make` has begun."""
+        self.under_way = UnderWay()
+        """What is made of these nodes in steps."""
         self._derived_from: dict[Hashable, tuple[object, Any]] = {}
         """By key: the state of the source column, and the derived result."""
 
@@ -290,24 +289,12 @@ class NodeTable:
         """
         for known in dict.fromkeys(map(self.known_label, keys)):  # pods may name any number of labels
             key = "label", known
-            if key not in self._static and not self.make(key, partial(self._label_in_steps, known)):
+            if key not in self._static and not self.under_way.go_on(key, partial(self._label_in_steps, known)):
                 return False
         return True
 
     def _label_in_steps(self, known: str | None) -> Iterator[None]:
         return self.label_in_steps(known) if known is not None else self._in_steps(*_OF_NO_LABEL, CodedColumn(()))
-
-    def make(self, key: Hashable, begin: Callable[[], Iterator[None]]) -> bool:
-        """Go on with the steps that began under a key, or begin them; return whether they are over."""
-        making = self._making.get(key)
-        if making is None:
-            if len(self._making) >= _MOST_MADE:
-                self._making.clear()
-            making = self._making[key] = begin()
-        if next(making, self) is None:
-            return False
-        del self._making[key]
-        return True
 
     def condition(self, kind: str) -> LabelColumn:
         """Return the column of one condition's status."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
@@ -84,6 +84,11 @@ class PodSet(Hashable, Protocol):
         ...
 
     @property
+    def is_large(self) -> bool:
+        """Return whether it takes long to compare a template with it: it has `weighed`, and weighs whole numbers."""
+        ...
+
+    @property
     def terms(self) -> int:
         """Return how many conditions it has, which is the cost of keeping and checking it."""
         ...
@@ -96,12 +101,21 @@ class PodSet(Hashable, Protocol):
         """Return what a pod of this template counts for; None if it does not belong to the set."""
         ...
 
+    def weighed(self, template: PodTemplate, namespaces: NamespaceLabels) -> Generator[None, None, float | None]:
+        """Return what `weight` does, in steps."""
+        ...
+
 
 class PlainSet:
     """The common case: one condition, and each pod counts for 1."""
 
     __slots__ = ()
     weighing: ClassVar[Weighing] = Weighing.ONE
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether it takes long to compare a template with it: that of most does not."""
+        return False
 
     @property
     def reads_namespaces(self) -> bool:
@@ -120,6 +134,11 @@ class PlainSet:
     def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
         """Return 1 for pods of the set, else None."""
         return 1 if self.matches(template, namespaces) else None
+
+    def weighed(self, template: PodTemplate, namespaces: NamespaceLabels) -> Generator[None, None, float | None]:
+        """Return what `weight` does, in steps."""
+        yield from ()
+        return self.weight(template, namespaces)
 
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""

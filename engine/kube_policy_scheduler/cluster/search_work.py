@@ -10,14 +10,11 @@ nodes together. A step is about 2 µs. Counts, not clocks: every machine comes t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
-from typing import TypeVar
 
 from kube_policy_scheduler.cluster.object_store import ObjectStore
-
-T = TypeVar("T")
 
 STEPS_AT_LEAST, STEPS_A_NODE, STEPS_AT_MOST = 500_000, 256, 5_000_000
 """Of one attempt: 1 s, and what it takes to look at some 60 devices of each node in every way; at most 10 s, after
@@ -104,6 +101,20 @@ class Work:
             self.left_now -= unused
             self._left_later += unused
 
+    def in_turns(self, go_on: Callable[[], bool]) -> None:
+        """Go on with what is done in steps until it is over, or the turn is; it takes nothing of the attempt's budget.
+
+        go_on: does a step of about 5 ms, and returns whether it was the last one; what is done is kept.
+
+        Raises:
+            OutOfTurn: the turn is over.
+        """
+        while not go_on():
+            if self.is_open:
+                self.left_now -= STEPS_IN_A_TURN / 2
+                self._left_later += STEPS_IN_A_TURN / 2
+                self.end_turn_if_over()
+
     def end_turn_if_over(self) -> None:
         """Let others have their turn if this one is over.
 
@@ -121,13 +132,3 @@ UNLIMITED = Work(inf)
 def search_work(store: ObjectStore) -> Work:
     """Return what pays for searches in a cluster."""
     return store.keep("search-work", None, Work)
-
-
-def now(steps: Generator[None, None, T]) -> T:
-    """Run long work to its end, and return its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.label_syntax import requirement_error
+from kube_policy_scheduler.cluster.label_syntax import is_label_value, is_qualified_name, requirement_error
 
 
 class SelectorError(ValueError):
@@ -110,6 +110,8 @@ EVERYTHING = Selector()
 def _selector(expressions: Iterable[Expression]) -> Selector:
     """Build a selector in canonical order, so that equal meanings written in another order are equal."""
     unique = set(expressions)
+    if len(unique) < 2:
+        return Selector(tuple(unique))
     return Selector(tuple(sorted(unique, key=lambda e: (e.key, e.operator, sorted(e.values)))))
 
 
@@ -126,19 +128,21 @@ def label_selector(selector: objects.LabelSelector | None) -> Selector | None:
     """
     if selector is None:
         return None
-    labels = (selector.match_labels or {}).items()
-    requirements = [objects.Requirement(key=key, operator="In", values=[value]) for key, value in labels]
-    expressions = []
-    for requirement in (*requirements, *(selector.match_expressions or ())):
-        expressions.append(_label_requirement(requirement))
-    return _selector(expressions)
+    expressions = [_requirement(key, "In", (value,)) for key, value in (selector.match_labels or _NO_LABELS).items()]
+    for each in selector.match_expressions or ():
+        if each.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            raise SelectorError(f"{json.dumps(each.operator)} is not a valid label selector operator")
+        expressions.append(_requirement(each.key, each.operator, each.values or ()))
+    return _selector(expressions) if expressions else EVERYTHING
 
 
-def _label_requirement(requirement: objects.Requirement) -> Expression:
-    values = requirement.values or []
-    if requirement.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-        raise SelectorError(f"{json.dumps(requirement.operator)} is not a valid label selector operator")
-    problem = requirement_error(requirement.key, requirement.operator, values)
-    if problem is not None:
+_NO_LABELS: dict[str, str] = {}
+
+
+def _requirement(key: str, operator: str, values: Sequence[str]) -> Expression:
+    is_of_values = operator in ("In", "NotIn")
+    if bool(values) is not is_of_values or not is_qualified_name(key) or not all(map(is_label_value, values)):
+        problem = requirement_error(key, operator, values)
+        assert problem is not None
         raise SelectorError(problem)
-    return Expression(requirement.key, requirement.operator, frozenset(values))
+    return Expression(key, operator, frozenset(values))

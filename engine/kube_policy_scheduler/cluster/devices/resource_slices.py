@@ -6,7 +6,8 @@ away with the slice or node that it came from, and with nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
+from kube_policy_scheduler.cluster.steps import every
 from kube_policy_scheduler.quantities.exact_quantity import Quantity, QuantityError, parse
 
 if TYPE_CHECKING:
@@ -111,6 +113,10 @@ class SlicedDevice:
         return _node_matches(device.node_name, device.all_nodes, self.slice.device_selector(device), name, labels)
 
 
+_MANY_SLICES = 256
+"""From which on it is found in steps which nodes see them, and the pools in them."""
+_READ_AT_ONCE = 512
+"""Slices: 5 ms; more where these have very many devices."""
 _MOST_MATCHES = 64
 """Answers of selectors that are kept for one device."""
 
@@ -125,6 +131,7 @@ class SliceInfo:
         "has_counters",
         "pool",
         "selector",
+        "selects",
         "slice",
         "takes_counters",
     )
@@ -138,6 +145,8 @@ class SliceInfo:
         self.takes_counters = any(device.consumes_counters for device in spec.devices or ())
         self.counter_sets = tuple((one.name, _amounts(one.counters)) for one in spec.shared_counters or ())
         self.selector: NodeSelector | None = None if spec.node_selector is None else node_selector(spec.node_selector)
+        self.selects: Hashable = self if self.selector is None else msgspec.msgpack.encode(spec.node_selector)
+        """Equal for slices that the same nodes see, of those that some nodes see and others do not."""
         self._device_selectors: dict[int, NodeSelector] = {}
 
     @property
@@ -244,12 +253,17 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
 class _View:
     """The slices that several nodes see, and the pools in them if a node sees no others."""
 
-    def __init__(self, slices: tuple[SliceInfo, ...]) -> None:
-        self.slices = slices
+    def __init__(self, parts: Sequence[Sequence[SliceInfo]]) -> None:
+        self._parts = parts
         self.pools: tuple[Pool, ...] | None = None
         """In order; None: nobody asked yet."""
         self.identities: frozenset[PoolID] = frozenset()
         """Also of pools that are not among them."""
+
+    @property
+    def slices(self) -> Iterator[SliceInfo]:
+        """Return the slices, which may be very many."""
+        return chain.from_iterable(self._parts)
 
 
 class ResourceSlices:
@@ -272,6 +286,11 @@ class ResourceSlices:
         """By what nodes see beside their own slices; empty: to be made."""
         self._view_of: IntArray = np.zeros(0, np.int64)
         """`int64[nodes]`: the view of each node."""
+        self._masks: dict[Hashable, BoolArray] = {}
+        """`bool[nodes]` by `SliceInfo.selects`: which nodes see such slices."""
+        self._masks_version = -1
+        self._whole: dict[PoolID, Pool | None] = {}
+        """Pools as nodes see them that see all their slices, as far as somebody asked."""
         self._bare: dict[PoolID, Pool] = {}
         """Pools that cannot be used, as nodes see them that see none of their devices but the counters."""
         self.version = 0
@@ -345,6 +364,9 @@ class ResourceSlices:
         before: the slice that it replaces in the pool.
         """
         self.version += 1
+        self._whole.pop(info.pool, None)
+        for each in (info, before):
+            self._masks.pop(each, None)
         touched = [*self._by_pool.get(info.pool, {}).values(), info, *((before,) if before is not None else ())]
         seen_by = {each.node_name for each in touched if not each.has_counters}
         if self._follow_bare(info.pool) or "" in seen_by:
@@ -371,15 +393,46 @@ class ResourceSlices:
 
     def pools_of(self, row: int) -> tuple[Pool, ...]:
         """Return the pools that a node of the table sees, in the order in which they are tried."""
-        if self._selecting and self._pools_version != self._nodes.version:
-            self._pools.clear()
-            self._views.clear()
-            self._pools_version = self._nodes.version
+        self._follow_nodes()
         info = self._nodes.infos[row]
         known = self._pools.get(info.name)
         if known is None:
             known = self._pools[info.name] = self._gather(row, info.name)
         return known
+
+    def make_ready(self) -> bool:
+        """Find a part of which nodes see which slices, and of the pools in them; return whether all is found.
+
+        Between two calls anything may happen to nodes and slices.
+        """
+        self._follow_nodes()
+        if self._views or len(self._slices) < _MANY_SLICES:
+            return True
+        return self._nodes.under_way.go_on(self, lambda: every(_READ_AT_ONCE, self._read_ahead()))
+
+    def _read_ahead(self) -> Generator[None, None, None]:
+        """Find in steps what is kept of slices and pools: what changes meanwhile is found again."""
+        for info in list(self._shared.values()):
+            if info.selects_nodes and self._slices.get(info.name) is info:
+                self._mask(info)
+            yield
+        for identity in list(self._by_pool):
+            if (infos := self._by_pool.get(identity)) is not None:
+                newest: list[SliceInfo] = []
+                for info in infos.values():
+                    _add_newest(newest, info)
+                    yield
+                self._pool(identity, newest)
+            yield
+        self._follow_nodes()
+        if not self._views:
+            self._make_views()
+
+    def _follow_nodes(self) -> None:
+        if self._selecting and self._pools_version != self._nodes.version:
+            self._pools.clear()
+            self._views.clear()
+            self._pools_version = self._nodes.version
 
     def rows_of(self, device: DeviceID) -> Sequence[int] | None:
         """Return the rows of the nodes that can see a device; None: any may."""
@@ -415,7 +468,7 @@ class ResourceSlices:
         if identities.isdisjoint(view.identities):
             pools.extend(pool for pool in view.pools if pool.id in view.identities)
             return self._in_order(identities | view.identities, pools)
-        return self._in_order(*self._pools_in((*own.values(), *view.slices)))
+        return self._in_order(*self._pools_in(chain(own.values(), view.slices)))
 
     def _pools_in(self, slices: Iterable[SliceInfo]) -> tuple[frozenset[PoolID], list[Pool]]:
         """Return the pools of slices that a node sees, and the identities of all, also of those that it cannot use."""
@@ -441,19 +494,45 @@ class ResourceSlices:
     def _make_views(self) -> None:
         """Group the nodes by the slices that they see beside their own: mostly all see the same."""
         everywhere = [info for info in self._shared.values() if info.slice.spec.all_nodes]
-        others = [info for info in self._shared.values() if not info.slice.spec.all_nodes]
-        if not others:
-            self._views = [_View(tuple(everywhere))]
+        by_selection: dict[Hashable, list[SliceInfo]] = {}
+        for info in self._shared.values():
+            if not info.slice.spec.all_nodes:
+                by_selection.setdefault(info.selects, []).append(info)
+        if not by_selection:
+            self._views = [_View([everywhere])]
             return
-        masks = np.array([info.mask(self._nodes) for info in others], np.bool_).reshape(len(others), self._nodes.size)
+        selections = list(by_selection.values())
+        masks = np.array([self._mask(alike[0]) for alike in selections], np.bool_)
         packed = np.ascontiguousarray(np.packbits(masks, axis=0).T)
-        _, first, self._view_of = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-        self._view_of = self._view_of.reshape(-1)
-        for row in first.tolist():
-            seen = (info for info, sees in zip(others, masks[:, row].tolist(), strict=True) if sees)
-            self._views.append(_View((*everywhere, *seen)))
+        number_of: dict[bytes, int] = {}
+        views: list[_View] = []
+        view_of = np.zeros(self._nodes.size, np.int64)
+        for row in range(self._nodes.size):
+            sees = packed[row].tobytes()
+            number = number_of.setdefault(sees, len(views))
+            if number == len(views):
+                views.append(_View([everywhere, *(selections[one] for one in np.flatnonzero(masks[:, row]).tolist())]))
+            view_of[row] = number
+        self._views, self._view_of = views, view_of
+
+    def _mask(self, info: SliceInfo) -> BoolArray:
+        """Return `bool[nodes]`: which nodes see a slice."""
+        if self._masks_version != self._nodes.version or len(self._masks) > 2 * len(self._shared):
+            self._masks, self._masks_version = {}, self._nodes.version
+        found = self._masks.get(info.selects)
+        if found is None:
+            found = self._masks[info.selects] = info.mask(self._nodes)
+        return found
 
     def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
+        """Return a pool from the slices that a node sees; None if a newer generation exists elsewhere."""
+        if len(slices) < len(self._by_pool[identity]):
+            return self._made(identity, slices)
+        if identity not in self._whole:
+            self._whole[identity] = self._made(identity, slices)
+        return self._whole[identity]
+
+    def _made(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
         """Return a pool from the slices that a node sees; None if a newer generation exists elsewhere.
 
         If slices contradict each other about how many there are, the first one by name counts. kube-scheduler takes

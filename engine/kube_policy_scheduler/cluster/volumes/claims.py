@@ -16,6 +16,19 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 
 
+MOST_VOLUMES = 1_000
+"""Of one pod that storage rules look at: more than a kubelet mounts. kube-scheduler has no limit, and takes minutes for
+the decision of one pod with very many."""
+
+
+def too_many_volumes(pod: PodInfo) -> str:
+    """Return why a pod has too many volumes for a decision, "" if it has not."""
+    number = len(pod.volumes)
+    if number <= MOST_VOLUMES:
+        return ""
+    return f"pod has {number} volumes of claims and disks, expected at most {MOST_VOLUMES}: use fewer"
+
+
 class ClaimUse(msgspec.Struct, frozen=True):
     """A volume of a pod that is backed by a claim."""
 
@@ -26,8 +39,8 @@ class ClaimUse(msgspec.Struct, frozen=True):
 
 
 def claim_uses(pod: PodInfo) -> Iterator[ClaimUse]:
-    """Return the pod's claims, in the order of its volumes."""
-    for volume in pod.volumes:
+    """Return the pod's claims, in the order of its volumes; of too many, the first."""
+    for volume in pod.volumes[:MOST_VOLUMES]:
         if volume.persistent_volume_claim is not None:
             yield ClaimUse(volume.persistent_volume_claim.claim_name, False)
         elif volume.ephemeral is not None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
+from kube_policy_scheduler.cluster.affinity_in_steps import make_affinity
 from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
@@ -386,8 +387,8 @@ class Scheduler:
     def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
         """Find a node for the pod and assume it there, or handle the failure.
 
-        A pod whose search for devices takes longer than a turn goes on with it after the pods that are there by then:
-        with two of them before all others, these would else wait until one is at its end.
+        A pod for which more is read, or searched for its devices, than in one turn goes on with it after the pods that
+        are there by then: with two of them before all others, these would else wait until one is at its end.
         """
         most = most_steps(self.cluster.nodes.size)
         try:
@@ -410,7 +411,11 @@ class Scheduler:
             queued.unfinished -= 1  # which counts turns of searches for victims
 
     def _find_node(self, queued: QueuedPod, began: float) -> Callable[[], None] | None:
-        """Decide a pod; return what follows from the decision, None if the attempt is not over, or ended before."""
+        """Decide a pod; return what follows from the decision, None if the attempt is not over, or ended before.
+
+        Raises:
+            OutOfTurn: the pod goes on with what is found in turns.
+        """
         if self.hand_over.is_enabled and not self.algorithm.serves(queued.pod):
             self.event_handlers.disown(queued)
             return None
@@ -420,10 +425,14 @@ class Scheduler:
         if membership.why is not None:
             self._gate(queued, membership)
             return None
-        template, nodes = queued.pod.template, self.cluster.nodes
-        if not nodes.make_labels(template.labels_read) or not make_masks(template, nodes):
-            self.queue.resume_attempt(queued, self._clock())
-            return None
+        template, nodes, counters = queued.pod.template, self.cluster.nodes, self.cluster.counters
+        if not (
+            nodes.make_labels(template.labels_read)
+            and make_masks(template, nodes)
+            and make_affinity(template, nodes, counters)
+            and (not has_claims(template, self.cluster) or self.cluster.resource_slices.make_ready())
+        ):
+            raise OutOfTurn
         requirements = membership.requirements
         most_work = self._most_work(queued)
         why = self.waiting_pods.rests(queued, requirements, most_work=most_work) if requirements else None

@@ -19,7 +19,8 @@ import msgspec
 
 from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, TriedDevices
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
-from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work, now
+from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices.candidates import (
     Candidates,
     KeptCandidates,

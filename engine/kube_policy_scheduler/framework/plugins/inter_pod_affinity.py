@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -10,13 +10,9 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import (
     NO_TERMS,
-    AffinityTerm,
-    AffinityTerms,
-    CarriedTerm,
-    IncomingTerms,
-    PodTerm,
-    WeightedTerms,
+    AskedSet,
     affinity_terms,
+    asked_sets,
 )
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter import Counter
@@ -90,16 +86,17 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pods by domain; skip if neither the pod nor any placed pod has a required term that matters."""
-        if frame.pod.template.spec.affinity is None and not frame.cluster.counters.carried:
+        if frame.pod.template.spec.affinity is None and not frame.cluster.counters.has_carried:
             return SKIP
         terms = affinity_terms(frame.pod.template)
         if terms.problem:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (f"parsing pod: {terms.problem}",))
-        if terms is NO_TERMS and not frame.cluster.counters.carried:
+        if terms is NO_TERMS and not frame.cluster.counters.has_carried:
             return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not carried.by and not terms.required and not terms.required_anti:
             return SKIP
+        frame.cluster.counters.catch_up(frame.template)
         kept: _Required | None = frame.template.memo.get((self.name, "required"))
         if kept is None or not kept.serves(frame.cluster, carried):
             kept = _Required(frame, carried)
@@ -135,14 +132,15 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Find the pods by domain; skip if no preferred term, of the pod or of placed ones, matches anything."""
-        if frame.pod.template.spec.affinity is None and not frame.cluster.counters.carried:
+        if frame.pod.template.spec.affinity is None and not frame.cluster.counters.has_carried:
             return SKIP
         terms = affinity_terms(frame.pod.template)
-        if terms is NO_TERMS and not frame.cluster.counters.carried:
+        if terms is NO_TERMS and not frame.cluster.counters.has_carried:
             return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not terms.preferred and (not carried.by or self.ignore_preferred_terms_of_existing_pods):
             return SKIP
+        frame.cluster.counters.catch_up(frame.template)
         kept: _Preferred | None = frame.template.memo.get((self.name, "preferred"))
         if kept is None or not kept.serves(frame.cluster, carried, self.hard_pod_affinity_weight):
             kept = _Preferred(frame, carried, self.hard_pod_affinity_weight)
@@ -171,10 +169,10 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 class _Carried:
     """The terms of placed pods that matter to one template over one state of the node table, per topology key."""
 
-    def __init__(self, nodes: NodeTable, weight: Callable[[CarriedTerm], int | None]) -> None:
-        """weight: the weight of a term, None if it does not matter."""
+    def __init__(self, nodes: NodeTable, factors: Mapping[str, int]) -> None:
+        """factors: what to multiply the weights of terms with, by kind; others do not matter."""
         self._nodes = nodes
-        self._weight = weight
+        self._factors = factors
         self._version = -1
         self._label_keys_version = nodes.label_keys_version
         self.totals: dict[str, DomainTotals] = {}
@@ -191,11 +189,13 @@ class _Carried:
         if carried.version == self._version:
             return all(totals.sync() for totals in self.totals.values())
         sources: dict[str, dict[Counter, int]] = {key: {} for key in self.totals}
-        for carriers in carried.by:
-            key = self._nodes.known_label(carriers.term.term.topology_key)
-            weight = self._weight(carriers.term)
-            if key is not None and weight is not None:
-                sources.setdefault(key, {})[carriers] = weight
+        for carriers, weights in carried.by.items():
+            for (kind, topology_key), weight in weights.items():
+                factor = self._factors.get(kind, 0)
+                key = self._nodes.known_label(topology_key) if factor else None
+                if key is not None:
+                    of_key = sources.setdefault(key, {})
+                    of_key[carriers] = of_key.get(carriers, 0) + weight * factor
         self._version = carried.version
         for key in sources.keys() - self.totals.keys():
             self.totals[key] = DomainTotals(topology(self._nodes, key), ())
@@ -208,20 +208,18 @@ class _Required:
     def __init__(self, frame: Frame, carried: CarriedTowards) -> None:
         self._cluster = frame.cluster
         nodes, counters = frame.cluster.nodes, frame.cluster.counters
-        terms = affinity_terms(frame.pod.template)
-        wanted = IncomingTerms(tuple(dict.fromkeys(term.pods for term in terms.required)))
+        sets = asked_sets(frame.pod.template)
         self._namespace = frame.template.namespace
         self._namespace_labels = counters.namespaces.get(self._namespace)
-        self._matches_itself = wanted.matches(frame.template, counters.namespaces)
+        self._matches_itself = sets.wanted.matches(frame.template, counters.namespaces)
         self._affinity: list[DomainTotals] = []
-        if terms.required:
-            counter = counters.counter(wanted, terminating=True, asks=frame.template)
+        if sets.near_by:
+            counter = counters.counter(sets.wanted, terminating=True, asks=frame.template)
             # of the labels that no node has one is enough: no node is near anything by it
-            keys = {nodes.known_label(term.topology_key): term.topology_key for term in terms.required}
+            keys = {nodes.known_label(key): key for key in sets.near_by}
             self._affinity = [DomainTotals(topology(nodes, key), [(counter, 1)]) for key in keys.values()]
-        apart = AffinityTerms(preferred=tuple(AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required_anti))
-        self._anti_affinity = _by_key(frame, apart)
-        self._existing = _Carried(nodes, lambda term: 1 if term.kind == "required_anti" else None)
+        self._anti_affinity = _by_key(frame, sets.apart)
+        self._existing = _Carried(nodes, {"required_anti": 1})
         if not all(totals.sync() for totals in (*self._affinity, *self._anti_affinity)):
             raise RuntimeError("a counter is gone that was asked for just now")
         self._existing.follow(carried)
@@ -271,8 +269,9 @@ class _Preferred:
     def __init__(self, frame: Frame, carried: CarriedTowards, hard_weight: int) -> None:
         self._cluster = frame.cluster
         self._hard_weight = hard_weight
-        self._own = _by_key(frame, affinity_terms(frame.template))
-        self._existing = _Carried(frame.cluster.nodes, lambda term: _carried_weight(term, hard_weight))
+        self._own = _by_key(frame, asked_sets(frame.template).preferred)
+        factors = {"preferred": 1, "required": hard_weight} if hard_weight > 0 else {"preferred": 1}
+        self._existing = _Carried(frame.cluster.nodes, factors)
         if not all(totals.sync() for totals in self._own):
             raise RuntimeError("a counter is gone that was asked for just now")
         self._existing.follow(carried)
@@ -298,35 +297,12 @@ class _Preferred:
         )
 
 
-def _carried_weight(term: CarriedTerm, hard_weight: int) -> int | None:
-    """Return what one placed pod with this term adds to the score of its domain; None: it is not scored."""
-    match term.kind:
-        case "preferred":
-            return term.term.weight
-        case "required" if hard_weight > 0:
-            return term.term.weight * hard_weight
-    return None
-
-
-def _by_key(frame: Frame, terms: AffinityTerms) -> list[DomainTotals]:
-    """Return the preferred terms as one total per topology key; labels that no node has are left out.
-
-    All terms of a key are one set of pods, counted by weight: a pod may have thousands of terms.
-    """
+def _by_key(frame: Frame, sets: Mapping[str, AskedSet]) -> list[DomainTotals]:
+    """Return one total for each topology key; labels that no node has are left out."""
     nodes, counters = frame.cluster.nodes, frame.cluster.counters
-    keys: dict[str, dict[PodTerm, int]] = {}
-    for term in terms.preferred:
-        key = nodes.known_label(term.topology_key)
-        if key is not None:
-            weights = keys.setdefault(key, {})
-            weights[term.pods] = weights.get(term.pods, 0) + term.weight
     found = []
-    for key, weights in keys.items():
-        if len(weights) == 1:  # the same set for all templates with that term
-            [(pods, weight)] = weights.items()
-            counter, factor = counters.counter(IncomingTerms((pods,)), terminating=True, asks=frame.template), weight
-        else:
-            terms_of_key = WeightedTerms(tuple(weights.items()))
-            counter, factor = counters.counter(terms_of_key, terminating=True, asks=frame.template), 1
-        found.append(DomainTotals(topology(nodes, key), [(counter, factor)]))
+    for key, (pods, factor) in sets.items():
+        if nodes.known_label(key) is not None:
+            counter = counters.counter(pods, terminating=True, asks=frame.template)
+            found.append(DomainTotals(topology(nodes, key), [(counter, factor)]))
     return found

@@ -11,11 +11,11 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.volumes.attached_volumes import VolumeId, csi_volumes
-from kube_policy_scheduler.cluster.volumes.claims import not_made_for
+from kube_policy_scheduler.cluster.volumes.claims import not_made_for, too_many_volumes
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 TOO_MANY = "node(s) exceed max volume count"
 
@@ -46,6 +46,8 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
         pod = frame.pod
         if not pod.volumes:
             return SKIP
+        if problem := too_many_volumes(pod):
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (problem,))
         found = csi_volumes(pod, frame.cluster.store)
         if found.missing:
             text = f'looking up PVC {pod.namespace}/{found.missing}: persistentvolumeclaim "{found.missing}" not found'

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.volumes.claims import too_many_volumes
 from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -54,6 +55,8 @@ class VolumeRestrictions(FilterPlugin, msgspec.Struct, frozen=True):
         pod = frame.pod
         if not pod.volumes:
             return SKIP
+        if problem := too_many_volumes(pod):
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (problem,))
         single = set()
         for volume in pod.volumes:
             if (source := volume.persistent_volume_claim) is None:

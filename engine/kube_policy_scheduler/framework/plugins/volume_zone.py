@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.volumes.claims import WAIT_FOR_FIRST_CONSUMER
+from kube_policy_scheduler.cluster.volumes.claims import WAIT_FOR_FIRST_CONSUMER, too_many_volumes
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
@@ -54,6 +54,8 @@ class VolumeZone(FilterPlugin, msgspec.Struct, frozen=True):
         """Find the volumes' labels; skip pods whose volumes have none."""
         if not frame.pod.volumes:
             return SKIP
+        if problem := too_many_volumes(frame.pod):
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (problem,))
         found: list[VolumeTopology] = []
         for volume in frame.pod.volumes:
             if (source := volume.persistent_volume_claim) is not None:

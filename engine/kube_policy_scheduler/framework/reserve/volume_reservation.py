@@ -110,6 +110,9 @@ def reserve(frame: Frame) -> VolumeReservation | str:
         tuple(_selected(claim, name) for claim in found.provisions),
     )
     store = frame.cluster.store
+    for each in found.bindings:
+        if store.expected(objects.PersistentVolume, each.volume.metadata.name) is not each.volume:
+            return f"persistentvolume {each.volume.metadata.name!r} is out of sync; decide again"
     changed: list[Assumable] = [*(b.volume for b in assumed.bindings), *assumed.provisions]
     done: list[Assumable] = []
     try:
@@ -207,16 +210,13 @@ def progress(reservation: VolumeReservation, cluster: Cluster) -> Progress:
     info_row = cluster.nodes.rows.get(reservation.node_name)
     if info_row is None:
         return Failed(f'failed to get node "{reservation.node_name}": node "{reservation.node_name}" not found')
+    claim_of = {b.volume.metadata.name: b.claim for b in reservation.volumes.bindings}
     for patch, thing in _writes(reservation):
-        claim = thing if isinstance(thing, objects.PersistentVolumeClaim) else _claim_of(thing, reservation)
+        claim = thing if isinstance(thing, objects.PersistentVolumeClaim) else claim_of[thing.metadata.name]
         step = _step(patch, thing, claim, reservation=reservation, cluster=cluster)
         if not isinstance(step, Bound):
             return step
     return Bound()
-
-
-def _claim_of(volume: objects.PersistentVolume, reservation: VolumeReservation) -> objects.PersistentVolumeClaim:
-    return next(b.claim for b in reservation.volumes.bindings if b.volume is volume)
 
 
 def _step(
