@@ -36,7 +36,7 @@ class Told:
         self.has_given_back = asyncio.Event()
 
     def unschedulable(self, decision: Any) -> None:
-        if "rejected due to timeout" in decision.message:
+        if "another of its pods" in decision.message:
             self.given_back.append(decision.pod.name)
             self.has_given_back.set()
         self._note("unschedulable", decision.pod, decision.message)

@@ -339,6 +339,8 @@ class Replica:
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
         if waiting != set(scheduler.waiting_pods.permit):
             found.append(f"at permit: {sorted(scheduler.waiting_pods.permit)}, in the queue: {sorted(waiting)}")
+        if held := waiting - scheduler.waiting_pods.planned():
+            found.append(f"assumed without a plan for all of their gang: {sorted(held)}")
         found += [*self.told.found, *self.judge.found, *self._forgotten()]
         found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
         return [f"{self.name}: {text}" for text in found]

@@ -211,6 +211,19 @@ def test_a_gang_gets_nodes_as_a_whole_or_not_at_all() -> None:
         assert found.placed == (3 if size == 3 else 0)
 
 
+def test_nodes_are_ordered_for_what_a_gang_lacks_beside_free_room_and_for_its_surplus_once_it_runs() -> None:
+    by = "gang by pod.namespace size 3 within 10min"
+    arrivals = [Arrival(0, f"p{number}", pod(cpu="4"), 1000) for number in range(5)]
+    shape = {**BIG, "node": {"cpu": 4, "mem": "64Gi"}, "max": 4, "delay": "30s"}
+    found = simulated(arrivals, nodes=[node("a")], by=by, shapes=[shape])
+    assert (found.placed, found.most_nodes()) == (5, 5)
+    first, later = sorted(found.wait_seconds)[:3], sorted(found.wait_seconds)[3:]
+    assert first == [40, 40, 40], "two nodes beside the one that is there, after the first scan"
+    assert min(later) > 70, "those that the gang can do without ask when it runs"
+    short = simulated(arrivals[:3], nodes=[node("a")], by=by, shapes=[shape])
+    assert (short.placed, short.most_nodes()) == (3, 3)
+
+
 def test_the_minimum_is_there_from_the_beginning_and_stays() -> None:
     nodes = [node("a", labels={"pool": "big"}), node("b")]
     shape = {**BIG, "min": 2, "matching": {"pool": "big"}}

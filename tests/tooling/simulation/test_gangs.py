@@ -48,7 +48,7 @@ def test_members_wait_for_those_that_come_later_and_start_together() -> None:
 def test_a_gang_that_does_not_fit_never_starts_in_part() -> None:
     found = simulated(gang("a", 5), nodes=[node("n")], by=GANG)
     assert (found.placed, found.unplaced, dict(found.reasons)) == (0, 5, {GANG_INCOMPLETE: 5})
-    assert found.given_back >= 4
+    assert found.given_back == 0
     assert all(sample.running == 0 for sample in found.samples)
 
 
@@ -59,23 +59,23 @@ def test_a_gang_with_too_few_pods_holds_nothing() -> None:
     assert found.given_back == 0
 
 
-def test_places_are_given_back_after_the_time_out_and_others_get_them() -> None:
+def test_a_gang_that_does_not_fit_leaves_the_room_to_others() -> None:
     holder = gang("a", 4, lasts=None)
     blocker = Arrival(0, "blocker", pod(cpu="1"), 1000)
     small = Arrival(10, "small", pod(cpu="2"), 50)
     found = simulated([blocker, *holder, small], nodes=[node("n")], by=GANG)
     waits = dict(zip(("blocker", "small"), found.wait_seconds, strict=False))
     assert waits["blocker"] == 0
-    assert 50 <= waits["small"] < 70, "after the minute for which the gang held three cores"
+    assert waits["small"] == 0, "the gang holds none of the three cores"
     assert found.placed == 6, "the gang starts once the blocker has left"
     assert found.unplaced == 0
 
 
-def test_a_gang_that_rests_starts_soon_after_there_is_room() -> None:
+def test_a_gang_starts_as_soon_as_there_is_room_for_all_of_it() -> None:
     blocker = Arrival(0, "blocker", pod(cpu="1"), 150)
     found = simulated([blocker, *gang("a", 4)], nodes=[node("n")], by=GANG)
     assert found.placed == 5
-    assert 150 <= max(found.wait_seconds) <= 150 + 61
+    assert max(found.wait_seconds) == 150
 
 
 def test_two_gangs_that_need_each_others_nodes_both_run_in_the_end() -> None:

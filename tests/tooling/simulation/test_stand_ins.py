@@ -24,10 +24,12 @@ def started(arrivals: list[Arrival], who: PolicyVariant) -> dict[str, float]:
     def watch(at: float, cluster: Cluster) -> None:
         for one in cluster.pods.values():
             found.setdefault(one.name, at)
-        free = (cluster.nodes.allocatable("cpu") - cluster.nodes.requested("cpu")).max() // 1000
-        begun = {name.partition("-")[0] for name in found}  # a gang that gives its places back backs off as a whole
-        waiting = [each.name for each in arrivals if each.at <= at and each.name.partition("-")[0] not in begun]
-        assert all(sizes[name] > free for name in waiting), (at, free, waiting)
+        free = (cluster.nodes.allocatable("cpu") - cluster.nodes.requested("cpu")) // 1000
+        waiting = [each for each in arrivals if each.at <= at and each.name not in found]
+        for one in waiting:
+            members = int((one.pod.metadata.labels or {}).get("size", "1"))
+            fits = sizes[one.name] <= free.max() if members == 1 else members <= free.sum()
+            assert not fits, (at, free, one.name)
 
     scenario = Scenario([node("a"), node("b", cpu="3")], arrivals)
     run(scenario, who, seed=0, stopwatch=lambda: 0.0, watch=watch)

@@ -15,7 +15,7 @@ from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerC
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.member_run import MemberRun
-from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes
+from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes, needs_of
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -140,13 +140,14 @@ class Algorithm(ScheduleAlgorithm):
         self, queued: QueuedPod, decision: Decision, requirements: Iterable[GangRequirement]
     ) -> Decision:
         """Return a refusal that says whether new nodes would help the pod, with its gang as a whole."""
-        gang, together = None, 1
-        for requirement in requirements:
-            needs = requirement.size - requirement.filled(self._cluster.counters.group_size)
-            if needs >= together:
-                gang, together = requirement.group, needs
+        needs = needs_of(requirements, self._cluster.counters.group_size)
         found = self.awaiting_nodes.judge(
-            self.frame(queued), self.profile(queued.pod), decision.diagnosis, gang=gang, together=together
+            self.frame(queued),
+            self.profile(queued.pod),
+            decision.diagnosis,
+            gang=needs.gang,
+            together=needs.together,
+            fills=needs.fills,
         )
         return msgspec.structs.replace(decision, new_nodes=found)
 

@@ -51,8 +51,7 @@ from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.groups.trial import Unfinished
-from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
+from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption, nomination_after, preferred
@@ -435,15 +434,6 @@ class Scheduler:
             raise OutOfTurn
         requirements = membership.requirements
         most_work = self._most_work(queued)
-        why = self.waiting_pods.rests(queued, requirements, most_work=most_work) if requirements else None
-        if isinstance(why, Unfinished):
-            self._work.pause(queued.pod.uid)
-            self.queue.resume_attempt(queued, self._clock())
-            return None
-        if why is not None:
-            queued.unfinished = 0
-            self._rest(queued, requirements, why, began)
-            return None
         decision, others = (
             self.waiting_pods.decide(queued, requirements, most_work=most_work)
             if requirements
@@ -645,16 +635,6 @@ class Scheduler:
         self.queue.gate(queued, membership, self._clock())
         self.gated_pods.drop_nomination(queued)
         self.gated_pods.report(queued, self._clock())
-
-    def _rest(self, queued: QueuedPod, requirements: Sequence[GangRequirement], why: str, began: float) -> None:
-        """Put back a pod whose gang waits before its next attempt, and check the gang again."""
-        self.gated_pods.drop_nomination(queued)
-        decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
-        decision = self.algorithm.with_new_nodes(queued, decision, requirements)
-        self._report_decided(queued, decision, began)
-        queued.refused_for = why
-        self._reporter.unschedulable(decision)
-        self.queue.rejected(queued, frozenset((RESTS,)), self._clock(), wakes=NOTHING_WAKES)
 
     # --- binding cycle -------------------------------------------------------------------------------
 
@@ -892,7 +872,7 @@ class Scheduler:
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, began: float
     ) -> None:
         """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps."""
-        if requirements and (far := self.waiting_pods.refused(requirements)) not in decision.message:
+        if requirements and (far := "; ".join(map(str, requirements))) not in decision.message:
             decision = msgspec.structs.replace(decision, message=f"{decision.message} {far}.")
         decision = self.algorithm.with_new_nodes(queued, decision, requirements)
         self._report_decided(queued, decision, began)

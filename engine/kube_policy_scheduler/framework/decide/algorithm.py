@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
+from kube_policy_scheduler.framework.decide.gang_table import GangTable
 from kube_policy_scheduler.framework.decide.member_run import MemberRun
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_alike
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
@@ -31,8 +32,6 @@ from kube_policy_scheduler.times import Steady
 
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
-_MOST_DOMAINS = 10_000
-"""Groups whose domain is kept; of others it follows from where their members are."""
 _MOST_PROFILES = 256
 """Narrowed profiles that are kept."""
 REMEMBERED_WORK, RUN_WORK = 1, 8
@@ -52,14 +51,16 @@ class ScheduleAlgorithm(ABC):
         self._refused = RefusalMemo()
         self.work = 0
         """Of all decisions so far, see `trial.NODE_WORK`."""
-        self._domains: OrderedDict[Group, Domain | None] = OrderedDict()
-        self._orders: OrderedDict[Group, DeviceOrder] = OrderedDict()
-        """Of groups whose members do not fit together in the order of devices of their policy."""
+        self.moves = 0
+        """Pods that were placed or displaced, so far, where that is only tried out."""
+        self.gangs = GangTable()
+        """Where and how members of gangs are decided, and what came of it."""
         self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = OrderedDict()
         self._run: MemberRun | None = None
         """Of the gang whose member was decided last."""
         self._run_goes_on: tuple[int, str, str] | None = None
-        """The state in which it goes on: that member, by uid, was placed on that node, and nothing else changed."""
+        """The state in which it goes on: that member, by uid, was placed on that node, and nothing else changed; the
+        epoch and `moves` in one number, as the placement makes either of them one more."""
         self._decided_alone: tuple[PodTemplate, Profile] | None = None
         """The last template whose pods can't be decided in a run."""
 
@@ -78,35 +79,34 @@ class ScheduleAlgorithm(ABC):
 
     def confine(self, group: Group, domain: Domain | None) -> None:
         """Decide members of a group on the nodes of one domain from now on; None: on any nodes."""
-        self._domains[group] = domain
-        self._domains.move_to_end(group)
-        if len(self._domains) > _MOST_DOMAINS:
-            self._domains.popitem(last=False)
+        record = self.gangs.of(group)
+        record.is_confined, record.domain = True, domain
 
     def is_confined(self, group: Group) -> bool:
         """Return whether it was said where members of a group are decided."""
-        return group in self._domains
+        record = self.gangs.get(group)
+        return record is not None and record.is_confined
 
     def domain(self, group: Group) -> Domain | None:
         """Return the domain on whose nodes members of a group are decided; None: any nodes."""
-        return self._domains.get(group)
+        record = self.gangs.get(group)
+        return record.domain if record is not None else None
 
     def release(self, group: Group) -> None:
         """Decide members of a group on any nodes."""
-        self._domains.pop(group, None)
+        record = self.gangs.get(group)
+        if record is not None:
+            record.is_confined, record.domain = False, None
 
     def order_devices(self, group: Group, order: DeviceOrder | None) -> None:
         """Give members of a group devices in an order from now on; None: in that of their policy."""
-        self._orders.pop(group, None)
-        if order is not None:
-            self._orders[group] = order
-            if len(self._orders) > _MOST_DOMAINS:
-                self._orders.popitem(last=False)
+        record = self.gangs.of(group) if order is not None else self.gangs.get(group)
+        if record is not None:
+            record.device_order = order
 
     def forget_domains(self) -> None:
         """Forget where and how groups are decided, and who was refused: the rules have changed."""
-        self._domains.clear()
-        self._orders.clear()
+        self.gangs.forget_rules()
         self._refused.clear()
         self._confined.clear()
         self._run = self._decided_alone = None
@@ -114,10 +114,11 @@ class ScheduleAlgorithm(ABC):
     def _profile_for(self, queued: QueuedPod) -> Profile | None:
         """Return the profile that places a pod, on the nodes where its groups are, with devices as these need it."""
         profile = self.profile(queued.pod)
-        if profile is None or not (self._domains or self._orders):
+        if profile is None or not queued.groups:
             return profile
-        domains = tuple(domain for group in queued.groups if (domain := self._domains.get(group)) is not None)
-        order = next((self._orders[group] for group in queued.groups if group in self._orders), None)
+        records = [record for group in queued.groups if (record := self.gangs.get(group)) is not None]
+        domains = tuple(record.domain for record in records if record.domain is not None)
+        order = next((record.device_order for record in records if record.device_order is not None), None)
         if not domains and order is None:
             return profile
         key = profile, domains, order
@@ -153,6 +154,7 @@ class ScheduleAlgorithm(ABC):
         preempts: bool = True,
         memo: RefusalMemo | None = None,
         most_work: int | None = None,
+        in_run: bool = False,
     ) -> Decision:
         """Return the pod's node, or why there is none; a refusal is remembered until something changes.
 
@@ -161,6 +163,8 @@ class ScheduleAlgorithm(ABC):
             preempts: whether it is looked for pods to evict.
             memo: where refusals are remembered, for callers that try placements out.
             most_work: see `Cycle.decide`; for callers that go on with an unfinished decision.
+            in_run: whether members of a gang may be decided together with those before them; for callers that count
+                what they place in `moves`.
         """
         pod, memo = queued.pod, memo if memo is not None else self._refused
         profile = self._profile_for(queued)
@@ -170,11 +174,11 @@ class ScheduleAlgorithm(ABC):
         if known is not None:
             self.work += REMEMBERED_WORK
             return msgspec.structs.replace(known, pod=pod)
-        is_tried_out = memo is not self._refused
-        in_run = self._decide_in_run(queued, profile) if queued.groups and not is_tried_out else None
-        if in_run is not None:
+        in_run = in_run or memo is self._refused
+        found = self._decide_in_run(queued, profile) if in_run and queued.groups else None
+        if found is not None:
             self.work += RUN_WORK
-            return in_run
+            return found
         decision = self._decide(queued, profile, preempts=preempts, most_work=most_work)
         self.work += VERDICT_WORK + (decision.preemption.work if decision.preemption is not None else 0)
         if not decision.is_unfinished:
@@ -192,7 +196,7 @@ class ScheduleAlgorithm(ABC):
             and before is not None
             and run.template is template
             and run.profile is profile
-            and before[0] == self.state
+            and before[0] == self.state + self.moves
             and self._cluster.node_of(before[1]) == before[2]
             and not self._cluster.nominated
             and run.follow(frame)
@@ -204,7 +208,7 @@ class ScheduleAlgorithm(ABC):
         if decision is None or decision.host is None:
             self._run = None
             return None
-        self._run_goes_on = self.state + 1, queued.pod.uid, decision.host
+        self._run_goes_on = self.state + self.moves + 1, queued.pod.uid, decision.host
         return decision
 
     def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
@@ -243,6 +247,37 @@ class ScheduleAlgorithm(ABC):
             chosen = np.argpartition(-totals, most - 1)[:most]
             rows, totals = rows[chosen], totals[chosen]
         return [nodes.infos[row].name for row in rows[np.argsort(-totals, kind="stable")].tolist()]
+
+    def by_fullness(self, queued: QueuedPod, *, most: int) -> list[int]:
+        """Return the rows of feasible nodes, those first of whose resources the pod leaves the smallest share."""
+        profile, nodes = self._profile_for(queued), self._cluster.nodes
+        if profile is None or not nodes.size:
+            return []
+        rows = self.cycle.feasible(self.frame(queued), self._on_own_nodes(profile))
+        self.work += VERDICT_WORK
+        left: FloatArray = np.zeros(len(rows), np.float64)
+        for name, wanted in queued.pod.template.requests.items():
+            offered = nodes.allocatable(name)[rows]
+            free = offered - nodes.requested(name)[rows] - wanted
+            left += np.where(offered > 0, free / np.maximum(offered, 1), 0.0)
+        if len(rows) > most:
+            chosen = np.argpartition(left, most - 1)[:most]
+            rows, left = rows[chosen], left[chosen]
+        found: list[int] = rows[np.argsort(left, kind="stable")].tolist()
+        return found
+
+    def on_row(self, queued: QueuedPod, row: int) -> Decision:
+        """Return the decision that a pod gets the node of a row, which is feasible."""
+        profile, nodes = self._profile_for(queued), self._cluster.nodes
+        assert profile is not None
+        return Decision(
+            queued.pod,
+            nodes.infos[row].name,
+            feasible=1,
+            total=nodes.size,
+            devices=self.cycle.devices(self.frame(queued), profile, row),
+            device_order=profile.devices,
+        )
 
     def _on_own_nodes(self, profile: Profile) -> Profile:
         """Return a profile for the nodes on which this scheduler places pods."""

@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.domains import Topology, label_states, topolo
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
-from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.device_room import DeviceKind, claimed_kinds, provided_kind
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, outermost_first
@@ -137,15 +137,22 @@ class DomainRoom(msgspec.Struct, frozen=True):
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """No domain has room for all members that a gang needs."""
+    """There is no room for all members that a gang needs."""
 
     message: str
+    """Why, if that is not the refusal of one member."""
     best: tuple[DomainRoom, ...] = ()
     """The domains with the most room, for people; empty where nobody asked for them."""
     key: str = ""
     """The topology of the domain that lacks room for the fewest members; "" if there is no domain."""
     missing: int = 0
     """How many members that domain lacks room for."""
+    refusal: Decision | None = None
+    """Of a member that found no node beside those that were placed before it."""
+    refused_by: frozenset[str] = frozenset()
+    """The plugins that say so, if there is neither a refusal nor a domain."""
+    is_cut: bool = False
+    """Whether not everything was tried, because that would have taken too long."""
 
 
 ANY_DOMAIN = "any"
@@ -279,7 +286,7 @@ def choose(
         if not domains.size:
             nearest.append((needed, number, f"no node has the label {key}"))
             continue
-        room = _rooms(kinds, domains, free=free or free_now(cluster), within=within)
+        room = _bounds(kinds, domains, free=free or free_now(cluster), within=within)
         names = _names(cluster, domains)
         candidates = np.arange(domains.size) if fixed is None else np.array([fixed])
         untried = candidates
@@ -296,7 +303,11 @@ def choose(
                 fitting = fitting[column[fitting] == column[fitting].max()]
             return Domain(key, names.values[names.first(fitting)])
         among = untried if len(untried) else candidates
-        best = names.first(among[room[among] == room[among].max()])
+        among = among[room[among] == room[among].max()]
+        if len(kinds) > 1:  # of several bounds that are equal, one that is nearer to what there is
+            counted = _rooms(kinds, domains, free=free or free_now(cluster), within=within)
+            among = among[counted[among] == counted[among].max()]
+        best = names.first(among)
         there = int(room[best])
         nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members)))
     if not nearest:
@@ -339,7 +350,7 @@ def holding(
         if key is None:
             return None
         domains = topology(cluster.nodes, key)
-        room = _rooms(kinds, domains, free=free_now(cluster), within=within)
+        room = _bounds(kinds, domains, free=free_now(cluster), within=within)
         found |= np.append(room >= needed, False)[domains.index]
     return found
 
@@ -355,6 +366,29 @@ def inside_of(outer: BoolArray | None, inner: BoolArray | None) -> BoolArray | N
     if inner is None or not inner.any():
         return outer
     return inner if outer is None else outer & inner
+
+
+def domain_of_members(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
+    """Return the domain that members are in which have a node, of the first level that has one; None: any nodes."""
+    why = ""
+    for key in levels:
+        if key is None:
+            return None
+        domains = topology(cluster.nodes, key)
+        fixed = _fixed(domains, np.array(rows, np.intp))
+        if isinstance(fixed, int):
+            return Domain(key, _names(cluster, domains).values[fixed])
+        why = why or fixed or "none of its members has a node"
+    return Shortfall(why)
+
+
+def largest_first(cluster: Cluster, members: Sequence[Members]) -> list[PodTemplate]:
+    """Return templates in the order in which their pods are placed best: the largest share of a node first.
+
+    Of equal ones, those come first that may be on the fewest nodes.
+    """
+    ordered = sorted(members, key=lambda each: int(np.count_nonzero(each.feasible)))
+    return [kind.members.template for kind in _kinds(cluster, ordered)]
 
 
 def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
@@ -521,6 +555,32 @@ def _rooms(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: B
         for name, wanted in kind.requests:
             left[name] = left[name] - taken * wanted
     return total
+
+
+def _bounds(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: BoolArray | None) -> IntArray:
+    """Return `int64[domains]`: how many of the members each domain has the resources for, at most.
+
+    Each kind is counted as if there were no others, and all together by the sums of what is free: no seating has more.
+    """
+    if len(kinds) == 1:
+        return _rooms(kinds, domains, free=free, within=within)
+    now = {name: free(name) for kind in kinds for name, _ in kind.requests}
+    bounds: IntArray = np.zeros(domains.size, np.int64)
+    somewhere: BoolArray = np.zeros(len(domains.index), np.bool_)
+    for kind in kinds:
+        bounds += np.minimum(_sums(domains, kind.places(now, _usable(kind, within))), kind.members.number).astype(
+            np.int64
+        )
+        somewhere |= kind.members.feasible
+    if within is not None:
+        somewhere &= within
+    for name, column in now.items():
+        asked = [(dict(kind.requests).get(name, 0), kind.members.number) for kind in kinds]
+        each = np.repeat([wanted for wanted, _ in asked], [number for _, number in asked])
+        most = np.cumsum(np.sort(each).astype(np.float64))
+        sums = _sums(domains, np.where(somewhere, np.maximum(column, 0), 0))
+        bounds = np.minimum(bounds, np.searchsorted(most, sums, side="right"))
+    return bounds
 
 
 def _usable(kind: _Kind, within: BoolArray | None) -> BoolArray | None:

@@ -10,14 +10,18 @@ place that judges; the daemon, `why`, tests and simulations call it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code
 
@@ -28,6 +32,9 @@ SKIPPED = "SchedulingSkipped"
 PINNED = "the pod names its nodes"
 MOST_TOGETHER = 10_000
 """Pods of one gang that are counted as waiting for new nodes."""
+MOST_KINDS = 64
+"""Of members with more templates than these, only the number is counted, and not who has which role."""
+NOT_NEEDED = "enough other pods of its gang wait for new nodes"
 
 
 class NewNodes(msgspec.Struct, frozen=True):
@@ -99,6 +106,43 @@ def _by_kubernetes(profile: Profile, diagnosis: Diagnosis | None) -> NewNodes:
     return HELP
 
 
+FillsPlace: TypeAlias = Callable[[Mapping[PodTemplate, int]], bool]
+"""Returns whether a pod fills a place that its gang still needs, beside so many members of each template."""
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """What the gang of a pod still needs."""
+
+    gang: Group | None = None
+    """None: the pod is in no gang that needs more pods."""
+    together: int = 1
+    """How many pods it needs at once."""
+    fills: FillsPlace | None = None
+
+
+def needs_of(requirements: Iterable[GangRequirement], number_of: NumberOf) -> Needs:
+    """Return what the gang of a pod that needs the most pods still needs. number_of: counts the pods on nodes."""
+    found, most = None, 1
+    for requirement in requirements:
+        missing = requirement.size - requirement.filled(number_of)
+        if missing >= most:
+            found, most = requirement, missing
+    if found is None:
+        return Needs()
+
+    def fills(others: Mapping[PodTemplate, int]) -> bool:
+        if len(others) > MOST_KINDS:
+            return sum(others.values()) < most
+
+        def counted(group_of: GroupOf, group: Group) -> int:
+            return number_of(group_of, group) + sum(n for each, n in others.items() if group_of(each) == group)
+
+        before = found.filled(counted)
+        return before < found.size and found.filled(counted, joining=1) > before
+
+    return Needs(found.group, most, fills)
+
+
 class _Unit(msgspec.Struct):
     """What new nodes are wanted for together: a pod, or all that a gang still needs."""
 
@@ -106,8 +150,10 @@ class _Unit(msgspec.Struct):
     """The pod that counts, as often as needed."""
     number: int = 0
     """How often it counts."""
-    members: set[str] = msgspec.field(default_factory=set)
-    """The uids of the pods that ask."""
+    members: dict[str, PodTemplate] = msgspec.field(default_factory=dict)
+    """The pods that ask, by uid."""
+    kinds: Counter[PodTemplate] = msgspec.field(default_factory=Counter)
+    """How many of them there are of each template."""
 
 
 class AwaitingNodes:
@@ -141,8 +187,11 @@ class AwaitingNodes:
         *,
         gang: Hashable = None,
         together: int = 1,
+        fills: FillsPlace | None = None,
     ) -> NewNodes:
         """Return whether new nodes would help a pod that no node takes, and remember it.
+
+        Of a gang that is not complete, as many pods ask as it needs, and those that it needs; the others once it runs.
 
         Args:
             frame: of the pod, with all rows.
@@ -150,6 +199,7 @@ class AwaitingNodes:
             diagnosis: why no node takes it.
             gang: that is not complete and starts as a whole; None without one.
             together: how many members the gang still needs.
+            fills: see `Needs`; None: any member does.
         """
         pod = frame.pod
         key: Hashable = pod.uid if gang is None else ("gang", gang)
@@ -163,12 +213,16 @@ class AwaitingNodes:
         self._count(unit, number if has_share else 0)
         if profile is None:
             found = NewNodes(False, "", "no policy governs the pod")
+        elif fills is not None and unit.members and pod.uid not in unit.members and not fills(unit.kinds):
+            found = NewNodes(False, "", NOT_NEEDED, for_others=True)
         else:
             found = judge(frame, profile, diagnosis, together=number, awaiting=None if has_share else self._counters)
         if found.help:
             self._units[key] = unit
             self._unit_of[pod.uid] = key
-            unit.members.add(pod.uid)
+            if pod.uid not in unit.members:
+                unit.members[pod.uid] = pod.template
+                unit.kinds[pod.template] += 1
             if not has_share:
                 unit.pod = pod
                 self._count(unit, number)
@@ -203,7 +257,10 @@ class AwaitingNodes:
         if key is None:
             return False
         unit = self._units[key]
-        unit.members.discard(uid)
+        template = unit.members.pop(uid)
+        unit.kinds[template] -= 1
+        if not unit.kinds[template]:
+            del unit.kinds[template]
         if not unit.members:
             self._count(unit, 0)
             del self._units[key]

@@ -16,7 +16,6 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
-from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugin import Ready
@@ -75,7 +74,10 @@ class _Change(msgspec.Struct, frozen=True):
     node_name: str
     placed: QueuedPod | None = None
     """None: it was displaced."""
-    order: DeviceOrder | None = None
+    decision: Decision | None = None
+    """What was decided about a pod that was placed; None: only its node is known."""
+    reserved: ClaimReservation | None = None
+    """The devices that it got."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -133,7 +135,10 @@ class Attempt:
         self._frees_others = False
         """Whether evictions made room on other nodes than those they were for."""
         self._budgets: Budgets | None = None
-        self.placed: set[str] = set()
+        self.placed: dict[str, str] = {}
+        """By uid, the nodes of the pods that are placed."""
+        self.decisions: dict[str, Decision] = {}
+        """By uid, what was decided about those of them that got free nodes, the first placed first."""
         self._changes: list[_Change] = []
         """On the columns, oldest first."""
         self._noted: list[tuple[QueuedPod, str, tuple[PodInfo, ...]]] = []
@@ -150,7 +155,6 @@ class Attempt:
         """Nodes that others changed since this began: what a search found there may no longer hold."""
         self._seen_since: set[PodTemplate] | None = None
         """Templates that were refused again since others changed nodes; None: they did not."""
-        self._reserved: list[ClaimReservation] = []
         self._freed: dict[str, Callable[[], None]] = {}
         """By uid of those displaced: what reserves their devices again."""
         self._rows = ChangedRows(cluster.nodes, cluster.nodes.static_changes, cluster.nodes.dynamic_changes)
@@ -214,7 +218,7 @@ class Attempt:
         changes, self._changes = self._changes, []
         for change in changes:
             if change.placed is not None:
-                self.place(change.placed, change.node_name, order=change.order)
+                self._place(change.placed, change.node_name, change.decision)
             elif self._cluster.node_of(change.pod.uid) == change.node_name:
                 self.displace(change.pod.uid)
             else:
@@ -236,7 +240,9 @@ class Attempt:
             most_work = None
         if most_work is not None:  # each turn, nodes where something is tried are searched again
             most_work += sum(NODE_WORK + len(self._cluster.pods_on(name)) for name in self._own)
-        return self._algorithm.decide(queued, preempts=preempts, memo=self._refused, most_work=most_work)
+        return self._algorithm.decide(
+            queued, preempts=preempts, memo=self._refused, most_work=most_work, in_run=not preempts
+        )
 
     def free_again(self, queued: QueuedPod) -> Decision | None:
         """Decide a member without victims, if others may have made room since it was refused; None: they did not."""
@@ -386,7 +392,7 @@ class Attempt:
 
     def _note(self, member: QueuedPod, name: str, victims: tuple[PodInfo, ...]) -> None:
         self._noted.append((member, name, victims))
-        self.placed.add(member.pod.uid)
+        self.placed[member.pod.uid] = name
         self._noted_members.update(self._kind(member).groups)
         self._algorithm.work += NOTE_WORK
 
@@ -413,26 +419,40 @@ class Attempt:
             if name in self._opened:
                 self._opened[name].clear()
 
-    def place(self, member: QueuedPod, node_name: str, *, order: DeviceOrder | None = None) -> None:
-        """Place a pod that had no place, with the devices that it claims. order: what selects among them."""
-        pod, row = member.pod, self._cluster.nodes.rows.get(node_name)
+    def seat(self, member: QueuedPod, decision: Decision) -> None:
+        """Place a pod that had no place on the free node that was found for it."""
+        assert decision.host is not None
+        self._place(member, decision.host, decision)
+        self.decisions[member.pod.uid] = decision
+
+    def place(self, member: QueuedPod, node_name: str) -> None:
+        """Place a pod that had no place, with the devices that it claims."""
+        self._place(member, node_name, None)
+
+    def _place(self, member: QueuedPod, node_name: str, decision: Decision | None) -> None:
+        pod, row, reserved = member.pod, self._cluster.nodes.rows.get(node_name), None
         if row is not None and has_claims(pod.template, self._cluster):
-            reserved = reserve_on(self._algorithm.frame(member).at(np.array([row])).ordered(order))
-            if isinstance(reserved, ClaimReservation):
-                self._reserved.append(reserved)
-        self._cluster.place(pod, node_name)
-        self._algorithm.work += NODE_WORK
-        self.placed.add(pod.uid)
-        self._changes.append(_Change(pod, node_name, member, order))
+            order = decision.device_order if decision is not None else None
+            found = reserve_on(self._algorithm.frame(member).at(np.array([row])).ordered(order))
+            reserved = found if isinstance(found, ClaimReservation) else None
+        self._cluster.place(pod, node_name, devices=decision.devices if decision is not None else None)
+        self._moved()
+        self.placed[pod.uid] = node_name
+        self._changes.append(_Change(pod, node_name, member, decision, reserved))
         self._own.add(node_name)
         self._refused.clear()
+
+    def _moved(self, pods: int = 1) -> None:
+        """Count pods that were placed or displaced."""
+        self._algorithm.work += NODE_WORK * pods
+        self._algorithm.moves += pods
 
     def displace(self, uid: str) -> None:
         """Displace a pod that had one."""
         node_name = self._cluster.node_of(uid)
         pod = self._cluster.displace(uid)
         if pod is not None and node_name is not None:
-            self._algorithm.work += NODE_WORK
+            self._moved()
             self._changes.append(_Change(pod, node_name))
             self._own.add(node_name)
             assumed = self._waiting.get(uid)
@@ -444,19 +464,38 @@ class Attempt:
         """Take everything back."""
         self._undo(0)
 
+    def mark(self) -> int:
+        """Return what `undo_to` goes back to."""
+        self._carry_out()
+        return len(self._changes)
+
+    def undo_to(self, mark: int) -> None:
+        """Take back what was tried since."""
+        self._carry_out()
+        for change in self._changes[mark:]:
+            if change.placed is not None:
+                del self.placed[change.pod.uid]
+                self.decisions.pop(change.pod.uid, None)
+        if len(self._changes) > mark:
+            self._undo(mark)
+            self._refused.clear()
+
+    def rows(self) -> set[int]:
+        """Return the rows of the nodes where pods are placed."""
+        rows = self._cluster.nodes.rows
+        return {rows[name] for name in self.placed.values() if name in rows}
+
     def _undo(self, mark: int, *, keeps: bool = False) -> None:
         """Take back what was changed since there were so many changes. keeps: whether it will be done again."""
-        if not mark:
-            for reserved in reversed(self._reserved):
-                undo(reserved, self._cluster)
-            self._reserved.clear()
         for change in reversed(self._changes[mark:]):
+            if change.reserved is not None:
+                undo(change.reserved, self._cluster)
             if change.placed is not None:
                 self._cluster.displace(change.pod.uid)
             else:
                 self._cluster.place(change.pod, change.node_name)
                 if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
                     reserve_again()
-        self._algorithm.work += NODE_WORK * (len(self._changes) - mark)
+        self._moved(len(self._changes) - mark)
         if not keeps:
             del self._changes[mark:]

@@ -1,50 +1,39 @@
-"""Permit: pods that have a node and wait for the rest of their gang; they bind together, or give their places back.
+"""Gangs: each is planned whole; what its plan places is assumed member by member, and binds together.
 
-A group is placed in one go as far as possible: with its first member that finds a place the others are decided at
-once, out of turn. Where two groups hold room that only one of them can use, the later one gives its room back.
+Nothing is assumed before all members that a gang needs are pending and fit together (`plan`). From then on its members
+are assumed one after the other, before any other pod is decided. If one of them fails on the way, because its volume
+cannot be reserved or an extender refuses it, all give their places back at once.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
-import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.framework.bounded_counts import largest
-from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.device_room import claimed_kinds
 from kube_policy_scheduler.framework.decide.gang_domains import (
     MOST_TOPOLOGIES,
     OTHER_TOPOLOGY,
     Domain,
     DomainCounts,
-    Members,
-    Preference,
     Shortfall,
-    choose,
-    domain_of,
-    free_without,
-    holding,
-    inside_of,
-    preference,
+    domain_of_members,
     rows_of,
 )
+from kube_policy_scheduler.framework.decide.gang_table import GangRecord
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
-from kube_policy_scheduler.framework.evaluate.nominations import is_kept_for_others
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod
-from kube_policy_scheduler.framework.groups.pacing import GangPacing
+from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner, Unfinished
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
-from kube_policy_scheduler.framework.groups.trial import Evictions, GangTrial, Unfinished
 from kube_policy_scheduler.framework.permit import (
     GangRequirement,
     Group,
@@ -69,28 +58,20 @@ from kube_policy_scheduler.times import Steady
 AssumedT = TypeVar("AssumedT", bound=AssumedPod)
 HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
 
-GATHER_EVERY_SECONDS = 1.0
-"""How often, at most, the other members of a group are decided out of turn because one more of it found a place."""
-REST_LOOK_SECONDS = 5.0
-"""How often it is looked whether a group that rests would fit now."""
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
-NOT_NEEDED = "preemption: not needed by the gang"
+AWAITS_VICTIMS = "preemption: not attempted, because the gang waits until evicted pods are gone"
+NOT_TRIED = "it waits for its turn to be planned as a whole"
 MOST_DOMAINS_TRIED = 8
-"""Domains that a gang tries in one attempt, if not all of its members fit in those that have the room."""
-DOMAIN_RETRY_SECONDS = 10.0
-"""For so long a gang tries other domains first."""
-MOST_SHORTFALLS = 10_000
-RESTS = "gang that rests"
-"""The rejector of pods whose gang waits before its next attempt. When the wait ends, one pod is retried for all."""
-NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
+"""Domains in which evictions for a gang are tried in one attempt."""
+NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset()}
 """But other policies, which always do."""
 
 
 class PermitObserver(Protocol[HeardT]):
-    """Hears of places that waiting pods give back."""
+    """Hears of places that assumed pods give back."""
 
     def rejected(self, assumed: HeardT, why: str) -> None:
-        """A waiting pod gave its place back."""
+        """An assumed pod gave its place back."""
         ...
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
@@ -98,16 +79,16 @@ class PermitObserver(Protocol[HeardT]):
         ...
 
     def no_longer_fits(self, assumed: HeardT) -> None:
-        """The node of a waiting pod changed: the pod is decided again."""
+        """The node of an assumed pod changed: the pod is decided again."""
         ...
 
     def withdrawn(self, assumed: HeardT) -> None:
-        """A waiting pod gave its place back and is decided again at once."""
+        """An assumed pod gave its place back and is decided again at once."""
         ...
 
 
 class WaitingPods(Generic[AssumedT]):
-    """The pods that wait at Permit, with what they hold."""
+    """The gangs of a scheduler, and their pods that are assumed and wait for the rest of the plan."""
 
     def __init__(
         self,
@@ -117,7 +98,6 @@ class WaitingPods(Generic[AssumedT]):
         *,
         observer: PermitObserver[AssumedT],
         clock: Callable[[], Steady],
-        look_seconds: float = REST_LOOK_SECONDS,
     ) -> None:
         """Make one for a scheduler.
 
@@ -127,14 +107,12 @@ class WaitingPods(Generic[AssumedT]):
             algorithm: decides.
             observer: hears of places that are given back.
             clock: the time.
-            look_seconds: how often it is looked whether a group that rests would fit.
         """
         self._cluster, self._queue = cluster, queue
         queue.hold_templates(cluster.templates_in_use)
         self._clock = clock
         self._observer = observer
         self._algorithm = algorithm
-        self._look_seconds = look_seconds
         self.permit = Permit()
         self._waiting: dict[str, AssumedT] = {}
         self._waiting_on: dict[str, dict[str, AssumedT]] = {}
@@ -143,22 +121,14 @@ class WaitingPods(Generic[AssumedT]):
         """Since when the unreported ones wait, by UID, longest first."""
         self._unnominated: dict[str, float] = {}
         """Since when those wait whose node is not written as their nominated node, by UID, longest first."""
-        self.trial = GangTrial(cluster, queue, algorithm, permit=self.permit, waiting=self._waiting)
-        self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
-        self._next: deque[str] = deque()
-        self._failed_domains: dict[Group, Deadlines[Domain]] = {}
-        """By group: domains in which not all members fit; for now others are tried first."""
-        self._shortfalls: dict[Group, tuple[Hashable, Shortfall]] = {}
-        """Groups for which no domain has room, and the state of everything for which that is so."""
         self.domain_counts = DomainCounts()
-        self._reclaims_paused = Deadlines[Group]()
-        """For these gangs no pods of other queues are evicted now, because an attempt found nobody."""
-        self._first: Group | None = None
-        """The last group that fits as a whole, with the room that is kept for pods of lower priority."""
-        self._checked = Deadlines[Group]()
-        """That one, for as long as it is not tried again whether it does."""
-        self._gathered = Deadlines[Group]()
-        """Groups with waiting pods whose other pods were moved forward in the queue just now."""
+        self.planner = Planner(cluster, queue, algorithm, waiting=self._waiting, left=self._count_left)
+        self.gangs = algorithm.gangs
+        self.gangs.in_use = lambda group: bool(queue.group(group))
+        self._next: deque[str] = deque()
+        """Members to decide before all other pods, by uid."""
+        self._plans: dict[str, Plan] = {}
+        """By uid of its members: plans that are being carried out."""
 
     # --- before a member is decided ------------------------------------------------------------------
 
@@ -190,209 +160,341 @@ class WaitingPods(Generic[AssumedT]):
         )
 
     def next(self) -> QueuedPod | None:
-        """Take the next member of a group that is being placed; None where none is."""
+        """Take the next member of a gang whose plan goes on, or is carried out; None if there is none."""
         while self._next:
             queued = self._queue.take(self._next.popleft())
             if queued is not None:
                 return queued
+        self._drop_broken()
         return None
 
     def has_next(self) -> bool:
-        """Return whether members of a group are still to be placed."""
-        return bool(self._next)
+        """Return whether there are members to decide before all other pods."""
+        return bool(self._next) or bool(self._broken())
 
     # --- a member is decided -------------------------------------------------------------------------
-
-    def rests(
-        self, queued: QueuedPod, requirements: Iterable[GangRequirement], *, most_work: int | None = None
-    ) -> str | Unfinished | None:
-        """Return why a member must not take a place now, None where it may; most_work: as for `decide`."""
-        now = self._clock()
-        for requirement in requirements:
-            group = requirement.group
-            if requirement.roles and self.trial.is_surplus(requirement):
-                self.pacing.look_at(group, now + self._look_seconds)
-                mine = f"with {requirement.role.text} " if requirement.role is not None else ""
-                return f"{requirement}; enough members {mine}have a node, so this one waits until the gang is complete"
-            if not self.pacing.rests(group, now) or self.trial.placed(requirement) >= requirement.size:
-                continue
-            fits = self._try_whole(queued, requirement, now, most_work)
-            if isinstance(fits, Unfinished):
-                return fits
-            if fits:
-                self.pacing.succeeded(group)
-                continue
-            self.pacing.look_again(group, now, after_seconds=self._look_seconds)
-            why = "it does not fit as a whole and released its nodes; it waits before the next attempt"
-            return f"{requirement}; {why}"
-        return None
-
-    def _may_try(self, group: Group, state: Hashable, now: Steady) -> bool:
-        """Return whether a group may be tried as a whole now; see `GangPacing.may_try`.
-
-        Of a large one, a part is let into the queue first: without the others it would not fit.
-        """
-        if self._queue.is_letting_in(group):
-            self.pacing.look_at(group, now)
-            return False
-        return self.pacing.may_try(group, state, now)
-
-    def _try_whole(
-        self, queued: QueuedPod, requirement: GangRequirement, now: Steady, most_work: int | None
-    ) -> bool | Unfinished:
-        """Return whether a group would find free nodes for all that it needs."""
-        state = self._algorithm.state, RESTS  # once it rests no longer, evictions may help in the same state
-        if not self._may_try(requirement.group, state, now):
-            return False
-        began = self._algorithm.work
-        fits = (
-            not self._confine(queued, (requirement,))
-            if requirement.levels
-            else self.trial.fits(queued, requirement, most_work=most_work)
-        )
-        if isinstance(fits, Unfinished):
-            self._go_on_with(queued, requirement, now, began)
-            return fits
-        if fits or self._share_devices(queued, requirement):
-            return True
-        self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict="")
-        return False
 
     def decide(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], *, most_work: int | None = None
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
-        """Return what happens to a member, and of others of its group that must have somebody evicted at the same time.
+        """Return what happens to a member, and to others of its gang at the same time.
 
-        These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
-        group is complete then; whether that is so is tried for the group, not for each of its members.
+        A member gets a node only if there are nodes for all that its gang needs; `next` returns the others then. Or
+        evictions make room for all of them: these others are nominated to nodes at the same time, and are taken out of
+        the queue.
 
-        most_work: of the search for victims of this member, before its decision is given up as unfinished; see
+        most_work: of a plan, or of a search for victims, before the decision is given up as unfinished; see
             `Cycle.decide`.
         """
+        planned = self._planned(queued)
+        if planned is not None:
+            return planned, ()
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
-            decision, others = self._decide_members(queued, requirements, most_work)
-            if decision.is_unfinished:
-                return decision, ()
-            acts = decision.preemption is not None and (
-                decision.preemption.victims or decision.preemption.keeps_nomination
-            )
-            if decision.host is not None or acts or others:
+            decision, others = self._decide(queued, requirements, most_work)
+            found = decision.preemption
+            acts = found is not None and (found.victims or found.nominated_node or found.keeps_nomination)
+            if decision.is_unfinished or decision.host is not None or acts or others:
                 return decision, others
             refused = decision
         return self._reclaim(queued, requirements, refused)
 
-    def _decide_members(
+    def _decide(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], most_work: int | None
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Decide as `decide`, but for quotas that lend."""
-        if any(requirement.levels or self._algorithm.is_confined(requirement.group) for requirement in requirements):
-            return self._decide_in_domain(queued, requirements, most_work)
-        if all(self.trial.placed(requirement) >= requirement.size for requirement in requirements):
-            return self._algorithm.decide(queued, most_work=most_work), ()  # one more of a group that is complete
-        decision = self._algorithm.decide(queued, preempts=bool(queued.pod.nominated_node), most_work=most_work)
-        if decision.is_unfinished:
-            return decision, ()
-        waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
-        if waits_for_victims:
-            return decision, ()
-        if decision.host is not None:
-            return self._beside_nominated(queued, requirements, decision, decision.host), ()
-        if (requirement := whole(requirements)) is None:
-            return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
-        state, now = self._algorithm.state, self._clock()
-        if not self._may_try(requirement.group, state, now):
-            return self._with_verdict(decision, self.pacing.verdict(requirement.group)), ()
-        began, alone = self._algorithm.work, None
-        if not self.trial.is_under_way(queued, requirement):
-            if self._share_devices(queued, requirement):
-                self.pacing.succeeded(requirement.group)
-                return self._algorithm.decide(queued, preempts=False), ()
-            if gone := self.trial.make_way(queued, requirement):
-                self.pacing.succeeded(requirement.group)
-                self._return_places(gone, f"its node is given to gang {requirement.group}, which it completes")
-                return self._algorithm.decide(queued, preempts=False), ()
-            alone = self._algorithm.decide(queued, most_work=most_work)
-            if alone.is_unfinished:
-                self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
-                return alone, ()
-        found, verdict = self._preempt(queued, requirement, alone, most_work)
+        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
+        if not short:  # one more of a gang that is complete
+            why = self._confine(requirements)
+            if why:
+                return self._refuse(queued, why), ()
+            return self._algorithm.decide(queued, most_work=most_work), ()
+        group, now = outermost_first(short)[0].group, self._clock()
+        state = self._algorithm.state, self._queue.group_version(group)
+        if self._queue.is_letting_in(group):
+            return _unfinished(queued), ()
+        record, outer, began = self.gangs.of(group), whole(short), self._algorithm.work
+        awaits = any(self.planner.awaits_victims(each) for each in short)
+        if record.awaits_victims and not awaits:
+            self.gangs.succeeded(record)  # the room that it waited for is there
+        record.awaits_victims = awaits
+        if outer is None or not self.planner.is_evicting(queued, outer):
+            if not self.gangs.may_plan(record, state, now):
+                return self._refused_as_before(queued, requirements, record), ()
+            found = self.planner.plan(queued, short, most_work=most_work)
+            if isinstance(found, Unfinished):
+                return self._goes_on(queued, record, began), ()
+            if isinstance(found, Plan):
+                self.gangs.succeeded(record)
+                return self._carry_out(queued, found, short), ()
+            record.shortfall = found
+        decision, others = self._make_room(queued, requirements, outer, record, most_work, began=began)
+        if not decision.is_unfinished:
+            if (decision.preemption is not None and decision.preemption.nominated_node) or others:
+                self.gangs.succeeded(record)
+            else:
+                self.gangs.failed(record, state, now, seconds=self._seconds_since(began))
+        return decision, others
+
+    def _make_room(
+        self,
+        queued: QueuedPod,
+        requirements: tuple[GangRequirement, ...],
+        outer: GangRequirement | None,
+        record: GangRecord,
+        most_work: int | None,
+        *,
+        began: int,
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Return what happens to a member of a gang that finds no free nodes: others may be evicted for all of it.
+
+        Args:
+            queued: the member.
+            requirements: of its groups.
+            outer: of the group that includes all others which are not complete; None: there is none.
+            record: of the gang.
+            most_work: see `decide`.
+            began: the work that had been done when this attempt began.
+        """
+        if record.awaits_victims:
+            return self._refused_as_before(queued, requirements, record), ()
+        profile = self._algorithm.profile(queued.pod)
+        may_evict = profile is not None and profile.preempts and self._cluster.priorities.has_below(queued.pod.priority)
+        inner = any(each.levels for each in requirements if each is not outer)
+        if outer is None or inner or not may_evict:
+            record.verdict = NOT_AS_A_WHOLE if may_evict else ""
+            return self._refused_as_before(queued, requirements, record), ()
+        if outer.levels:
+            found: Evictions | Unfinished | None = self._evict_in_domain(queued, outer)
+            record.verdict = ""
+        else:
+            record.verdict = NOT_AS_A_WHOLE
+            if not self.planner.is_evicting(queued, outer):
+                alone = self._algorithm.decide(queued, most_work=most_work)
+                if alone.is_unfinished:
+                    self.gangs.went_on(record, seconds=self._seconds_since(began))
+                    return alone, ()
+                if alone.host is None and (alone.preemption is None or not alone.preemption.victims):
+                    record.verdict = alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
+                    return self._refused_as_before(queued, requirements, record), ()
+            found = self.planner.evictions(queued, outer, most_work=most_work)
         if isinstance(found, Unfinished):
-            self._go_on_with(queued, requirement, now, began)
-            return Decision(queued.pod, None, preemption=Preemption(is_unfinished=True)), ()
-        if found is not None:
-            self.pacing.succeeded(requirement.group)
-            others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
-            taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
-            return found[queued.pod.uid], taken
-        self.pacing.failed(requirement.group, state, now, seconds=self._seconds_since(began), verdict=verdict)
-        return self._with_verdict(decision, verdict), ()
+            return self._goes_on(queued, record, began), ()
+        refusal = self._refused_as_before(queued, requirements, record)
+        if not found:
+            return refusal, ()
+        taken = [
+            (member, msgspec.structs.replace(refusal, pod=member.pod, preemption=other.preemption))
+            for uid, other in found.items()
+            if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
+        ]
+        own = found.get(queued.pod.uid)
+        return (msgspec.structs.replace(refusal, preemption=own.preemption) if own is not None else refusal), taken
 
-    def _share_devices(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
-        """Have all that a group needs take fewer devices, or parts of devices, if it does not fit otherwise.
+    def _evict_in_domain(self, queued: QueuedPod, requirement: GangRequirement) -> Evictions | None:
+        """Look for a domain in which evictions make room for all that a group needs; its members are to go there."""
+        group, tried = requirement.group, set[Domain]()
+        if self.planner.nominated_rows(group):
+            return None
+        is_confined, before = self._algorithm.is_confined(group), self._algorithm.domain(group)
+        for _ in range(MOST_DOMAINS_TRIED):
+            domain = self.planner.domain_with_evictions(queued, requirement, tried)
+            if isinstance(domain, Shortfall):
+                break
+            self._algorithm.confine(group, domain)
+            found = self.planner.evictions(queued, requirement, last=True)
+            if isinstance(found, dict) and found:
+                return found
+            if domain is None:
+                break
+            tried.add(domain)
+        if is_confined:
+            self._algorithm.confine(group, before)
+        else:
+            self._algorithm.release(group)
+        return None
 
-        Those that wait are decided again: one of them may have a whole device where half of it would do.
-        """
-        if self.trial.thrifty_order(queued, requirement) is None:
-            return False
-        self._withdraw_members(requirement.group)
-        return True
+    def _confine(self, requirements: Iterable[GangRequirement]) -> str:
+        """Have a member of complete gangs decided where the others are; return why there is no such place, or ""."""
+        for requirement in requirements:
+            if requirement.levels and not self._algorithm.is_confined(requirement.group):
+                rows = rows_of(self._cluster, requirement)
+                domain = domain_of_members(self._cluster, requirement.levels, rows)
+                if isinstance(domain, Shortfall):
+                    return f"{requirement}: {domain.message}"
+                self._algorithm.confine(requirement.group, domain)
+        return ""
 
-    def _beside_nominated(
-        self, queued: QueuedPod, requirements: Sequence[GangRequirement], decision: Decision, host: str
-    ) -> Decision:
-        """Return a decision on a member that leaves nominated pods their room, unless its group is complete with it.
+    # --- refusals ------------------------------------------------------------------------------------
 
-        Pods were evicted to make that room. A group that stays incomplete must not keep it from those it was made for.
-
-        decision: without regard to nominated pods of lower priority. host: the node that it chose.
-        """
-        if not is_kept_for_others(queued.pod, host, self._cluster):
-            return decision
-        beside = self.trial.beside_nominated(queued)
-        if beside.host is not None:
-            return beside
-        return decision if self._comes_first(queued, requirements) else self._with_verdict(beside, NOT_AS_A_WHOLE)
-
-    def _comes_first(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> bool:
-        """Return whether a member's group would be complete with the room of nominated pods of lower priority."""
-        requirement = whole(requirements)
-        if requirement is None:
-            return False
-        group, state, now = requirement.group, self._algorithm.state, self._clock()
-        if self._first == group and self._checked.pauses(group, now):
-            return True
-        if not self._may_try(group, state, now):
-            return False
-        began = self._algorithm.work
-        if self.trial.fits(queued, requirement) or self.trial.preempt(queued, requirement) is not None:
-            self.pacing.succeeded(group)
-            self._first = group
-            self._checked.pause(group, now, seconds=GATHER_EVERY_SECONDS)
-            return True
-        self.pacing.failed(group, state, now, seconds=self._seconds_since(began), verdict=NOT_AS_A_WHOLE)
-        return False
-
-    def _go_on_with(self, queued: QueuedPod, requirement: GangRequirement, now: Steady, began: int) -> None:
-        """Have a trial go on in the next turn; began: the work that had been done before this one."""
-        self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a trial of its own
-        self.pacing.went_on(requirement.group, now, seconds=self._seconds_since(began))
+    def _goes_on(self, queued: QueuedPod, record: GangRecord, began: int) -> Decision:
+        """Have a plan go on in the next turn; began: the work that had been done before this one."""
+        self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a plan of its own
+        self.gangs.went_on(record, seconds=self._seconds_since(began))
+        return _unfinished(queued)
 
     def _seconds_since(self, work: int) -> float:
         """Return what was decided since so much work was done takes."""
         return (self._algorithm.work - work) * WORK_SECONDS
 
+    def _refuse(self, queued: QueuedPod, why: str, *, by: frozenset[str] = frozenset()) -> Decision:
+        return Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.", refused_by=by)
+
+    def _refused_as_before(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], record: GangRecord
+    ) -> Decision:
+        """Return the refusal of a member whose gang is not planned now; it keeps its node if victims are to go."""
+        verdict = AWAITS_VICTIMS if record.awaits_victims else record.verdict
+        decision = self._refused(queued, requirements, record.shortfall, verdict=verdict)
+        if record.awaits_victims and queued.pod.nominated_node:
+            return msgspec.structs.replace(decision, preemption=Preemption(keeps_nomination=True))
+        return decision
+
+    def _refused(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], short: Shortfall | None, *, verdict: str
+    ) -> Decision:
+        """Return the refusal of a member whose gang found no nodes for all that it needs.
+
+        What stands in the way of the pod itself is said first, else what stands in the way of another member.
+
+        verdict: what came of the attempt to make room; "": there was none.
+        """
+        other = short.refusal if short is not None else None
+        is_alike = other is not None and other.pod.template is queued.pod.template
+        own = None if is_alike else self._algorithm.decide(queued, preempts=False)
+        lacks_domain = short is not None and other is None and not short.refused_by
+        if own is not None and own.host is None and not lacks_domain:
+            decision = own
+        elif other is None:
+            why = f"{outermost_first(requirements)[0]}: {short.message if short is not None else NOT_TRIED}"
+            decision = self._refuse(queued, why, by=short.refused_by if short is not None else frozenset())
+        else:
+            decision = msgspec.structs.replace(other, pod=queued.pod)
+        diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(queued.pod), decision.message
+        if diagnosis is not None and profile is not None:
+            message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
+            if own is not None and other is not None and own.host is not None:
+                message = f"no node for {other.pod.key}: {message}"
+        return msgspec.structs.replace(decision, preemption=Preemption(), message=message)
+
+    # --- a plan is carried out -----------------------------------------------------------------------
+
+    def _carry_out(self, queued: QueuedPod, plan: Plan, requirements: Sequence[GangRequirement]) -> Decision:
+        """Have the members of a plan assumed one after the other, and return what happens to the pod itself."""
+        plan.epoch, plan.left = self._algorithm.state, set(plan.decisions)
+        self._plans.update(dict.fromkeys(plan.decisions, plan))
+        self._next.extendleft(uid for uid in reversed(plan.decisions) if uid != queued.pod.uid)
+        planned = self._planned(queued)
+        if planned is not None:
+            return planned
+        own = self._algorithm.decide(queued, preempts=False)
+        if own.host is None:
+            return own
+        return self._refuse(queued, f"{requirements[0]}; this pod waits until enough others of the gang have started")
+
+    def _planned(self, queued: QueuedPod) -> Decision | None:
+        """Return what the plan says of a member; None if there is no plan with it that still holds."""
+        plan = self._plans.get(queued.pod.uid)
+        if plan is None or queued.pod.uid not in plan.left:
+            return None
+        decision = plan.decisions[queued.pod.uid]
+        assert decision.host is not None
+        if plan.epoch != self._algorithm.state:
+            if not self._algorithm.passes(queued, decision.host):
+                self._break(plan, "a node that was found for one of its pods is taken")
+                return None
+            decision = self._algorithm.on_row(queued, self._cluster.nodes.rows[decision.host])
+        plan.epoch = self._algorithm.state + 1  # once it is assumed, and nothing else has changed
+        return decision
+
+    def planned(self) -> Set[str]:
+        """Return the uids of the members of gangs whose plans are being carried out."""
+        return self._plans.keys()
+
+    def _broken(self) -> list[Plan]:
+        """Return the plans of which a member that is not assumed yet will not come any more."""
+        return [
+            plan
+            for plan in {id(each): each for each in self._plans.values()}.values()
+            if any(map(self._is_lost, plan.left))
+        ]
+
+    def _is_lost(self, uid: str) -> bool:
+        queued = self._queue.get(uid)
+        return queued is None or queued.place in (Place.UNSCHEDULABLE, Place.BACKOFF, Place.GATED)
+
+    def _drop_broken(self) -> None:
+        """Have the assumed members of broken plans give their places back."""
+        for plan in self._broken():
+            self._break(plan, "another of its pods lost the node that was found for it")
+
+    def _break(self, plan: Plan, why: str) -> None:
+        """Give up a plan: members that are assumed give their places back."""
+        self._end(plan)
+        gone = {uid: self._waiting[uid].requirements[0] for uid in plan.decisions if uid in self._waiting}
+        if gone:
+            self._return_places(gone, why)
+
+    def _end(self, plan: Plan) -> None:
+        for uid in plan.decisions:
+            if self._plans.get(uid) is plan:
+                del self._plans[uid]
+
+    def arrive(self, assumed: AssumedT) -> list[AssumedT]:
+        """Note that a member is assumed; return who may bind now: with the last of a plan all of them."""
+        queued, now = assumed.queued, self._clock()
+        uid = queued.pod.uid
+        self._waiting[uid] = assumed
+        self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
+        self._unreported[uid] = self._unnominated[uid] = now
+        self.permit.wait(uid, assumed.requirements, now)
+        self._queue.wait(queued)
+        plan = self._plans.get(uid)
+        if plan is not None:
+            plan.left.discard(uid)
+        released = [self._forget(other) for other in self.permit.release(uid, self._cluster.counters.group_size)]
+        self._count_domains(released)
+        started = {each.group: each for pod in released for each in pod.requirements}
+        for each in released:
+            self._queue.resume(each.queued)
+        for requirement in started.values():
+            self.gangs.forget(requirement.group)
+        if released:  # those that the gang can do without may start now, too
+            surplus = {uid: None for group in started for uid in self._queue.group(group)}
+            self._queue.help_some(surplus, now)
+        if plan is not None and not plan.left:
+            self._end(plan)
+            if any(other in self._waiting for other in plan.decisions):  # they ask for more members than it has
+                self._break(plan, "fewer of its pods have a node than one of them asks for")
+        return released
+
+    def _count_left(self, domain: Domain) -> None:
+        self.domain_counts.count(self.domain_counts.left, domain)
+
+    def _count_domains(self, released: Sequence[AssumedT]) -> None:
+        """Count the domains of the gangs that start now."""
+        confined = {each.group: each for pod in released for each in pod.requirements if each.levels}
+        for group, requirement in confined.items():
+            new = sum(any(each.group == group for each in pod.requirements) for pod in released)
+            if requirement.members(self._cluster.counters.group_size) - new < requirement.size:
+                self.domain_counts.count(self.domain_counts.started, self._algorithm.domain(group))
+
+    def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
+        """Return whether enough members have a node and need not wait here: they run, or are being bound."""
+        return all(
+            self.planner.placed(requirement) - self.permit.number(requirement.group) >= requirement.size
+            for requirement in requirements
+        )
+
+    # --- what simulations and metrics ask ------------------------------------------------------------
+
     def siblings(self, requirement: GangRequirement) -> Iterable[QueuedPod]:
         """Return the members of a group that are not decided yet."""
-        return self.trial.siblings((requirement,))
+        return self.planner.siblings((requirement,))
 
     def has_begun(self, requirement: GangRequirement) -> bool:
         """Return whether members of a group have a node."""
-        return self._has_places(requirement)
-
-    def others_wait(self, group: Group) -> bool:
-        """Return whether members of other groups hold nodes in wait for the rest of their group."""
-        return any(other != group for other in self.permit.groups())
+        return requirement.members(self._cluster.counters.group_size) > 0
 
     def are_alike(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether all pending members of a pod's group request the same, may be anywhere, and await no victims.
@@ -400,9 +502,8 @@ class WaitingPods(Generic[AssumedT]):
         Then the group is refused, for lack of room or quota, as any other of its size and requests is.
         """
         group, pod = requirement.group, queued.pod
-        if requirement.levels or requirement.roles or requirement.tree is not None or self._nominated_rows(group):
-            return False
-        if self.pacing.rests(group, self._clock()):
+        is_special = requirement.levels or requirement.roles or requirement.tree is not None
+        if is_special or self.planner.nominated_rows(group):
             return False
         profile = self._algorithm.profile(pod)
         return all(
@@ -413,11 +514,23 @@ class WaitingPods(Generic[AssumedT]):
             if other.pod.template is not pod.template
         )
 
+    def shortfalls(self) -> dict[str, tuple[int, int]]:
+        """Return by topology: how many pending gangs have no domain, and how many members their best domains lack."""
+        found: dict[str, tuple[int, int]] = {}
+        for record in self.gangs:
+            short = record.shortfall
+            if short is not None and short.key and self._queue.without_place(record.group):
+                gangs, missing = found.get(short.key, (0, 0))
+                found[short.key] = gangs + 1, missing + short.missing
+        gangs_of = largest({key: gangs for key, (gangs, _) in found.items()}, MOST_TOPOLOGIES, others=OTHER_TOPOLOGY)
+        rest = sum(missing for key, (_, missing) in found.items() if key not in gangs_of)
+        return {key: (gangs, found[key][1] if key in found else rest) for key, gangs in gangs_of.items()}
+
     def quota_request(self, queued: QueuedPod, requirements: Sequence[GangRequirement], usage: QuotaUsage) -> Amounts:
         """Return what a pod, or all members that its group needs, ask a queue for."""
         if not requirements:
             return usage.amounts(queued.pod)
-        return request_of(usage, (member.pod for member in self.trial.needed(queued, requirements[0])))
+        return request_of(usage, (member.pod for member in self.planner.needed(queued, requirements[0])))
 
     # --- quotas that lend ----------------------------------------------------------------------------
 
@@ -430,7 +543,7 @@ class WaitingPods(Generic[AssumedT]):
         usage = self._cluster.usage_of(rules.tree)
         for requirement in requirements:
             by_queue: dict[Quota, list[PodInfo]] = {}
-            for member in self.trial.needed(queued, requirement):
+            for member in self.planner.needed(queued, requirement):
                 queue = usage.quota_of(member.pod.template)
                 if queue is not None:
                     by_queue.setdefault(queue, []).append(member.pod)
@@ -453,21 +566,22 @@ class WaitingPods(Generic[AssumedT]):
         """Evict pods of queues that borrow for a whole gang, if that completes it; as `decide`."""
         profile, now = self._algorithm.profile(queued.pod), self._clock()
         rules = profile.queues if profile is not None else None
-        requirement = self._evicting(requirements)
+        requirement = whole(requirements)
         if rules is None or not rules.reclaims or requirement is None:
             return decision, ()
-        group = requirement.group
-        if self.trial.placed(requirement) >= requirement.size:
+        if self.planner.placed(requirement) >= requirement.size:
             return decision, ()
-        if self._queue.is_letting_in(group) or self._reclaims_paused.pauses(group, now):
-            return self._look_later(decision), ()
+        record = self.gangs.of(requirement.group)
+        if self._queue.is_letting_in(requirement.group) or record.reclaims_again_at > now:
+            return _look_later(decision), ()
         usage = self._cluster.usage_of(rules.tree)
-        request = request_of(usage, (member.pod for member in self.trial.needed(queued, requirement)))
+        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
+        request = request_of(usage, (member.pod for member in self.planner.needed(queued, requirement)))
         found = reclaim(
             self._algorithm.frame(queued),
             rules,
             request,
-            lambda: self._places(queued, requirement),
+            lambda: self.planner.places(queued, short),
             own=frozenset(each.group for each in requirements),
         )
         if found.victims and queued.pod.uid in found.places:
@@ -477,373 +591,20 @@ class WaitingPods(Generic[AssumedT]):
                 for uid, host in found.places.items()
                 if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
             ]
+            self.gangs.succeeded(record)
             return msgspec.structs.replace(decision, preemption=victims), taken
         if not found.waits:
-            self._algorithm.release(group)
+            for each in short:
+                if each.levels and not self.has_begun(each):
+                    self._algorithm.release(each.group)
         if found.why is NotReclaimed.NO_VICTIMS:
-            self._reclaims_paused.pause(group, now, seconds=RETRY_SECONDS)
+            record.reclaims_again_at = now + RETRY_SECONDS
         if found.message:
             message = f"{decision.message.rstrip('.')}. {found.message}"
             decision = msgspec.structs.replace(
                 decision, message=message, preemption=Preemption(keeps_nomination=found.waits), reclaim=found
             )
-        return (self._look_later(decision) if found.look_later else decision), ()
-
-    def _look_later(self, decision: Decision) -> Decision:
-        return msgspec.structs.replace(decision, refused_by=decision.refused_by | {RECLAIM})
-
-    def _places(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, str] | None:
-        """Return free nodes by uid for all members that a group needs, in one domain if it must; None: it has none."""
-        if not requirement.levels:
-            return self.trial.places(queued, requirement)
-        rows, tried = rows_of(self._cluster, requirement), set[Domain]()
-        for _ in range(MOST_DOMAINS_TRIED):
-            found = choose(
-                self._cluster,
-                requirement.levels,
-                self._unplaced(queued, requirement),
-                needed=max(1, requirement.size - self.trial.placed(requirement)),
-                placed=np.array(rows, np.intp) if rows else None,
-                skipped=tried,
-            )
-            if isinstance(found, Shortfall):
-                return None
-            self._algorithm.confine(requirement.group, found)
-            places = self.trial.places(queued, requirement)
-            if places is not None or found is None:
-                return places
-            tried.add(found)
-        return None
-
-    # --- in one domain -------------------------------------------------------------------------------
-
-    def _decide_in_domain(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], most_work: int | None
-    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
-        """Decide a member whose groups must be in one topology domain each; as `decide`.
-
-        A domain is chosen by how much room it has. If not all members fit there after all, they try the next one.
-        """
-        shares = False
-        for _ in range(MOST_DOMAINS_TRIED):
-            why = self._confine(queued, requirements)
-            if why:
-                if self._leave_wider(requirements):
-                    continue
-                return self._evict_in_domain(queued, requirements, why)
-            short = [each for each in requirements if self.trial.placed(each) < each.size]
-            preempts = not short or bool(queued.pod.nominated_node)
-            decision = self._algorithm.decide(queued, preempts=preempts, most_work=most_work)
-            if decision.is_unfinished:
-                return decision, ()
-            waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
-            if waits_for_victims or not short:
-                return decision, ()
-            if decision.host is not None:
-                return self._beside_nominated(queued, requirements, decision, decision.host), ()
-            outer = whole(short) if not shares else None
-            shares = True
-            if outer is not None and self._share_devices(queued, outer):
-                continue
-            confined = [each for each in short if each.levels]
-            if not confined or any(self._nominated_rows(each.group) for each in confined):
-                break
-            self._leave_domain(outermost_first(confined)[-1].group)
-        return self._with_verdict(decision, NOT_AS_A_WHOLE), ()
-
-    def _confine(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> str:
-        """Choose the domains of a pod's groups, the outermost first; return why there is none, or ""."""
-        within: BoolArray | None = None
-        ordered = outermost_first(requirements)
-        for number, requirement in enumerate(ordered):
-            group = requirement.group
-            if not requirement.levels:
-                self._algorithm.release(group)
-                continue
-            found = self._domain(queued, requirement, within, inner=ordered[number + 1 :])
-            if isinstance(found, Shortfall):
-                if not self._has_members(requirement):
-                    self._algorithm.release(group)
-                return f"{requirement}: {found.message}"
-            self._algorithm.confine(group, found)
-            if found is not None and requirement is not ordered[-1]:
-                mask = found.mask(self._cluster)
-                within = mask if within is None else within & mask
-        return ""
-
-    def _leave_wider(self, requirements: Sequence[GangRequirement]) -> bool:
-        """Leave the domains of larger groups whose members all wait here, as a smaller one has no room there."""
-        if len(requirements) < 2:
-            return False
-        wider = [
-            each
-            for each in requirements
-            if each.levels and self._algorithm.domain(each.group) is not None and not self._is_settled(each)
-        ]
-        for each in wider:
-            self._leave_domain(each.group)
-        return bool(wider)
-
-    def _has_members(self, requirement: GangRequirement) -> bool:
-        """Return whether members of a group have a node, or wait for victims on one."""
-        return self._has_places(requirement) or bool(self._nominated_rows(requirement.group))
-
-    def _has_places(self, requirement: GangRequirement) -> bool:
-        return requirement.members(self._cluster.counters.group_size) > 0
-
-    def _is_settled(self, requirement: GangRequirement) -> bool:
-        """Return whether members of a group run, are being bound, or wait for victims: they cannot be placed again."""
-        waiting = self.permit.number(requirement.group)
-        placed = requirement.members(self._cluster.counters.group_size)
-        return placed > waiting or bool(self._nominated_rows(requirement.group))
-
-    def _domain(
-        self,
-        queued: QueuedPod,
-        requirement: GangRequirement,
-        within: BoolArray | None,
-        *,
-        inner: Sequence[GangRequirement],
-    ) -> Domain | Shortfall | None:
-        """Return the domain of a group: where its members are, or the one that has room for those that it needs.
-
-        Args:
-            queued: a member.
-            requirement: of the group.
-            within: nodes to choose from; None: all.
-            inner: what narrower groups of the pod require: only their domains with enough room count.
-        """
-        group, now = requirement.group, self._clock()
-        failed = self._failed_domains[group].pausing(now) if group in self._failed_domains else set[Domain]()
-        has_members = self._has_places(requirement)
-        is_confined, known = self._algorithm.is_confined(group), self._algorithm.domain(group)
-        if is_confined and has_members and (known is None or known not in failed):
-            return known
-        if nominated := self._nominated_rows(group):
-            if is_confined:
-                return known
-            return domain_of(self._cluster, requirement.levels, nominated)
-        state = self._algorithm.state, frozenset(failed)
-        before = self._shortfalls.get(group)
-        if before is not None and before[0] == state:
-            return before[1]
-        placed = rows_of(self._cluster, requirement) if has_members else ()
-        for each in inner:
-            if each.levels and not self._has_members(each):
-                needed, members = max(1, each.size - self.trial.placed(each)), self._unplaced(queued, each)
-                usable = holding(self._cluster, each.levels, members, needed=needed, within=within)
-                within = inside_of(within, usable)
-        found = choose(
-            self._cluster,
-            requirement.levels,
-            self._unplaced(queued, requirement),
-            needed=max(1, requirement.size - self.trial.placed(requirement)),
-            prefers=self._preference(queued),
-            placed=np.array(placed, np.intp) if placed else None,
-            within=within,
-            skipped=failed,
-        )
-        if isinstance(found, Shortfall):
-            if len(self._shortfalls) >= MOST_SHORTFALLS:
-                self._shortfalls.clear()
-            self._shortfalls[group] = state, found
-            if failed:
-                self.pacing.look_at(group, now + DOMAIN_RETRY_SECONDS)
-        else:
-            self._shortfalls.pop(group, None)
-        return found
-
-    def shortfalls(self) -> dict[str, tuple[int, int]]:
-        """Return by topology: how many pending gangs have no domain, and how many members their best domains lack."""
-        found: dict[str, tuple[int, int]] = {}
-        for group, (_, shortfall) in self._shortfalls.items():
-            if self._queue.without_place(group):
-                gangs, missing = found.get(shortfall.key, (0, 0))
-                found[shortfall.key] = gangs + 1, missing + shortfall.missing
-        gangs_of = largest({key: gangs for key, (gangs, _) in found.items()}, MOST_TOPOLOGIES, others=OTHER_TOPOLOGY)
-        rest = sum(missing for key, (_, missing) in found.items() if key not in gangs_of)
-        return {key: (gangs, found[key][1] if key in found else rest) for key, gangs in gangs_of.items()}
-
-    def _preference(self, queued: QueuedPod) -> Preference:
-        """Return which of several domains the policy of a pod prefers."""
-        profile = self._algorithm.profile(queued.pod)
-        return preference(profile.domains if profile is not None else None, self._algorithm.frame(queued))
-
-    def _nominated_rows(self, group: Group) -> list[int]:
-        """Return the rows of the nodes on which members without a place wait for victims to end."""
-        if not self._cluster.nominated:
-            return []
-        rows = self._cluster.nodes.rows
-        names = (member.pod.nominated_node for member in self._queue.group(group).values() if not member.has_place)
-        return [rows[name] for name in names if name in rows]
-
-    def _unplaced(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> list[Members]:
-        """Return the members without a place by template; those that cannot be decided now count as the pod itself.
-
-        anywhere: whether nodes that are full, or refuse them for now, count too: victims may make room there.
-        """
-        pods = {queued.pod.template: queued}
-        numbers = Counter([queued.pod.template])
-        for other in self.trial.siblings((requirement,)):
-            if other is not queued:
-                pods.setdefault(other.pod.template, other)
-                numbers[other.pod.template] += 1
-        missing = requirement.size - self.trial.placed(requirement) - numbers.total()
-        numbers[queued.pod.template] += max(0, missing)
-        size = self._cluster.nodes.size
-        return [
-            Members(
-                template,
-                number,
-                np.ones(size, np.bool_) if anywhere else self._algorithm.feasible(pods[template]),
-                claimed_kinds(self._algorithm.frame(pods[template])),
-            )
-            for template, number in numbers.items()
-        ]
-
-    def _leave_domain(self, group: Group) -> None:
-        """Give back the places of a group in a domain in which not all of its members fit; try others first for now."""
-        domain = self._algorithm.domain(group)
-        if domain is not None:
-            self.domain_counts.count(self.domain_counts.left, domain)
-            if len(self._failed_domains) >= MOST_SHORTFALLS:
-                self._failed_domains.clear()
-            failed = self._failed_domains.setdefault(group, Deadlines[Domain]())
-            failed.pause(domain, self._clock(), seconds=DOMAIN_RETRY_SECONDS)
-        self._algorithm.release(group)
-        self._withdraw_members(group)
-
-    def _evict_in_domain(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], why: str
-    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
-        """Look for a domain in which evictions make room for all that a group needs; as `decide`."""
-        refusal = Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.")
-        requirement = self._evicting(requirements)
-        if requirement is None or self._nominated_rows(requirement.group):
-            return refusal, ()  # no others are evicted while victims end
-        group, now, state = requirement.group, self._clock(), self._algorithm.state
-        profile = self._algorithm.profile(queued.pod)
-        if profile is None or not profile.preempts or not self._cluster.priorities.has_below(queued.pod.priority):
-            return refusal, ()
-        if not self._may_try(group, state, now):
-            return refusal, ()
-        began, tried = self._algorithm.work, set[Domain]()
-        rows = rows_of(self._cluster, requirement)
-        members = self._unplaced(queued, requirement, anywhere=True)
-        for _ in range(MOST_DOMAINS_TRIED):
-            found = choose(
-                self._cluster,
-                requirement.levels,
-                members,
-                needed=max(1, requirement.size - self.trial.placed(requirement)),
-                prefers=self._preference(queued),
-                placed=np.array(rows, np.intp) if rows else None,
-                skipped=tried,
-                free=free_without(self._cluster, queued.pod.priority),
-                most_free_first=True,
-            )
-            if isinstance(found, Shortfall):
-                break
-            self._algorithm.confine(group, found)
-            victims = self.trial.preempt(queued, requirement, last=True)
-            if isinstance(victims, dict) and victims:
-                self.pacing.succeeded(group)
-                others = ((uid, other) for uid, other in victims.items() if uid != queued.pod.uid)
-                taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
-                return victims.get(queued.pod.uid, refusal), taken
-            self._algorithm.release(group)
-            if found is None:
-                break
-            tried.add(found)
-        self.pacing.failed(group, state, now, seconds=self._seconds_since(began), verdict="")
-        return refusal, ()
-
-    # --- evictions for a group -----------------------------------------------------------------------
-
-    def _evicting(self, requirements: Sequence[GangRequirement]) -> GangRequirement | None:
-        """Return the requirement that includes all others, for which others may be evicted; None if there is none.
-
-        With domains inside its own, none is: whether the members then fit in those is not tried.
-        """
-        found = whole(requirements)
-        return None if any(each.levels for each in requirements if each is not found) else found
-
-    def _preempt(
-        self, queued: QueuedPod, requirement: GangRequirement, alone: Decision | None, most_work: int | None
-    ) -> tuple[Evictions | Unfinished | None, str]:
-        """Return for whom others must be evicted, or None and why nobody is.
-
-        Args:
-            queued: a member.
-            requirement: of its group.
-            alone: what is decided about the pod alone; None: it would evict others, and the trial for all goes on.
-            most_work: see `GangTrial.preempt`.
-        """
-        if alone is not None and (alone.preemption is None or not alone.preemption.victims):
-            return None, alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
-        found = self.trial.preempt(queued, requirement, most_work=most_work)
-        if found is None:
-            return None, NOT_AS_A_WHOLE
-        if isinstance(found, Unfinished):
-            return found, ""
-        return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
-
-    def _with_verdict(self, decision: Decision, verdict: str) -> Decision:
-        """Return a refusal, with what happened to the attempt to make room for the group as a whole."""
-        diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(decision.pod), decision.message
-        if diagnosis is not None and profile is not None:
-            message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
-        return msgspec.structs.replace(decision, preemption=Preemption(), message=message)
-
-    def arrive(self, assumed: AssumedT) -> list[AssumedT]:
-        """Let a pod wait that has a place; return who may bind now."""
-        queued, now = assumed.queued, self._clock()
-        uid = queued.pod.uid
-        self._waiting[uid] = assumed
-        self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
-        self._unreported[uid] = self._unnominated[uid] = now
-        self.permit.wait(uid, assumed.requirements, now)
-        self._queue.wait(queued)
-        released = [self._forget(other) for other in self.permit.release(uid, self._cluster.counters.group_size)]
-        self._count_domains(released)
-        for each in released:
-            self._queue.resume(each.queued)
-            for requirement in each.requirements:
-                self.pacing.complete(requirement.group)
-                self._algorithm.order_devices(requirement.group, None)
-        if released:  # those that were too many may start now
-            started = [requirement for requirement in assumed.requirements if requirement.roles]
-            self._next.extend(other.pod.uid for other in self.trial.siblings(started))
-        if not released and not self._next:
-            self._gather(assumed.requirements, now)
-        return released
-
-    def _count_domains(self, released: Sequence[AssumedT]) -> None:
-        """Count the domains of the gangs that start now."""
-        confined = {each.group: each for pod in released for each in pod.requirements if each.levels}
-        for group, requirement in confined.items():
-            new = sum(any(each.group == group for each in pod.requirements) for pod in released)
-            if requirement.members(self._cluster.counters.group_size) - new < requirement.size:
-                self.domain_counts.count(self.domain_counts.started, self._algorithm.domain(group))
-
-    def _gather(self, requirements: Sequence[GangRequirement], now: Steady) -> None:
-        """Have the others of some groups decided out of turn."""
-        fresh = [requirement for requirement in requirements if not self._gathered.pauses(requirement.group, now)]
-        for requirement in fresh:
-            self._gathered.pause(requirement.group, now, seconds=GATHER_EVERY_SECONDS)
-        self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
-
-    def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
-        """Return whether enough members have a node and need not wait here: they run, or are being bound."""
-        return all(
-            self.trial.placed(requirement) - self.permit.number(requirement.group) >= requirement.size
-            for requirement in requirements
-        )
-
-    def refused(self, requirements: Sequence[GangRequirement]) -> str:
-        """Go on with other groups where there is no room for a member; return what it waits for, for people."""
-        self._next.clear()
-        return "; ".join(map(str, requirements))
+        return (_look_later(decision) if found.look_later else decision), ()
 
     # --- people --------------------------------------------------------------------------------------
 
@@ -908,23 +669,17 @@ class WaitingPods(Generic[AssumedT]):
     # --- places are given back -----------------------------------------------------------------------
 
     def expire(self, now: Steady) -> None:
-        """Have those give their places back whose group was not complete in time; such groups rest.
-
-        While a group rests it starts only where all of it fits at once: others get the room that it held without use,
-        for twice as long as it held it, and longer each time.
-        """
-        if (group := self.pacing.due(now)) is not None:
+        """Have those give their places back whose plan was not carried out in time, and wake a gang that paused."""
+        if (group := self.gangs.due(now)) is not None:
             self._wake_one(group)
+        if self._plans and not self._next:
+            self._drop_broken()
         gone = self.permit.expire(now)
-        if not gone:
-            return
-        requirements = {requirement.group: requirement for requirement in gone.values()}
-        for requirement in requirements.values():
-            self.pacing.rest(requirement.group, now, held_seconds=requirement.within_seconds)
-        self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a node")
+        if gone:
+            self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a node")
 
     def _wake_one(self, group: Group) -> None:
-        """Have one member of a group tried again: if there is room, the others follow it."""
+        """Have one member of a group tried again: the plan is for all of them."""
         waiting = self._queue.group(group).values()
         queued = next((each for each in waiting if each.place is Place.UNSCHEDULABLE), None)
         if queued is not None:
@@ -932,13 +687,13 @@ class WaitingPods(Generic[AssumedT]):
 
     def next_due(self) -> float | None:
         """Return when time brings something to do."""
-        times = [at for at in (self.permit.next_due(), self.pacing.next_due()) if at is not None]
+        times = [at for at in (self.permit.next_due(), self.gangs.next_due()) if at is not None]
         return min(times, default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
         """Have victims of a preemption that wait here give their places back; return their uids.
 
-        Nobody need be deleted for that: they do not run yet. Their groups are not complete without them and give all
+        Nobody need be deleted for that: they do not run yet. Their gangs are not complete without them and give all
         their places back.
         """
         waiting = [self._waiting[victim.uid] for victim in victims if victim.uid in self._waiting]
@@ -952,6 +707,9 @@ class WaitingPods(Generic[AssumedT]):
 
     def _return_places(self, gone: Mapping[str, GangRequirement], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
+        for uid in gone:
+            if (plan := self._plans.get(uid)) is not None:
+                self._end(plan)
         with self._cluster.ledger.together():
             self._return_all(gone, why)
 
@@ -970,7 +728,7 @@ class WaitingPods(Generic[AssumedT]):
                 self._queue.returned(queued, self._clock())
 
     def _give_back(self, uid: str) -> AssumedT | None:
-        """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
+        """Free what an assumed pod holds, and return it; the caller puts it back into the queue."""
         if uid not in self._waiting:
             return None
         self.permit.leave(uid)
@@ -987,13 +745,10 @@ class WaitingPods(Generic[AssumedT]):
         del there[uid]
         if not there:
             del self._waiting_on[assumed.host]
-        for requirement in assumed.requirements:
-            if not self.permit.number(requirement.group):
-                self._gathered.end(requirement.group)
         return assumed
 
     def _withdraw(self, assumed: AssumedT, *, keeps_nomination: bool = False) -> None:
-        """Have a waiting pod decided again, at once."""
+        """Have an assumed pod decided again, at once."""
         if self._give_back(assumed.queued.pod.uid) is not None:
             if keeps_nomination:
                 pod = assumed.queued.pod
@@ -1002,21 +757,22 @@ class WaitingPods(Generic[AssumedT]):
                 self._observer.withdrawn(assumed)
             self._queue.activate(assumed.queued, self._clock())
 
-    def _withdraw_members(self, group: Group) -> None:
-        with self._cluster.ledger.together():
-            for uid in self.permit.members(group):
-                self._withdraw(self._waiting[uid])
-
     def withdraw_all(self, *, keeps_nominations: bool = False) -> None:
         """Have all who wait decided again; keeps_nominations: another replica leads, and tries their nodes first."""
+        self._plans.clear()
+        self._next.clear()
+        self.planner.forget()
         with self._cluster.ledger.together():
             for assumed in list(self._waiting.values()):
                 self._withdraw(assumed, keeps_nomination=keeps_nominations)
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
+        plan = self._plans.get(uid)
         if self.permit.leave(uid):
             self._forget(uid).unreserve(self._cluster)
+        if plan is not None:
+            self._break(plan, "another of its pods is gone")
 
     def nodes_changed(self, names: Iterable[str]) -> None:
         """Look again at the pods that wait with a place on one of these nodes; as `node_changed` for each."""
@@ -1029,4 +785,16 @@ class WaitingPods(Generic[AssumedT]):
         for assumed in list(self._waiting_on.get(name, {}).values()):
             if not self._algorithm.still_fits(assumed.queued, assumed.host):
                 self._observer.no_longer_fits(assumed)
+                plan = self._plans.get(assumed.queued.pod.uid)
                 self._withdraw(assumed)
+                if plan is not None:
+                    self._break(plan, "another of its pods lost its node")
+
+
+def _unfinished(queued: QueuedPod) -> Decision:
+    """Return that there is no decision about a pod yet."""
+    return Decision(queued.pod, None, preemption=Preemption(is_unfinished=True))
+
+
+def _look_later(decision: Decision) -> Decision:
+    return msgspec.structs.replace(decision, refused_by=decision.refused_by | {RECLAIM})

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
+from itertools import count
 
 import msgspec
 
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
-
-_NOBODY: Mapping[str, QueuedPod] = {}
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -35,12 +34,26 @@ NO_GROUPS = Membership()
 """Of a pod that starts alone, when it can."""
 
 
+class _Members(msgspec.Struct, eq=False):
+    """The pending pods of one group."""
+
+    pods: dict[str, QueuedPod] = msgspec.field(default_factory=dict)
+    """By uid."""
+    with_place: int = 0
+    """How many of them count on a node."""
+    version: int = 0
+    """Another number whenever other pods are members, or one of them has changed."""
+
+
+_NOBODY = _Members()
+
+
 class QueuedGroups:
-    """Members by uid, by group; a group without members is forgotten."""
+    """Members by group; a group without members is forgotten."""
 
     def __init__(self) -> None:
-        self._groups: dict[Group, dict[str, QueuedPod]] = {}
-        self._with_place: dict[Group, int] = {}
+        self._groups: dict[Group, _Members] = {}
+        self._versions = count(1)
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -52,49 +65,57 @@ class QueuedGroups:
         self.quit(queued)
         queued.groups = groups
         for group in groups:
-            self._groups.setdefault(group, {})[queued.pod.uid] = queued
-            self._count(group, queued.has_place)
+            members = self._groups.get(group)
+            if members is None:
+                members = self._groups[group] = _Members()
+            members.pods[queued.pod.uid] = queued
+            members.with_place += queued.has_place
+            members.version = next(self._versions)
 
     def quit(self, queued: QueuedPod) -> None:
         """Remove a pod from its groups."""
         for group in queued.groups:
             members = self._groups[group]
-            del members[queued.pod.uid]
-            self._count(group, -queued.has_place)
-            if not members:
+            del members.pods[queued.pod.uid]
+            members.with_place -= queued.has_place
+            members.version = next(self._versions)
+            if not members.pods:
                 del self._groups[group]
         queued.groups = ()
+
+    def changed(self, queued: QueuedPod) -> None:
+        """Note that a member is another one than before, or may be tried again after an error."""
+        for group in queued.groups:
+            self._groups[group].version = next(self._versions)
 
     def set_place(self, queued: QueuedPod, has_place: bool) -> None:
         """Record whether a member counts on a node."""
         if queued.has_place != has_place:
             queued.has_place = has_place
             for group in queued.groups:
-                self._count(group, 1 if has_place else -1)
+                self._groups[group].with_place += 1 if has_place else -1
 
     def members(self, group: Group) -> Mapping[str, QueuedPod]:
         """Return a group's members by uid."""
-        return self._groups.get(group, _NOBODY)
+        return self._groups.get(group, _NOBODY).pods
+
+    def version(self, group: Group) -> int:
+        """Return a number that is another one whenever other pods are members, or one of them has changed."""
+        return self._groups.get(group, _NOBODY).version
 
     def without_place(self, group: Group) -> int:
         """Return how many members of a group count on no node."""
-        return len(self._groups.get(group, _NOBODY)) - self._with_place.get(group, 0)
+        members = self._groups.get(group, _NOBODY)
+        return len(members.pods) - members.with_place
 
     def miscounted(self) -> list[str]:
         """Return the numbers that differ from those of the members; empty unless there is a bug."""
         found = []
         for group, members in self._groups.items():
-            number = sum(queued.has_place for queued in members.values())
-            if number != self._with_place.get(group, 0):
-                found.append(f"gang {group}: {self._with_place.get(group, 0)} are said to have a place, {number} have")
-        return found + [f"gang {group} has no members" for group in self._with_place.keys() - self._groups.keys()]
-
-    def _count(self, group: Group, number: int) -> None:
-        total = self._with_place.get(group, 0) + number
-        if total:
-            self._with_place[group] = total
-        else:
-            self._with_place.pop(group, None)
+            number = sum(queued.has_place for queued in members.pods.values())
+            if number != members.with_place:
+                found.append(f"gang {group}: {members.with_place} are said to have a place, {number} have")
+        return found + [f"gang {group} has no members" for group, members in self._groups.items() if not members.pods]
 
 
 class GroupsMissingMembers:

@@ -211,6 +211,10 @@ class SchedulingQueue:
         """Return whether a pod is gated until its group exists and is large enough."""
         return queued.pod.uid in self._missing_members
 
+    def group_version(self, group: Group) -> int:
+        """Return a number that is another one whenever other pods are in a group, or one of them has changed."""
+        return self._groups.version(group)
+
     def without_place(self, group: Group) -> int:
         """Return how many members have no node; in constant time."""
         return self._groups.without_place(group)
@@ -274,6 +278,8 @@ class SchedulingQueue:
             or before.annotations != pod.annotations
             or before.claim_names != pod.claim_names
         )
+        if changed:
+            self._groups.changed(known)
         if changed and known.place is Place.IN_FLIGHT:
             known.missed = (*known.missed, ClusterEvent.OWN_UPDATE)
         if known.place is Place.GATED or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
@@ -339,6 +345,8 @@ class SchedulingQueue:
         return queued
 
     def _begin(self, queued: QueuedPod) -> None:
+        if queued.errors:
+            self._groups.changed(queued)
         move(queued, PodState.IN_CYCLE)
         queued.serves_time = False
         queued.attempts += 1
@@ -424,6 +432,7 @@ class SchedulingQueue:
     def failed(self, queued: QueuedPod, now: Steady) -> None:
         """Put back a pod with backoff after its attempt ended with an error."""
         if self._land(queued, now):
+            self._groups.changed(queued)
             queued.errors += 1
             self._back_off(queued)
 
@@ -620,6 +629,11 @@ class SchedulingQueue:
                 self._push_active(ended)
             else:
                 self._keep_line(ended)
+
+    def help_some(self, uids: Iterable[str], now: Steady) -> None:
+        """Have rejected pods tried again when their backoff has ended; `move_some` moves them."""
+        waiting = [uid for uid in uids if (queued := self._pods.get(uid)) and queued.place is Place.UNSCHEDULABLE]
+        self._unschedulable.help_some(waiting, now)
 
     def flush_leftovers(self, now: Steady, *, in_steps: bool = False) -> int:
         """Flush pods that have been unschedulable for too long; return their number.

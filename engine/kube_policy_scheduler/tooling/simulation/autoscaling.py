@@ -27,7 +27,7 @@ from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.new_nodes import UNSCHEDULABLE, AwaitingNodes
+from kube_policy_scheduler.framework.decide.new_nodes import UNSCHEDULABLE, AwaitingNodes, needs_of
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
@@ -327,14 +327,12 @@ class Autoscaler:
         self.settled(pod.uid)
         if pod.nominated_node or pod.priority < EXPENDABLE_BELOW or is_of_node(pod):
             return
-        gang, together = None, 1
-        for requirement in requirements:
-            needs = requirement.size - requirement.filled(self._cluster.counters.group_size)
-            if needs >= together:
-                gang, together = requirement.group, needs
+        needs = needs_of(requirements, self._cluster.counters.group_size)
         profile = self._algorithm.profile(pod)
         frame = self._algorithm.frame(queued)
-        found = self._awaiting.judge(frame, profile, decision.diagnosis, gang=gang, together=together)
+        found = self._awaiting.judge(
+            frame, profile, decision.diagnosis, gang=needs.gang, together=needs.together, fills=needs.fills
+        )
         if found.reason != UNSCHEDULABLE or not found.help:
             return
         self._wanting[pod.uid] = requirements
@@ -429,29 +427,40 @@ class Autoscaler:
                 for uid in wanting:
                     if uid in done:
                         continue
-                    unit, needed = self._unit(uid)
+                    unit, requirement = self._unit(uid)
                     done.update(queued.pod.uid for queued in unit)
-                    self._order_for(unit, needed, trial, now)
+                    self._order_for(unit, requirement, trial, now)
             finally:
                 trial.undo_to(0)
         self._upcoming.sort(key=lambda one: one.ready_at)
 
-    def _unit(self, uid: str) -> tuple[list[QueuedPod], int]:
-        """Return the pods that need places together, and how many of them do."""
+    def _unit(self, uid: str) -> tuple[list[QueuedPod], GangRequirement | None]:
+        """Return the pods of which some need places together, and until when: None where the pod needs one alone.
+
+        For members that a gang can do without, nodes are ordered once it runs.
+        """
         queued = self._pending(uid)
         if queued is None:
-            return [], 0
+            return [], None
         for requirement in self._wanting[uid]:
+            members = sorted(self._members(requirement), key=lambda one: one.pod.key)
+            open_ones = [one for one in members if one.pod.uid not in self._covered]
             needs = requirement.size - requirement.filled(self._cluster.counters.group_size)
-            members = [one for one in self._members(requirement) if one.pod.uid not in self._covered]
-            if needs > 1 and members:
-                return sorted(members, key=lambda one: one.pod.key), needs
-        return [queued], 1
+            if needs > 0 and open_ones:
+                return open_ones, requirement
+            if len(open_ones) < len(members):
+                return [], None
+        return [queued], None
 
-    def _order_for(self, unit: Sequence[QueuedPod], needed: int, trial: _Trial, now: float) -> None:
-        mark, made, seated = trial.mark(), list[_Upcoming](), 0
+    def _order_for(
+        self, unit: Sequence[QueuedPod], requirement: GangRequirement | None, trial: _Trial, now: float
+    ) -> None:
+        size_of = self._cluster.counters.group_size
+        mark, made = trial.mark(), list[_Upcoming]()
         places: list[tuple[QueuedPod, str]] = []
         for queued in unit:
+            if requirement is not None and self._is_surplus(queued, requirement):
+                continue
             host = trial.seat(queued)
             if host is None:
                 new = self._order_one(queued, trial, now)
@@ -460,8 +469,7 @@ class Autoscaler:
                 made.append(new)
                 host = new.name
             places.append((queued, host))
-            seated += 1
-        if seated < needed:
+        if requirement is not None and requirement.filled(size_of) < requirement.size:
             trial.undo_to(mark)
             for one in made:
                 self._counts[one.shape.name] -= 1
@@ -473,6 +481,13 @@ class Autoscaler:
             if upcoming is not None:  # otherwise it fits on a node that is there: the scheduler will find it
                 upcoming.covered[queued.pod.uid] = queued
                 self._covered[queued.pod.uid] = upcoming
+
+    def _is_surplus(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+        """Return whether a pod fills no place that its gang needs, as the trial stands."""
+        size_of, own = self._cluster.counters.group_size, self._wanting.get(queued.pod.uid, (requirement,))
+        mine = next((each for each in own if each.group == requirement.group), requirement)
+        filled = mine.filled(size_of)
+        return filled >= mine.size or mine.filled(size_of, joining=1) == filled
 
     def _order_one(self, queued: QueuedPod, trial: _Trial, now: float) -> _Upcoming | None:
         """Order a node of the first shape that takes a pod; None if none does."""

@@ -28,7 +28,7 @@ from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, RESTS, WaitingPods
+from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.fragmentation import fragmentation
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
@@ -299,10 +299,11 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         preempts: bool = True,
         memo: RefusalMemo | None = None,
         most_work: int | None = None,
+        in_run: bool = False,
     ) -> Decision:
         """Return the pod's node, or why there is none."""
         self.decisions += 1
-        return super().decide(queued, preempts=preempts, memo=memo, most_work=most_work)
+        return super().decide(queued, preempts=preempts, memo=memo, most_work=most_work, in_run=in_run)
 
 
 class SimulatedCluster:
@@ -459,13 +460,6 @@ _LOOK_STEPS = (3600.0, 900.0, 300.0, 60.0, 30.0, 15.0, 10.0, 5.0)
 """Between two looks at a pod that waits for time to pass: the longest that is no more than a thirtieth of its wait."""
 _LOOK_AT_MOST_SECONDS = 7 * 86400.0
 """How long after the last arrival, binding and departure it is waited for pods that wait for time to pass."""
-GANG_LOOK_SECONDS = 60.0
-"""How often it is looked whether a gang that rests would fit; the scheduler looks every 5 s."""
-GANG_WAITS_AT_MOST = 4.0
-"""How long after the last arrival, binding and departure gangs are tried, in multiples of their longest time-out.
-
-Two gangs that hold each other's nodes both time out once, and rest for twice as long; then the first one starts.
-"""
 
 
 def next_look(queued: float, now: float) -> float:
@@ -499,9 +493,9 @@ class Waiting:
             simulated.algorithm,
             observer=self,
             clock=simulated.clock,
-            look_seconds=GANG_LOOK_SECONDS,
         )
         rules, algorithm = simulated.algorithm.rules, simulated.algorithm
+        algorithm.gangs.pauses = False  # in virtual time, a plan takes none
         self._queue.use(
             turn=lambda queued: rules.turn(queued, algorithm.frame),
             hold=lambda queued: rules.hold(queued, algorithm.frame),
@@ -514,7 +508,6 @@ class Waiting:
             simulated.cluster,
             members_are_alike=self._waiting_pods.are_alike,
             has_begun=self._waiting_pods.has_begun,
-            others_wait=self._waiting_pods.others_wait,
             request=self._waiting_pods.quota_request,
             each_reason=simulated.scenario.autoscaling is not None,
         )
@@ -529,8 +522,6 @@ class Waiting:
         """The epoch of the cluster at which held pods were asked about last."""
         self._last_event = simulated.now
         """When a pod came, was bound or left last."""
-        self._longest_wait = 0.0
-        """The longest time-out of the gangs that were decided."""
         self._node_events = deque(simulated.scenario.node_events.events)
         self._autoscaler: Autoscaler | None = None
         if simulated.scenario.autoscaling is not None:
@@ -591,8 +582,7 @@ class Waiting:
         times = [self._departures[0][0] if self._departures else None, arrives, self._queue.next_due()]
         if self._looks and now < self._last_event + _LOOK_AT_MOST_SECONDS:
             times.append(self._looks[0][0])
-        if now < self._last_event + GANG_WAITS_AT_MOST * self._longest_wait:
-            times.append(self._waiting_pods.next_due())
+        times.append(self._waiting_pods.next_due())
         if self._node_events:
             times.append(self._simulated.scenario.starts_at + self._node_events[0].at)
         if self._autoscaler is not None:
@@ -805,13 +795,6 @@ class Waiting:
             self._look_later(queued)
             return
         requirements = membership.requirements
-        self._longest_wait = max(self._longest_wait, *(each.within_seconds for each in requirements), 0.0)
-        if requirements and waiting_pods.rests(queued, requirements) is not None:
-            self._drop_nomination(queued)
-            queued.reported_reason = GANG_INCOMPLETE
-            self._stand_ins.settled(queued, now)
-            self._queue.rejected(queued, frozenset((RESTS,)), now, wakes=NOTHING_WAKES)
-            return
         decision, others = (
             waiting_pods.decide(queued, requirements) if requirements else (self._algorithm.decide(queued), ())
         )
@@ -830,9 +813,8 @@ class Waiting:
             self._bind(each)
 
     def _handle_failure(self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision) -> None:
-        if requirements:
-            self._waiting_pods.refused(requirements)
-        queued.reported_reason = reason(decision)
+        lacks_nodes = requirements and decision.diagnosis is None and NodeResourcesFit.name in decision.refused_by
+        queued.reported_reason = GANG_INCOMPLETE if lacks_nodes else reason(decision)
         found = decision.preemption
         if found is not None and found.victims and found.nominated_node:
             self._evict(queued, found.nominated_node, found.victims)

@@ -93,7 +93,6 @@ class StandIns:
         *,
         members_are_alike: Callable[[QueuedPod, GangRequirement], bool],
         has_begun: Callable[[GangRequirement], bool],
-        others_wait: Callable[[Group], bool],
         request: Callable[[QueuedPod, Sequence[GangRequirement], QuotaUsage], Amounts],
         each_reason: bool,
     ) -> None:
@@ -105,12 +104,11 @@ class StandIns:
             cluster: where they are placed.
             members_are_alike: returns whether all members of a pod's gang request the same, and may be anywhere.
             has_begun: returns whether members of a gang have a place.
-            others_wait: returns whether members of other gangs hold places that they might give back.
             request: returns what a pod, or its gang as a whole, asks its queue for.
             each_reason: whether each pod must be tried again when the reason why it does not fit has changed.
         """
         self._queue, self._turn, self._cluster, self._each_reason = queue, turn, cluster, each_reason
-        self._members_are_alike, self._has_begun, self._others_wait = members_are_alike, has_begun, others_wait
+        self._members_are_alike, self._has_begun = members_are_alike, has_begun
         self._request = request
         self._lines: dict[_Kind, _Line] = {}
         self._line_of: dict[str, _Kind] = {}
@@ -266,9 +264,7 @@ class StandIns:
 
     def _may_evict(self, kind: _Request, line: _Line) -> bool:
         """Return whether the first of a line may make room, or get that of a gang that gives way."""
-        if self._cluster.priorities.has_below(kind.priority) or (
-            kind.group is not None and self._others_wait(kind.group)
-        ):
+        if self._cluster.priorities.has_below(kind.priority):
             return True
         rules = kind.profile.queues
         if line.share is None or rules is None:
@@ -290,7 +286,7 @@ class StandIns:
         """Return what a refused pod is alike in with others; None: it waits alone."""
         found, pod = decision.preemption, queued.pod
         lacks_quota = bool(requirements) and decision.refused_by == _LACKS_QUOTA
-        if not is_alike(pod, profile) or (decision.refused_by - {RECLAIM} and not lacks_quota):
+        if not is_alike(pod, profile) or (decision.refused_by - {RECLAIM} - _LACKS_ROOM and not lacks_quota):
             return None
         if decision.reclaim is not None and decision.reclaim.why is NotReclaimed.PATIENCE:
             return None  # how long it has waited is its own
@@ -321,7 +317,8 @@ class StandIns:
                 requirements[0].group if began else None,
                 lacks,
             )
-            if request in self._lines or lacks_quota or not self._may_fit_somewhere(request):
+            # of a gang, one member may fit: it is tried again where there is more room than when it was refused
+            if requirements or request in self._lines or not self._may_fit_somewhere(request):
                 return request
         return (pod.template, profile) if not queued.groups else None
 

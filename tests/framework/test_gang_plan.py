@@ -1,7 +1,8 @@
-"""Trials of whole gangs: in turns of the event loop or in one go, noted or carried out, they come to the same."""
+"""Plans of whole gangs: in turns of the event loop or in one go, noted or carried out, they come to the same."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,11 +15,11 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle
-from kube_policy_scheduler.framework.groups import trial as gang_trial
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
+from kube_policy_scheduler.framework.groups import plan as planning
 from kube_policy_scheduler.framework.groups.attempt import Attempt
-from kube_policy_scheduler.framework.groups.trial import UNFINISHED, GangTrial, Unfinished
-from kube_policy_scheduler.framework.permit import GangRequirement, Permit
-from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
+from kube_policy_scheduler.framework.groups.plan import Plan, Planner, Unfinished
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, QueuedPod, SchedulingQueue, priority_turn
 from kube_policy_scheduler.policy.policy_set import PolicySet
@@ -52,7 +53,7 @@ class Algorithm(ScheduleAlgorithm):
 
 
 class Stage:
-    """A cluster, a gang that waits, and its trial."""
+    """A cluster, a gang that waits, and its planner."""
 
     def __init__(self, nodes: Mapping[str, int], placed: list[tuple[int, int, str]], *, text: str = GANG) -> None:
         """nodes: cores by name. placed: cores, priority and node of each running pod."""
@@ -68,7 +69,7 @@ class Stage:
             membership=self._membership,
             placed=self.cluster.counters.group_size,
         )
-        self.trial = GangTrial(self.cluster, self.queue, self.algorithm, permit=Permit(), waiting={})
+        self.planner = Planner(self.cluster, self.queue, self.algorithm, waiting={})
 
     def _membership(self, queued: QueuedPod) -> Membership:
         requirements = self.algorithm.gang_requirements(queued)
@@ -76,6 +77,17 @@ class Stage:
 
     def run(self, name: str, on: str, *, cores: int, priority: int) -> None:
         self.cluster.place(pod(self.cluster, name, cpu=str(cores), priority=priority), on)
+
+    def planned(
+        self, first: QueuedPod, *, most_work: int | None = None, between: Callable[[], None] = lambda: None
+    ) -> Plan | Shortfall:
+        """Plan the gang on free nodes; `between`: what happens after a turn."""
+        requirements, turns = self.algorithm.gang_requirements(first), 0
+        while isinstance(found := self.planner.plan(first, requirements, most_work=most_work), Unfinished):
+            between()
+            turns += 1
+            assert turns < 2_000, "a plan comes to its end"
+        return found
 
     def gang(self, cores: list[int], *, size: int, **spec: Any) -> QueuedPod:
         labels = {"job": "g", "size": str(size)}
@@ -91,7 +103,7 @@ class Stage:
         """Try the gang; `between`: what happens after a turn, by its number."""
         (requirement,) = self.algorithm.gang_requirements(first)
         turns = 0
-        while isinstance(found := self.trial.preempt(first, requirement, most_work=most_work), Unfinished):
+        while isinstance(found := self.planner.evictions(first, requirement, most_work=most_work), Unfinished):
             between(turns)
             turns += 1
             assert turns < 2_000, "a trial comes to its end"
@@ -163,10 +175,11 @@ def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out
     make, members, size, spec = drawn
     noted, plain = make(), make()
 
-    def carried_out(most_work: int) -> Attempt:
+    def carried_out(members: int) -> Attempt:
+        most_work = planning.MOST_PLAN_WORK
         return Attempt(plain.cluster, plain.algorithm, waiting={}, most_work=most_work, notes_only=False)
 
-    plain.trial._new_attempt = carried_out  # type: ignore[method-assign]
+    plain.planner._new_attempt = carried_out  # type: ignore[method-assign]
     assert noted.tried(noted.gang(members, size=size, **spec)) == plain.tried(plain.gang(members, size=size, **spec))
 
 
@@ -208,14 +221,15 @@ def test_what_changes_between_turns_leaves_a_result_that_holds(
         stage.cluster.place(by_uid[uid].pod, host)
     (requirement,) = stage.algorithm.gang_requirements(first)
     left = [queued for uid, queued in by_uid.items() if uid not in found]
-    assert stage.trial.placed(requirement) >= requirement.size or stage.trial.fits(left[0], requirement)
+    assert stage.planner.placed(requirement) >= requirement.size or isinstance(stage.planned(left[0]), Plan)
 
 
 def test_members_use_the_room_that_victims_of_others_leave_first() -> None:
     stage = Stage({f"n{number}": 6 for number in range(4)}, [(6, 0, f"n{number}") for number in range(4)])
     found = stage.tried(stage.gang([2] * 6, size=6))
     assert found is not None
-    assert sorted(victims for _, victims in found.values()) == [("low0",), ("low1",)]
+    assert sorted(victims for _, victims in found.values() if victims) == [("low0",), ("low1",)]
+    assert len(found) == 6, "the others are nominated to the nodes that are being freed"
 
 
 def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,53 +238,51 @@ def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) ->
         return stage.tried(stage.gang([2] * 4, size=4))
 
     assert len(tried() or ()) == 4
-    monkeypatch.setattr(gang_trial, "MOST_EVICTING_WORK", 100)
+    monkeypatch.setattr(planning, "MOST_PLAN_WORK", 100)
     assert tried() is None
 
 
-def requests_free_nodes(stage: Stage, cores: list[int], **spec: Any) -> tuple[bool, int]:
-    """Return whether a gang fits as far as that is known, and how much work it took to say so."""
-    first = stage.gang(cores, size=len(cores), **spec)
-    (requirement,) = stage.algorithm.gang_requirements(first)
-    before = stage.algorithm.work
-    return stage.trial.fits(first, requirement) is True, stage.algorithm.work - before
+def hosts_of(found: Plan | Shortfall) -> dict[str, str | None] | None:
+    """Return the nodes by member; None if there is no plan."""
+    return {uid: decision.host for uid, decision in found.decisions.items()} if isinstance(found, Plan) else None
 
 
 @given(stages(), st.sampled_from([1, 40, 200]))
-def test_whether_a_gang_fits_comes_to_the_same_in_turns_as_in_one_go(
+def test_a_plan_for_free_nodes_comes_to_the_same_in_turns_as_in_one_go(
     drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most_work: int
 ) -> None:
     make, members, size, spec = drawn
     stage = make()
     first = stage.gang(members, size=size, **spec)
+    before = stage.picture()
+    expected = stage.planned(first)
+    assert stage.picture() == before
     (requirement,) = stage.algorithm.gang_requirements(first)
-    before, turns = stage.picture(), 0
-    expected = stage.trial.fits(first, requirement)
-    while (found := stage.trial.fits(first, requirement, most_work=most_work)) is UNFINISHED:
+
+    def between() -> None:
         assert stage.picture() == before
-        assert not stage.trial.is_under_way(first, requirement)
-        turns += 1
-        assert turns < 2_000
-    assert found == expected
+        assert not stage.planner.is_evicting(first, requirement)
+
+    found = stage.planned(first, most_work=most_work, between=between)
+    assert hosts_of(found) == hosts_of(expected)
     assert stage.picture() == before
 
 
-def test_whether_a_gang_fits_is_left_open_where_changes_set_the_trial_back_again_and_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plan_that_changes_set_back_again_and_again_is_finished_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, turns = Stage(ROOMY, []), 0
     first = stage.gang([2] * 20, size=20)  # there is room for 16
-    (requirement,) = stage.algorithm.gang_requirements(first)
-    monkeypatch.setattr(GangTrial, "_has_room", lambda *_, **__: True)
-    assert stage.trial.fits(first, requirement) is False
+    monkeypatch.setattr(Planner, "_has_room", lambda *_, **__: True)
     before = stage.picture()
-    while (found := stage.trial.fits(first, requirement, most_work=1)) is UNFINISHED:
+
+    def between() -> None:
+        nonlocal turns
+        turns += 1
         for name in ROOMY:
             stage.run("comes", name, cores=1, priority=0)
             stage.cluster.displace("comes")
-        turns += 1
-        assert turns < 100
-    assert found is True
+
+    assert isinstance(stage.planned(first, most_work=1, between=between), Shortfall)
+    assert 1 < turns < 100
     assert stage.picture() == before
 
 
@@ -278,23 +290,72 @@ NOWHERE = {"nodeSelector": {"no": "node"}}
 ROOMY = {f"n{number}": 8 for number in range(4)}
 
 
-def test_a_gang_of_very_many_kinds_is_not_tried_on_free_nodes_but_its_requests_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
+def work_of(stage: Stage, cores: list[int], **spec: Any) -> tuple[Plan | Shortfall, int]:
+    """Return what a plan for all members comes to, and how much work it took."""
+    first = stage.gang(cores, size=len(cores), **spec)
+    before = stage.algorithm.work
+    return stage.planned(first), stage.algorithm.work - before
+
+
+def test_the_requests_are_looked_at_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, work = work_of(Stage(ROOMY, []), [1, 9, 3])
+    assert isinstance(found, Shortfall)
+    assert (found.message, work, found.refused_by) == (planning.NO_ROOM, 0, {"NodeResourcesFit"})
+    found, work = work_of(Stage(ROOMY, []), [1, 2, 3], **NOWHERE)
+    assert isinstance(found, Shortfall)
+    assert found.refusal is not None
+    assert work > 0
+    assert found.refusal.message.startswith("0/4 nodes are available: 4 node(s) didn't match")
+    monkeypatch.setattr(planning, "_MOST_NODES", 2 * len(ROOMY) - 1)
+    found, work = work_of(Stage(ROOMY, []), [1, 9, 9, 9])
+    assert (isinstance(found, Shortfall), work) == (True, 0), "of very many kinds, the largest are looked at"
+
+
+def seats_by_hand(free: list[int], cores: list[int]) -> bool:
+    """Return whether pods fit on nodes, by trying everything."""
+    if not cores:
+        return True
+    return any(
+        room >= cores[0] and seats_by_hand([*free[:at], room - cores[0], *free[at + 1 :]], cores[1:])
+        for at, room in enumerate(free)
+    )
+
+
+ONE_RACK = "gang by pod.label.job size number(pod.label.size) within one rack if pod.label.job\n"
+
+
+@given(
+    racks=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=3),
+    cores=st.lists(st.integers(1, 5), min_size=2, max_size=6),
+    text=st.sampled_from([GANG, ONE_RACK, ONE_RACK + "score most_allocated()\n", ONE_RACK + "domains by roomiest\n"]),
+    most_work=st.sampled_from([None, 1, 300]),
+)
+def test_if_members_can_be_seated_they_are(
+    racks: list[list[int]], cores: list[int], text: str, most_work: int | None
 ) -> None:
-    assert requests_free_nodes(Stage(ROOMY, []), [1, 2, 3], **NOWHERE)[0] is False
-    monkeypatch.setattr(gang_trial, "_MOST_NEW_WORK", 2 * VERDICT_WORK)
-    assert requests_free_nodes(Stage(ROOMY, []), [1, 2, 3], **NOWHERE) == (True, 0)
-    assert requests_free_nodes(Stage(ROOMY, []), [1, 9, 3]) == (False, 0)
-    fits, work = requests_free_nodes(Stage(ROOMY, []), [1, 2, 1, 2], **NOWHERE)
-    assert (fits, work > 0) == (False, True), "of few kinds, it is tried"
+    """Leaders and workers of all sizes, in one rack or anywhere: a plan is found exactly if there is one."""
+    stage = Stage({}, [], text=text)
+    for rack, nodes in enumerate(racks):
+        for number, cpus in enumerate(nodes):
+            stage.cluster.set_node(node(f"r{rack}-{number}", cpu=str(cpus), rack=f"r{rack}"))
+    found = stage.planned(stage.gang(cores, size=len(cores)), most_work=most_work)
+    together = racks if "rack" in text else [[cpus for nodes in racks for cpus in nodes]]
+    seatable = any(seats_by_hand(nodes, sorted(cores, reverse=True)) for nodes in together)
+    assert isinstance(found, Plan) is seatable, found
+    if isinstance(found, Plan):
+        hosts = [decision.host or "" for decision in found.decisions.values()]
+        assert len(hosts) == len(cores)
+        assert "rack" not in text or len({host.partition("-")[0] for host in hosts}) == 1
+    elif "rack" in text and (room := re.search(r"has room for (\d+) of", found.message)) is not None:
+        most = max(most_seated(nodes, cores) for nodes in racks)
+        assert int(room[1]) == most, "the message is true"
 
 
-def test_of_very_many_kinds_the_largest_are_looked_at_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_trial, "_MOST_NEW_WORK", 0)
-    assert requests_free_nodes(Stage(ROOMY, []), [9, 1, 1, 1])[0] is False
-    monkeypatch.setattr(gang_trial, "_MOST_NODES", 2 * len(ROOMY) - 1)
-    assert requests_free_nodes(Stage(ROOMY, []), [9, 1, 1, 1])[0] is True
-    assert requests_free_nodes(Stage(ROOMY, []), [1, 9, 9, 9])[0] is False
+def most_seated(free: list[int], cores: list[int]) -> int:
+    """Return how many of some pods fit on nodes at once."""
+    return max(
+        number for number in range(len(cores) + 1) if number == 0 or seats_by_hand(free, sorted(cores)[:number][::-1])
+    )
 
 
 def test_a_turn_ends_after_few_members_if_all_of_them_differ(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,183 @@
+"""What is known of gangs: one record each, in one table; when one that does not fit is planned again.
+
+To plan a gang is to decide all of its members. So it is not planned again while nothing has changed, and after a plan
+that failed it pauses for twenty times as long as that took, and others that failed too for five times as long: however
+large gangs are, and however many, plans that fail take a sixth of the time at most. A gang that has not failed yet
+waits for nobody.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterator
+from itertools import count
+
+import msgspec
+
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall
+from kube_policy_scheduler.framework.frame import DeviceOrder
+from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.times import Steady
+
+PAUSE_FACTOR = 20.0
+OTHERS_FACTOR = 5.0
+MOST_PAUSE_SECONDS = 60.0
+MOST_DOUBLINGS = 4
+"""The pause doubles with every further plan that fails, so often."""
+KEPT_WITHOUT_PODS = 1000
+"""Gangs without pending pods of which it is kept what happened to them: those that come again soon."""
+
+
+class GangRecord(msgspec.Struct, eq=False):
+    """What is known of one gang."""
+
+    group: Group
+    touched: int = 0
+    """Grows with the time of the last use."""
+    is_confined: bool = False
+    """Whether it was said where its members are decided."""
+    domain: Domain | None = None
+    """On whose nodes; None: on any."""
+    device_order: DeviceOrder | None = None
+    """In which its members get devices; None: in that of their policy."""
+    shortfall: Shortfall | None = None
+    """Why the last plan failed; None: it did not, or there was none."""
+    verdict: str = ""
+    """What came of the last attempt to make room by evictions, for people."""
+    awaits_victims: bool = False
+    """Whether pods that it evicted were still there when it was looked last."""
+    state: Hashable = None
+    """Of everything, when it was planned last and did not fit."""
+    spent: float = 0.0
+    """Seconds that the plan under way has taken so far."""
+    planned_again_at: float = 0.0
+    failures: int = 0
+    restarts: int = 0
+    """How often changes set the plan back that is under way."""
+    reclaims_again_at: float = 0.0
+    """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
+    wanted_at: float | None = None
+    """When it is to be planned again though no event says so; None: never."""
+
+
+class GangTable:
+    """The records of gangs; those of gangs without pending pods are dropped in the end."""
+
+    def __init__(self) -> None:
+        self.in_use: Callable[[Group], bool] = lambda group: True
+        """Whether a gang has pending pods."""
+        self.pauses = True
+        """Whether gangs pause after a plan that failed."""
+        self._records: dict[Group, GangRecord] = {}
+        self._wanted: list[tuple[float, int, Group]] = []
+        """A heap; an entry is stale where its gang is wanted at another time, or not at all."""
+        self._numbers = count(1)
+        self._free_at = 0.0
+        """Until when no gang is planned that failed before."""
+        self._clean_at = 2 * KEPT_WITHOUT_PODS
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[GangRecord]:
+        return iter(self._records.values())
+
+    def get(self, group: Group) -> GangRecord | None:
+        """Return the record of a gang; None if there is none."""
+        return self._records.get(group)
+
+    def of(self, group: Group) -> GangRecord:
+        """Return the record of a gang, which is made if there is none."""
+        record = self._records.get(group)
+        if record is None:
+            if len(self._records) >= self._clean_at:
+                self._clean()
+            record = self._records[group] = GangRecord(group)
+        record.touched = next(self._numbers)
+        return record
+
+    def forget(self, group: Group) -> None:
+        """Forget what happened to a gang that has started, but for where it is."""
+        record = self._records.get(group)
+        if record is None:
+            return
+        if record.is_confined:
+            self._records[group] = GangRecord(group, record.touched, is_confined=True, domain=record.domain)
+        else:
+            del self._records[group]
+
+    def forget_rules(self) -> None:
+        """Forget where and how gangs are decided, and what came of it: the rules have changed."""
+        self._records.clear()
+        self._wanted.clear()
+
+    # --- plans ---------------------------------------------------------------------------------------
+
+    def may_plan(self, record: GangRecord, state: Hashable, now: Steady) -> bool:
+        """Return whether a gang may be planned now; if it must pause first, `due` names it afterwards.
+
+        state: of all that a plan may depend on.
+        """
+        if record.state == state:
+            return False
+        again_at = max(self._free_at, record.planned_again_at) if record.failures else 0.0
+        if again_at > now:
+            self.want(record, again_at)
+            return False
+        return True
+
+    def went_on(self, record: GangRecord, *, seconds: float) -> None:
+        """Note that a plan, which is not at its end, took so many seconds more."""
+        record.spent += seconds
+
+    def failed(self, record: GangRecord, state: Hashable, now: Steady, *, seconds: float) -> None:
+        """Note that a gang was planned, at the end for so many seconds, and does not fit."""
+        end = now + seconds
+        seconds, record.spent = seconds + record.spent, 0.0
+        record.state = state
+        if not self.pauses:
+            return
+        pause = seconds * PAUSE_FACTOR * 2.0 ** min(record.failures, MOST_DOUBLINGS)
+        record.planned_again_at = end + min(pause, MOST_PAUSE_SECONDS)
+        record.failures += 1
+        self._free_at = end + min(seconds * OTHERS_FACTOR, MOST_PAUSE_SECONDS)
+
+    def succeeded(self, record: GangRecord) -> None:
+        """Note that a gang fits, or may fit now: what failed before says nothing any more."""
+        record.state, record.planned_again_at, record.failures, record.spent = None, 0.0, 0, 0.0
+        record.shortfall, record.verdict, record.wanted_at = None, "", None
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def want(self, record: GangRecord, at: float) -> None:
+        """Have `due` name a gang at a time, if it is not named earlier."""
+        if record.wanted_at is None or at < record.wanted_at:
+            record.wanted_at = at
+            heapq.heappush(self._wanted, (at, next(self._numbers), record.group))
+
+    def due(self, now: Steady) -> Group | None:
+        """Return a gang that is to be planned again now, once for each time that it is wanted; None: there is none."""
+        at = self.next_due()
+        if at is None or at > now:
+            return None
+        group = heapq.heappop(self._wanted)[2]
+        self._records[group].wanted_at = None
+        return group
+
+    def next_due(self) -> float | None:
+        """Return when the next gang is to be planned again."""
+        heap = self._wanted
+        while heap and not self._is_wanted(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def _is_wanted(self, entry: tuple[float, int, Group]) -> bool:
+        record = self._records.get(entry[2])
+        return record is not None and record.wanted_at == entry[0]
+
+    def _clean(self) -> None:
+        unused = [record for record in self._records.values() if not self.in_use(record.group)]
+        unused.sort(key=lambda record: record.touched)
+        for record in unused[:-KEPT_WITHOUT_PODS]:
+            del self._records[record.group]
+        self._clean_at = 2 * len(self._records) + KEPT_WITHOUT_PODS

@@ -1,0 +1,927 @@
+"""Plans a gang whole: places for all members that it needs, tried out on the columns and taken back.
+
+As in kube-scheduler's pod group cycle, nothing is assumed before all members that are needed are pending and fit
+together. What is tried out is undone: in one turn of the event loop, or in several for a large gang.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from operator import is_
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.search_work import search_work
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
+from kube_policy_scheduler.framework.decide.gang_domains import (
+    Domain,
+    Members,
+    Preference,
+    Shortfall,
+    choose,
+    domain_of,
+    free_now,
+    free_without,
+    holding,
+    inside_of,
+    largest_first,
+    places_of,
+    preference,
+    rows_of,
+)
+from kube_policy_scheduler.framework.devices.thrift import Thrifty
+from kube_policy_scheduler.framework.groups.attempt import AssumedPod, Attempt
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.preempt.trials import NODES_A_UNIT, VERDICT_WORK
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
+
+NO_ROOM = "the nodes have no room for all pods that it needs at once"
+MOST_PLAN_WORK = 500_000
+"""Limit of a plan, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
+enough for a few hundred members that each must search for victims on 5,000 nodes, or for many thousands that are alike.
+"""
+MOST_SEARCH_STEPS = 10_000
+"""Members that a search through all seatings places at most, in one domain."""
+CUT = f"the search stopped after {MOST_SEARCH_STEPS:,} steps"
+_ALIKE_WORK = 2
+"""To look at a node in a search, see `trial.NODE_WORK`."""
+_MOST_ROWS = 128
+"""Nodes on which a search tries a member, the fullest first."""
+MOST_SEARCHED = 32
+"""Members of a larger gang are not searched for: no search of so few steps would come to its end."""
+_MOST_KINDS = 64
+"""Of so many kinds of members, it is looked whether they may be on other nodes than each other."""
+_MOST_NODES = 1_000_000
+"""Of all kinds of members together, that are looked at for room: 10 ms."""
+_MOST_UNDER_WAY = 8
+_MOST_RESTARTS = 8
+"""A plan that changes in the cluster set back so often is finished in one turn."""
+_MOST_DEPTH = 16
+"""Groups within groups that are planned inside each other."""
+
+
+class Unfinished(Enum):
+    """A plan goes on in another turn of the event loop."""
+
+    UNFINISHED = "unfinished"
+
+
+UNFINISHED = Unfinished.UNFINISHED
+Evictions: TypeAlias = dict[str, Decision]
+"""Decisions with nominated nodes, and with victims where there are some, by the uid of the member they are for."""
+
+
+class Plan(msgspec.Struct, eq=False):
+    """Places for all members that a group needs."""
+
+    decisions: dict[str, Decision]
+    """By uid, in the order in which they were found."""
+    epoch: int = -1
+    """The epoch of the cluster for which they hold; it goes on with each member that is assumed."""
+    left: set[str] = msgspec.field(default_factory=set)
+    """Members that are not assumed yet."""
+
+
+class _Basis(NamedTuple):
+    """What a plan depends on besides nodes and the pods on them. If it changes, the plan starts over."""
+
+    facts: tuple[object, ...]
+    members: Sequence[QueuedPod]
+    pods: Sequence[PodInfo]
+    """Of the members."""
+    signals: Signals
+
+    def is_same(self, other: _Basis) -> bool:
+        """Return whether both are the same."""
+        return (
+            self.facts == other.facts
+            and self.signals is other.signals
+            and len(self.members) == len(other.members)
+            and all(map(is_, self.members, other.members))
+            and all(map(is_, self.pods, other.pods))
+        )
+
+
+Outcome: TypeAlias = Plan | Shortfall | Evictions | None
+Steps: TypeAlias = Generator[None, None, Outcome]
+
+
+class _UnderWay(NamedTuple):
+    """A plan that goes on in another turn."""
+
+    queued: QueuedPod
+    """The member that it was begun for."""
+    basis: _Basis
+    attempt: Attempt
+    steps: Steps
+    evicts: bool
+
+
+class Planner:
+    """Finds places for the members of gangs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        algorithm: ScheduleAlgorithm,
+        *,
+        waiting: Mapping[str, AssumedPod],
+        left: Callable[[Domain], None] = lambda domain: None,
+    ) -> None:
+        """Make one for a scheduler.
+
+        Args:
+            cluster: where places are tried.
+            queue: of the pending pods.
+            algorithm: decides.
+            waiting: by uid, the pods that are assumed and wait for the rest of their gang.
+            left: told of each domain in which a gang did not fit though there seemed to be room.
+        """
+        self.cluster, self._queue, self.algorithm = cluster, queue, algorithm
+        self._waiting, self._left = waiting, left
+        self._under_way: dict[Group, _UnderWay] = {}
+        self._restarts: dict[Group, int] = {}
+        """How often changes set a plan back that is under way."""
+        self._attempt: Attempt | None = None
+        """What is tried out at this moment."""
+
+    # --- members ---------------------------------------------------------------------------------------
+
+    def placed(self, requirement: GangRequirement) -> int:
+        """Return how many members of a group have a place, as far as it needs them, those that wait included."""
+        return requirement.filled(self._number_of)
+
+    def is_surplus(self, requirement: GangRequirement) -> bool:
+        """Return whether a pod would fill no place that its group needs, which is not complete."""
+        placed = self.placed(requirement)
+        return placed < requirement.size and placed == requirement.filled(self._number_of, joining=1)
+
+    def _number_of(self, group_of: GroupOf, group: Group) -> int:
+        noted = self._attempt.number_of(group) if self._attempt is not None else 0
+        return self.cluster.counters.group_size(group_of, group) + noted
+
+    def siblings(self, requirements: Sequence[GangRequirement]) -> list[QueuedPod]:
+        """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
+        found = {
+            uid: queued
+            for requirement in requirements
+            for uid, queued in self._queue.group(requirement.group).items()
+            if queued.place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE) and not queued.errors
+        }
+        return sorted(found.values(), key=lambda queued: (-queued.pod.priority, queued.timestamp))
+
+    def needed(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
+        """Return the members without a place that a group needs to be complete, the pod first."""
+        return self._members(queued, requirement)[: max(1, requirement.size - self.placed(requirement))]
+
+    def _members(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
+        return [queued, *(other for other in self.siblings((requirement,)) if other is not queued)]
+
+    def nominated_rows(self, group: Group) -> list[int]:
+        """Return the rows of the nodes on which members without a place wait for victims to end."""
+        if not self.cluster.nominated:
+            return []
+        rows = self.cluster.nodes.rows
+        names = (member.pod.nominated_node for member in self._queue.group(group).values() if not member.has_place)
+        return [rows[name] for name in names if name in rows]
+
+    # --- free nodes ------------------------------------------------------------------------------------
+
+    def plan(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], *, most_work: int | None = None
+    ) -> Plan | Shortfall | Unfinished:
+        """Return free nodes for all that the groups of a pod need, or why there are none.
+
+        Args:
+            queued: a member.
+            requirements: of its groups that are not complete.
+            most_work: after which the plan pauses, see `trial.NODE_WORK`. The next call continues it, or starts over
+                if something has changed that the plan depends on. None: it does not pause.
+        """
+        members = [queued, *(other for other in self.siblings(requirements) if other is not queued)]
+        attempt = self._new_attempt(len(members))
+        begun = _UnderWay(
+            queued,
+            self._basis(queued, requirements, members, evicts=False),
+            attempt,
+            self._planning(attempt, queued, tuple(requirements)),
+            evicts=False,
+        )
+        found = self._in_turns(begun, outermost_first(requirements)[0].group, most_work)
+        assert isinstance(found, Plan | Shortfall | Unfinished)
+        return found
+
+    def places(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> dict[str, str] | None:
+        """Return free nodes by uid for all that the groups of a pod need, as the cluster stands; None: none."""
+        with self._trying(len(self.siblings(requirements)) + 1) as attempt:
+            found = _at_once(self._planning(attempt, queued, tuple(requirements)))
+        if not isinstance(found, Plan):
+            return None
+        return {uid: decision.host for uid, decision in found.decisions.items() if decision.host is not None}
+
+    def _planning(
+        self, attempt: Attempt, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+    ) -> Generator[None, None, Plan | Shortfall]:
+        """Plan; yields where a turn ends. Domains and orders of devices stay as they were unless there is a plan."""
+        draft, is_complete = _Draft(attempt, self.algorithm), False
+        begin = draft.mark()
+        try:
+            short = yield from self._place_all(draft, queued, requirements)
+            if short is not None:
+                draft.undo_to(begin)
+                for order in self._thrifty_orders(queued, requirements):
+                    draft.order(outermost_first(requirements)[0].group, order)
+                    if (yield from self._place_all(draft, queued, requirements)) is None:
+                        short = None
+                        break
+                    draft.undo_to(begin)
+            is_complete = short is None
+            return short if short is not None else Plan(dict(attempt.decisions))
+        finally:
+            if not is_complete:
+                draft.forget_rules()
+
+    def _place_all(
+        self, draft: _Draft, queued: QueuedPod, requirements: Sequence[GangRequirement]
+    ) -> Generator[None, None, Shortfall | None]:
+        """Place what the groups of a pod need; return why that is not possible."""
+        for requirement in outermost_first(requirements):
+            if self.placed(requirement) < requirement.size:
+                short = yield from self._complete(draft, requirement, queued, ())
+                if short is not None:
+                    return (
+                        None if draft.attempt.placed else short
+                    )  # a wider group that is complete may start without it
+        return None
+
+    def _complete(
+        self,
+        draft: _Draft,
+        requirement: GangRequirement,
+        first: QueuedPod,
+        around: tuple[GangRequirement, ...],
+    ) -> Generator[None, None, Shortfall | None]:
+        """Place what a group needs, in one domain if it must be in one; return why that is not possible.
+
+        Args:
+            draft: what is placed so far.
+            requirement: of the group.
+            first: the member to begin with.
+            around: the groups inside which this one is placed.
+        """
+        if len(around) >= _MOST_DEPTH:
+            return Shortfall(f"more than {_MOST_DEPTH} groups depend on each other")
+        if not requirement.levels:
+            return (yield from self._seat(draft, requirement, first, around))
+        mark, tried, cut = draft.mark(), dict[Domain, Shortfall](), False
+        while True:
+            found = self._domain(first, requirement, around, tried)
+            if isinstance(found, Shortfall):
+                return msgspec.structs.replace(found, message=_cut(tried, requirement)) if cut else found
+            draft.confine(requirement.group, found)
+            short = yield from self._seat(draft, requirement, first, around)
+            if short is None:
+                return None
+            draft.undo_to(mark)
+            if found is None or found in tried or draft.attempt.is_over:
+                return short
+            tried[found] = short
+            cut = cut or short.is_cut
+            self._left(found)
+
+    def _domain(
+        self,
+        first: QueuedPod,
+        requirement: GangRequirement,
+        around: tuple[GangRequirement, ...],
+        tried: Collection[Domain],
+    ) -> Domain | Shortfall | None:
+        """Return the next domain to try for a group: where its members are, or one that may have room for the rest."""
+        group, cluster, within = requirement.group, self.cluster, None
+        is_confined, known = self.algorithm.is_confined(group), self.algorithm.domain(group)
+        has_places = requirement.members(cluster.counters.group_size) > 0
+        if is_confined and has_places:
+            return known
+        if not has_places and (nominated := self.nominated_rows(group)):
+            return known if is_confined else domain_of(cluster, requirement.levels, nominated)
+        for other in around:
+            if other.levels and (domain := self.algorithm.domain(other.group)) is not None:
+                mask = domain.mask(cluster)
+                within = mask if within is None else within & mask
+        for inner in self._inside(first, requirement, around):
+            needed, members = max(1, inner.size - self.placed(inner)), self._unplaced(first, inner)
+            within = inside_of(within, holding(cluster, inner.levels, members, needed=needed, within=within))
+        placed = rows_of(cluster, requirement) if has_places else ()
+        return choose(
+            cluster,
+            requirement.levels,
+            self._unplaced(first, requirement),
+            needed=max(1, requirement.size - self.placed(requirement)),
+            prefers=self._preference(first),
+            placed=np.array(placed, np.intp) if placed else None,
+            within=within,
+            skipped=tried,
+        )
+
+    def _inside(
+        self, first: QueuedPod, requirement: GangRequirement, around: tuple[GangRequirement, ...]
+    ) -> Iterator[GangRequirement]:
+        """Yield the narrower groups of a pod that must be in one domain each, and have no place yet."""
+        size_of, known = self.cluster.counters.group_size, {requirement.group, *(each.group for each in around)}
+        for each in outermost_first(self.algorithm.gang_requirements(first)):
+            if each.levels and each.group not in known and not each.members(size_of):
+                yield each
+
+    def _preference(self, queued: QueuedPod) -> Preference:
+        """Return which of several domains the policy of a pod prefers."""
+        profile = self.algorithm.profile(queued.pod)
+        return preference(profile.domains if profile is not None else None, self.algorithm.frame(queued))
+
+    def _unplaced(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> list[Members]:
+        """Return the members without a place by template; those that cannot be decided now count as the pod itself.
+
+        anywhere: whether nodes that are full, or refuse them for now, count too: victims may make room there.
+        """
+        there = self._attempt.placed if self._attempt is not None else {}
+        pods, numbers = dict[PodTemplate, QueuedPod](), Counter[PodTemplate]()
+        for member in self._members(queued, requirement):
+            if member.pod.uid not in there:
+                pods.setdefault(member.pod.template, member)
+                numbers[member.pod.template] += 1
+        missing = requirement.size - self.placed(requirement) - numbers.total()
+        if missing > 0:
+            pods.setdefault(queued.pod.template, queued)
+            numbers[queued.pod.template] += missing
+        size = self.cluster.nodes.size
+        return [
+            Members(
+                template,
+                number,
+                np.ones(size, np.bool_) if anywhere else self.algorithm.feasible(pods[template]),
+                claimed_kinds(self.algorithm.frame(pods[template])),
+            )
+            for template, number in numbers.items()
+        ]
+
+    # --- seats -----------------------------------------------------------------------------------------
+
+    def _seat(
+        self,
+        draft: _Draft,
+        requirement: GangRequirement,
+        first: QueuedPod,
+        around: tuple[GangRequirement, ...],
+    ) -> Generator[None, None, Shortfall | None]:
+        """Place what a group needs: as the queue serves its members; if they differ, in other orders before it fails.
+
+        These are: the largest first; the largest first, each on the fullest node; then any, in a bounded search.
+        """
+        members = self._members(first, requirement)
+        if not self._has_room(members, requirement, priority=None):
+            return Shortfall(NO_ROOM, refused_by=_resource_plugins(members, self.cluster))
+        mark, inside = draft.mark(), (*around, requirement)
+        short = yield from self._fill(draft, members, inside)
+        if short is None or self._has_inner(members, inside):
+            return short
+        draft.undo_to(mark)
+        kinds = self._kinds(first, requirement)
+        if not _differ(kinds):
+            return short
+        place = {template: number for number, template in enumerate(largest_first(self.cluster, kinds))}
+        members = sorted(members, key=lambda member: place.get(member.pod.template, len(place)))
+        for fullest in (False, True):
+            draft.undo_to(mark)
+            if (yield from self._fill(draft, members, inside, fullest=fullest)) is None:
+                return None
+        draft.undo_to(mark)
+        if requirement.size - self.placed(requirement) > MOST_SEARCHED:
+            return msgspec.structs.replace(short, is_cut=True)
+        search = _Search(self, draft, requirement, kinds)
+        if (yield from search.seats(members)):
+            return None
+        return msgspec.structs.replace(short, is_cut=search.is_cut or search.is_partial)
+
+    def _kinds(self, first: QueuedPod, requirement: GangRequirement) -> list[Members]:
+        """Return the members by template; of very many templates, each may be anywhere."""
+        kinds = {member.pod.template for member in self._members(first, requirement)}
+        return self._unplaced(first, requirement, anywhere=len(kinds) > _MOST_KINDS)
+
+    def _has_inner(self, members: Sequence[QueuedPod], inside: tuple[GangRequirement, ...]) -> bool:
+        """Return whether some members are in further groups that are not complete."""
+        known = _groups_of(inside)
+        return any(
+            self._next_inside(member, inside) is not None
+            for member in {member.pod.template: member for member in members}.values()
+            if not known.issuperset(member.groups)
+        )
+
+    def _next_inside(self, member: QueuedPod, inside: tuple[GangRequirement, ...]) -> GangRequirement | None:
+        """Return the widest group of a member that must be complete before it is placed, and is not begun yet."""
+        groups = {each.group for each in inside}
+        for each in outermost_first(self.algorithm.gang_requirements(member)):
+            if each.group not in groups and self.placed(each) < each.size:
+                return each
+        return None
+
+    def _fill(
+        self,
+        draft: _Draft,
+        members: Sequence[QueuedPod],
+        inside: tuple[GangRequirement, ...],
+        *,
+        fullest: bool = False,
+    ) -> Generator[None, None, Shortfall | None]:
+        """Place members in turn until the innermost group is complete; return why it is not in the end.
+
+        fullest: whether each gets the node that is fullest with it, instead of the one with the best score.
+        """
+        requirement, known = inside[-1], _groups_of(inside)
+        most_left = len(members) + self.placed(requirement) - requirement.size
+        left, found, closed = 0, None, set[Group]()
+        for member in members:
+            if self.placed(requirement) >= requirement.size or left > most_left:
+                break
+            if draft.attempt.is_over:
+                return Shortfall(CUT, is_cut=True)
+            if member.pod.uid in draft.attempt.placed:
+                continue
+            if requirement.roles and self.is_surplus_of(member, requirement.group):
+                continue
+            inner = self._next_inside(member, inside) if not known.issuperset(member.groups) else None
+            if inner is None:
+                decision = draft.attempt.decide(member, preempts=False)
+                if decision.host is not None:
+                    draft.attempt.seat(member, self._on_fullest(member) if fullest else decision)
+                else:
+                    left += 1
+                    found = found or Shortfall("", refusal=decision)
+            elif inner.group in closed:
+                left += 1
+            else:
+                mark = draft.mark()
+                short = yield from self._complete(draft, inner, member, inside)
+                if short is not None:
+                    draft.undo_to(mark)
+                    closed.add(inner.group)
+                    left += 1
+                    found = found or short
+            if draft.attempt.ends_turn:
+                yield
+        if self.placed(requirement) >= requirement.size:
+            return None
+        return found or Shortfall(NO_ROOM)
+
+    def _on_fullest(self, member: QueuedPod) -> Decision:
+        """Return that a member, which has feasible nodes, gets the one that is fullest with it."""
+        return self.algorithm.on_row(member, self.algorithm.by_fullness(member, most=1)[0])
+
+    def is_surplus_of(self, member: QueuedPod, group: Group) -> bool:
+        """Return whether a member would fill no place that a group needs."""
+        own = (each for each in self.algorithm.gang_requirements(member) if each.group == group)
+        return any(self.is_surplus(requirement) for requirement in own)
+
+    def _thrifty_orders(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Sequence[Thrifty]:
+        """Return the orders of devices in which members may leave more to others; none if they claim no devices."""
+        kinds = {member.pod.template: member for member in [queued, *self.siblings(requirements)]}
+        claiming = [member for template, member in kinds.items() if has_claims(template, self.cluster)]
+        return max((thrifty_orders(self.algorithm.frame(member)) for member in claiming), key=len, default=())
+
+    # --- evictions -------------------------------------------------------------------------------------
+
+    def is_evicting(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+        """Return whether the last `evictions` for a pod go on."""
+        trial = self._under_way.get(requirement.group)
+        return trial is not None and trial.evicts and trial.queued is queued
+
+    def evictions(
+        self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False, most_work: int | None = None
+    ) -> Evictions | Unfinished | None:
+        """Return where the members go that a group needs once others are evicted, and who; None: not even so.
+
+        Members take free nodes first, then the room that evictions for others leave, and only as many evict as the
+        group needs. A member that waits for its victims to end counts as placed, and is not in the answer. With nobody
+        in the answer there is nobody to evict: the group will be complete.
+
+        Args:
+            queued: a member.
+            requirement: of its group.
+            last: whether the pod itself leaves free nodes to the others that the group needs.
+            most_work: as for `plan`.
+        """
+        members = self._members(queued, requirement)
+        if last:
+            before = max(0, requirement.size - self.placed(requirement) - 1)
+            members = [*members[1 : 1 + before], queued, *members[1 + before :]]
+        awaiting = [member for member in self._awaiting_victims(requirement) if member is not queued]
+        attempt = self._new_attempt(0)
+        begun = _UnderWay(
+            queued,
+            self._basis(queued, (requirement,), [*members, *awaiting], evicts=True),
+            attempt,
+            self._evicting(attempt, members, awaiting, requirement, priority=queued.pod.priority),
+            evicts=True,
+        )
+        found = self._in_turns(begun, requirement.group, most_work)
+        assert not isinstance(found, Plan | Shortfall)
+        return found
+
+    def _evicting(
+        self,
+        attempt: Attempt,
+        members: Sequence[QueuedPod],
+        awaiting: Sequence[QueuedPod],
+        requirement: GangRequirement,
+        *,
+        priority: int,
+    ) -> Generator[None, None, Evictions | None]:
+        """Try evictions; see `evictions`. Yields where a turn ends."""
+        for member in awaiting:
+            self._place_nominated(attempt, member)
+            if attempt.ends_turn:
+                yield
+        if not self._has_room(members, requirement, priority=priority):
+            return None
+        left = yield from self._place_free(attempt, members, requirement)
+        victims: Evictions = {}
+        for number, member in enumerate(left):
+            if requirement.roles and self.is_surplus_of(member, requirement.group):
+                continue
+            placed = self.placed(requirement)
+            if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
+                break
+            decision = attempt.free_again(member)
+            if decision is not None and decision.host is not None:
+                attempt.seat(member, decision)
+            elif (opened := attempt.opened_node(member)) is not None:
+                attempt.place_beside(member, opened)
+            else:
+                decision = attempt.next_candidate(member) or attempt.decide(member, preempts=True)
+                while decision.is_unfinished and not attempt.is_over:
+                    yield
+                    decision = attempt.decide(member, preempts=True)
+                if self._evict(attempt, member, decision):
+                    victims[member.pod.uid] = decision
+            if attempt.ends_turn:
+                yield
+        if self.placed(requirement) < requirement.size:
+            return None
+        if not victims:
+            return {}
+        waits = {member.pod.uid for member in awaiting}
+        by_uid = {member.pod.uid: member.pod for member in members}
+        return {
+            uid: victims[uid] if uid in victims else Decision(by_uid[uid], None, preemption=Preemption(host))
+            for uid, host in attempt.placed.items()
+            if uid not in waits
+        }
+
+    def _place_free(
+        self, attempt: Attempt, members: Sequence[QueuedPod], requirement: GangRequirement
+    ) -> Generator[None, None, list[QueuedPod]]:
+        """Place members on free nodes while the group is not complete; return those for whom there is none.
+
+        Yields where a turn ends.
+        """
+        left: list[QueuedPod] = []
+        for member in members:
+            if self.placed(requirement) >= requirement.size or attempt.is_over:
+                break
+            if member.pod.uid in attempt.placed:
+                continue
+            if requirement.roles and self.is_surplus_of(member, requirement.group):
+                continue
+            decision = attempt.decide(member, preempts=False)
+            if decision.host is not None:
+                attempt.seat(member, decision)
+            else:
+                left.append(member)
+            if attempt.ends_turn:
+                yield
+        return left
+
+    def _evict(self, attempt: Attempt, member: QueuedPod, decision: Decision) -> bool:
+        """Try what was decided about a member; return whether others are evicted for it."""
+        preemption = decision.preemption
+        if decision.host is not None:
+            attempt.seat(member, decision)
+        elif preemption is None or preemption.is_unfinished:
+            return False
+        elif preemption.keeps_nomination and member.pod.nominated_node:
+            self._place_nominated(attempt, member)
+        elif preemption.nominated_node and not any(v.uid in attempt.placed for v in preemption.victims):
+            attempt.keep_candidates(member, decision)
+            attempt.evict(member, preemption)
+            return True
+        return False
+
+    def domain_with_evictions(
+        self, queued: QueuedPod, requirement: GangRequirement, tried: Collection[Domain]
+    ) -> Domain | Shortfall | None:
+        """Return a domain that has room for all that a group needs once pods of lower priority are gone."""
+        rows = rows_of(self.cluster, requirement)
+        return choose(
+            self.cluster,
+            requirement.levels,
+            self._unplaced(queued, requirement, anywhere=True),
+            needed=max(1, requirement.size - self.placed(requirement)),
+            prefers=self._preference(queued),
+            placed=np.array(rows, np.intp) if rows else None,
+            skipped=tried,
+            free=free_without(self.cluster, queued.pod.priority),
+            most_free_first=True,
+        )
+
+    def awaits_victims(self, requirement: GangRequirement) -> bool:
+        """Return whether pods that members of a group evicted are still on their nodes."""
+        if not self.cluster.nominated:
+            return False
+        return any(self._victims_of(member) for member in self._awaiting_victims(requirement))
+
+    def _awaiting_victims(self, requirement: GangRequirement) -> list[QueuedPod]:
+        """Return the members without a place whose victims are being evicted, or are on their way out."""
+        return [
+            member
+            for uid, member in self._queue.group(requirement.group).items()
+            if member.pod.nominated_node and not member.errors and uid not in self.cluster.pods
+        ]
+
+    def _victims_of(self, member: QueuedPod) -> list[str]:
+        """Return the uids of the pods that end on the node that a member is nominated to."""
+        now, priority = self.algorithm.frame(member).steady, member.pod.priority
+        there = self.cluster.pods_on(member.pod.nominated_node).values()
+        return [pod.uid for pod in there if pod.priority < priority and self.cluster.is_going(pod, now)]
+
+    def _place_nominated(self, attempt: Attempt, member: QueuedPod) -> None:
+        for uid in self._victims_of(member):
+            attempt.displace(uid)
+        attempt.place(member, member.pod.nominated_node)
+
+    # --- turns -----------------------------------------------------------------------------------------
+
+    def _basis(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], members: Sequence[QueuedPod], *, evicts: bool
+    ) -> _Basis:
+        facts = (
+            evicts,
+            self.algorithm.profile(queued.pod),
+            tuple((requirement, self.placed(requirement)) for requirement in requirements),
+            self.cluster.store.version(PodDisruptionBudget),
+        )
+        return _Basis(facts, members, [member.pod for member in members], self.algorithm.signals)
+
+    def _in_turns(self, begun: _UnderWay, group: Group, most_work: int | None) -> Outcome | Unfinished:
+        """Go on with the plan that is under way for a group if it is the same, or begin one."""
+        with self.cluster.ledger.silent():
+            return self._turn_of(self._resumed(group, begun.basis) or begun, group, most_work)
+
+    def _turn_of(self, trial: _UnderWay, group: Group, most_work: int | None) -> Outcome | Unfinished:
+        if self._restarts.get(group, 0) >= _MOST_RESTARTS:
+            most_work = None
+        attempt = self._attempt = trial.attempt
+        attempt.begin_turn(most_work)
+        try:
+            with search_work(self.cluster.store).at_once():
+                next(trial.steps)
+        except StopIteration as end:
+            attempt.undo()
+            self._restarts.pop(group, None)
+            found: Outcome = end.value
+            return found
+        except BaseException:
+            attempt.undo()
+            raise
+        finally:
+            self._attempt = None
+        attempt.pause()
+        while len(self._under_way) >= _MOST_UNDER_WAY:
+            self._under_way.pop(next(iter(self._under_way))).steps.close()
+        self._under_way[group] = trial
+        return UNFINISHED
+
+    def _resumed(self, group: Group, basis: _Basis) -> _UnderWay | None:
+        """Return the plan that this call continues, with its placements tried again; None: it starts over.
+
+        A group has one: if its members took turns to begin their own, none of these would come to its end.
+        """
+        trial = self._under_way.pop(group, None)
+        if trial is None:
+            while len(self._restarts) >= _MOST_UNDER_WAY:
+                del self._restarts[next(iter(self._restarts))]
+            return None
+        if trial.basis.is_same(basis) and trial.attempt.resume():
+            return trial
+        trial.steps.close()
+        self._restarts[group] = self._restarts.get(group, 0) + 1
+        return None
+
+    def forget(self) -> None:
+        """Drop the plans that are under way: the rules have changed."""
+        while self._under_way:
+            self._under_way.popitem()[1].steps.close()
+        self._restarts.clear()
+
+    # --- what needs no trial ---------------------------------------------------------------------------
+
+    def _has_room(self, members: Sequence[QueuedPod], requirement: GangRequirement, *, priority: int | None) -> bool:
+        """Return whether the nodes have the resources and devices for enough members, whatever else refuses them.
+
+        Costs one look at the columns for each kind of member, where a trial costs a decision for each member. Of very
+        many kinds, those with the most members are looked at, and the others count as if there were room.
+
+        priority: what pods of lower priority hold counts as free; None: it does not.
+        """
+        needed = requirement.size - self.placed(requirement)
+        profile = self.algorithm.profile(members[0].pod)
+        if profile is None or not any(isinstance(plugin, NodeResourcesFit) for plugin in profile.filters):
+            return True
+        alike: dict[PodTemplate, list[QueuedPod]] = {}
+        there = self._attempt.placed if self._attempt is not None else {}
+        for member in members:
+            if member.pod.uid not in there:
+                alike.setdefault(member.pod.template, []).append(member)
+        room, free = 0, free_now(self.cluster) if priority is None else free_without(self.cluster, priority)
+        most_kinds = max(1, _MOST_NODES // max(1, self.cluster.nodes.size))
+        for number, (template, pods) in enumerate(sorted(alike.items(), key=lambda each: -len(each[1]))):
+            if number >= most_kinds:
+                room += len(pods)
+                continue
+            devices = claimed_kinds(self.algorithm.frame(pods[0]))
+            everywhere = Members(template, len(pods), np.ones(self.cluster.nodes.size, np.bool_), devices)
+            room += min(len(pods), int(places_of(self.cluster, everywhere, free=free).sum()))
+            if room >= needed:
+                return True
+        return room >= needed
+
+    def _new_attempt(self, members: int) -> Attempt:
+        """Return one for a plan with so many members that are decided once in any case."""
+        each = VERDICT_WORK + self.cluster.nodes.size // NODES_A_UNIT
+        return Attempt(
+            self.cluster, self.algorithm, waiting=self._waiting, most_work=MOST_PLAN_WORK + 2 * each * members
+        )
+
+    @contextmanager
+    def _trying(self, members: int) -> Iterator[Attempt]:
+        """Take everything back at the end."""
+        attempt, before = self._new_attempt(members), self._attempt
+        self._attempt = attempt
+        with self.cluster.ledger.silent(), search_work(self.cluster.store).at_once():
+            try:
+                yield attempt
+            finally:
+                attempt.undo()
+                self._attempt = before
+
+
+def _at_once(steps: Steps) -> Outcome:
+    """Return what comes of steps that are taken one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Outcome = end.value
+            return found
+
+
+def _groups_of(inside: Sequence[GangRequirement]) -> frozenset[Group]:
+    """Return the groups that some are, with those of their roles."""
+    return frozenset(group for each in inside for group in (each.group, *(role.group for role in each.roles)))
+
+
+def _resource_plugins(members: Sequence[QueuedPod], cluster: Cluster) -> frozenset[str]:
+    """Return the plugins that say that there is no room for some pods."""
+    claim = any(has_claims(template, cluster) for template in {member.pod.template for member in members})
+    return frozenset((NodeResourcesFit.name, DynamicResources.name) if claim else (NodeResourcesFit.name,))
+
+
+def _cut(tried: Collection[Domain], requirement: GangRequirement) -> str:
+    """Return what is known of domains in which a search was cut off."""
+    first = min(tried, key=str)
+    return f"{first.value} ({first.key}) may have room for {requirement.size} pods; {CUT}"
+
+
+def _differ(kinds: Sequence[Members]) -> bool:
+    """Return whether it matters in which order members of some kinds are placed."""
+    first = kinds[0]
+    return any(
+        each.template.requests != first.template.requests
+        or each.devices != first.devices
+        or not np.array_equal(each.feasible, first.feasible)
+        for each in kinds[1:]
+    )
+
+
+class _Draft:
+    """What a plan has tried so far: places on the columns, and rules of groups."""
+
+    def __init__(self, attempt: Attempt, algorithm: ScheduleAlgorithm) -> None:
+        self.attempt, self._algorithm = attempt, algorithm
+        self._rules: list[Callable[[], None]] = []
+        """What undoes each, the oldest first."""
+
+    def mark(self) -> tuple[int, int]:
+        """Return what `undo_to` goes back to."""
+        return self.attempt.mark(), len(self._rules)
+
+    def undo_to(self, mark: tuple[int, int]) -> None:
+        """Take back what was tried since."""
+        self.attempt.undo_to(mark[0])
+        while len(self._rules) > mark[1]:
+            self._rules.pop()()
+
+    def forget_rules(self) -> None:
+        """Have domains and orders of devices be what they were; the places are taken back by others."""
+        while self._rules:
+            self._rules.pop()()
+
+    def confine(self, group: Group, domain: Domain | None) -> None:
+        """Place members of a group in a domain from now on; None: anywhere."""
+        algorithm = self._algorithm
+        if algorithm.is_confined(group):
+            self._rules.append(partial(algorithm.confine, group, algorithm.domain(group)))
+        else:
+            self._rules.append(partial(algorithm.release, group))
+        algorithm.confine(group, domain)
+
+    def order(self, group: Group, order: Thrifty) -> None:
+        """Give members of a group devices in an order from now on."""
+        self._rules.append(partial(self._algorithm.order_devices, group, None))
+        self._algorithm.order_devices(group, order)
+
+
+class _Search:
+    """Looks for any seating of members that differ, on nodes of which equal ones are tried once."""
+
+    def __init__(self, planner: Planner, draft: _Draft, requirement: GangRequirement, kinds: Sequence[Members]) -> None:
+        self._planner, self._attempt, self._requirement = planner, draft.attempt, requirement
+        self._steps = 0
+        self.is_cut = self.is_partial = False
+        """Whether it ended before it had tried all, and whether it left out nodes."""
+        self._resources = sorted({name for kind in kinds for name in kind.template.requests})
+        self._allowed = np.packbits(np.stack([kind.feasible for kind in kinds], axis=1), axis=1)
+        self._failed: set[object] = set()
+        """States from which the rest found no seats."""
+
+    def seats(self, members: Sequence[QueuedPod]) -> Generator[None, None, bool]:
+        """Place members until the group is complete; return whether it is. Yields where a turn ends."""
+        planner, attempt, requirement = self._planner, self._attempt, self._requirement
+        missing = requirement.size - planner.placed(requirement)
+        if missing <= 0:
+            return True
+        if missing > len(members):
+            return False
+        state = len(members), missing, frozenset(Counter(map(self._alike, attempt.rows())).items())
+        if state in self._failed:
+            return False
+        member, rest = members[0], members[1:]
+        if not (requirement.roles and planner.is_surplus_of(member, requirement.group)):
+            seen, rows = set[object](), planner.algorithm.by_fullness(member, most=_MOST_ROWS + 1)
+            self.is_partial = self.is_partial or len(rows) > _MOST_ROWS
+            for row in rows[:_MOST_ROWS]:
+                alike = self._alike(row)
+                planner.algorithm.work += _ALIKE_WORK
+                if alike in seen:
+                    continue
+                seen.add(alike)
+                self._steps += 1
+                if self._steps > MOST_SEARCH_STEPS or attempt.is_over:
+                    self.is_cut = True
+                    return False
+                mark = attempt.mark()
+                attempt.seat(member, planner.algorithm.on_row(member, row))
+                if attempt.ends_turn:
+                    yield
+                if (yield from self.seats(rest)):
+                    return True
+                attempt.undo_to(mark)
+                if self.is_cut:
+                    return False
+        if missing <= len(rest) and (yield from self.seats(rest)):
+            return True
+        if not self.is_cut:
+            self._failed.add(state)
+        return False
+
+    def _alike(self, row: int) -> object:
+        """Return what tells a node apart from others, as far as the search looks."""
+        nodes = self._planner.cluster.nodes
+        free = [nodes.allocatable(name).item(row) - nodes.requested(name).item(row) for name in self._resources]
+        pods = nodes.allocatable("pods").item(row) - nodes.pod_count.item(row)
+        return self._allowed[row].tobytes(), pods, tuple(free)
