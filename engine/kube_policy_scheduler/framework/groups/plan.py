@@ -655,13 +655,11 @@ class Planner:
             return False
         return any(self._victims_of(member) for member in self._awaiting_victims(requirement))
 
-    def _awaiting_victims(self, requirement: GangRequirement) -> list[QueuedPod]:
-        """Return the members without a place whose victims are being evicted, or are on their way out."""
-        return [
-            member
-            for uid, member in self._queue.group(requirement.group).items()
-            if member.pod.nominated_node and not member.errors and uid not in self.cluster.pods
-        ]
+    def _awaiting_victims(self, requirement: GangRequirement) -> Iterator[QueuedPod]:
+        """Yield the members without a place whose victims are being evicted, or are on their way out."""
+        for uid, member in self._queue.group(requirement.group).items():
+            if member.pod.nominated_node and not member.errors and uid not in self.cluster.pods:
+                yield member
 
     def _victims_of(self, member: QueuedPod) -> list[str]:
         """Return the uids of the pods that end on the node that a member is nominated to."""
