@@ -303,13 +303,14 @@ def choose(
                 fitting = fitting[column[fitting] == column[fitting].max()]
             return Domain(key, names.values[names.first(fitting)])
         among = untried if len(untried) else candidates
-        among = among[room[among] == room[among].max()]
-        if len(kinds) > 1:  # of several bounds that are equal, one that is nearer to what there is
+        among, counted = among[room[among] == room[among].max()], room
+        if len(kinds) > 1:  # the bound may be too high: of several that are equal, one that has room for more
             counted = _rooms(kinds, domains, free=free or free_now(cluster), within=within)
             among = among[counted[among] == counted[among].max()]
         best = names.first(among)
         there = int(room[best])
-        nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members)))
+        is_exact = int(counted[best]) == there
+        nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members, is_exact)))
     if not nearest:
         return Shortfall("there is no topology to choose from")
     missing, number, message = min(nearest)
@@ -694,13 +695,17 @@ def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
     return only if only < domains.size else f"its placed members are on nodes without the label {domains.key}"
 
 
-def _missing(key: str, value: str, room: int, needed: int, members: Sequence[Members]) -> str:
-    """Return what is missing in a domain: `rack-7 (rack) has room for 14 of 16 pods; 2 more request 8 gpu each`."""
+def _missing(key: str, value: str, room: int, needed: int, members: Sequence[Members], is_exact: bool) -> str:
+    """Return what is missing in a domain: `rack-7 (rack) has room for 14 of 16 pods; 2 more request 8 gpu each`.
+
+    is_exact: whether there is room for so many; otherwise there is for no more.
+    """
     if room >= needed:
         return f"{value} ({key}) has the resources for {plural(needed, 'pod')}, but not all of them fit there"
     kinds = {request_text(each.template.requests, each.devices) for each in members}
     each = f"; {needed - room} more request {kinds.pop()} each" if len(kinds) == 1 else ""
-    return f"{value} ({key}) has room for {room} of {plural(needed, 'pod')}{each}"
+    number = room if is_exact else f"at most {room}"
+    return f"{value} ({key}) has room for {number} of {plural(needed, 'pod')}{each}"
 
 
 def request_text(requests: Mapping[str, int], devices: Sequence[tuple[DeviceKind, int]] = ()) -> str:
