@@ -324,6 +324,6 @@ def test_a_gang_that_no_rack_holds_is_told_how_much_room_the_best_ones_have() ->
 
 def _pending(there: ClusterState, job: str, number: int) -> Iterator[PodInfo]:
     for at in range(number):
-        form = FixtureObject(pod_object({"labels": {"job": job}}, name=f"m{at}", uid=f"m{at}"), EMPTY, ())
+        form = FixtureObject(pod_object({"cpu": 1, "labels": {"job": job}}, name=f"m{at}", uid=f"m{at}"), EMPTY, ())
         (made,) = stored_objects([form], scheduler=SCHEDULER)
         yield there.cluster.templates.pod(made)

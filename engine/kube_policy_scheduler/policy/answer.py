@@ -15,7 +15,14 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainRoom, Shortfall, domains_of, narrowed
+from kube_policy_scheduler.framework.decide.gang_domains import (
+    Domain,
+    DomainRoom,
+    GangTopology,
+    Shortfall,
+    domains_of,
+    narrowed,
+)
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
@@ -25,6 +32,7 @@ from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.pending import Pending
+from kube_policy_scheduler.policy.whole_gang import decide_with_gang
 from kube_policy_scheduler.times import Steady
 
 
@@ -184,6 +192,8 @@ class Answers:
             short = _short(inputs, requirements)
             if short is not None:
                 return short
+            if inputs.pending is not None and verdict is None:
+                return self._with_gang(inputs, requirements, preempts=preempts)
             found = narrowed(frame, inputs.profile, requirements, self._cycle)
             if isinstance(found, Shortfall):
                 return NoDomain(inputs=inputs, requirements=requirements, shortfall=found)
@@ -193,6 +203,25 @@ class Answers:
             return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
         waits = _waits(requirements, placed)
         return Placed(inputs=inside, requirements=requirements, decision=decision, waits=waits)
+
+    def _with_gang(
+        self, inputs: DecisionInputs, requirements: tuple[GangRequirement, ...], *, preempts: bool
+    ) -> Answer:
+        """Return the answer about a pod whose gangs lack no pods: all that they need get nodes, or it gets none."""
+        decision, domains = decide_with_gang(inputs, requirements, self._cycle, preempts=preempts)
+        inside = inputs.under(inputs.profile.narrowed(GangTopology(domains))) if domains else inputs
+        if decision.host is not None:
+            return Placed(inputs=inside, requirements=requirements, decision=decision)
+        if decision.preemption is None or not decision.preemption.victims:
+            found = narrowed(inputs.frame(), inputs.profile, requirements, self._cycle)
+            if isinstance(found, Shortfall):
+                return NoDomain(inputs=inputs, requirements=requirements, shortfall=found)
+            inside = inputs.under(found)
+            if self._decide(inside, preempts=False, verdict=None).host is not None:
+                on_nodes = inputs.cluster.counters.group_size
+                first = next((each for each in requirements if each.filled(on_nodes) < each.size), requirements[0])
+                return GangWaits(inputs=inside, requirements=requirements, text=decision.message, requirement=first)
+        return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
 
     def _decide(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None) -> Decision:
         if self._refused is None or verdict is not None:

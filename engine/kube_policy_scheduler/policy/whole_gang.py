@@ -1,0 +1,112 @@
+"""What the scheduler decides about a member of a gang whose other pods wait too: its own classes are asked, once.
+
+A queue holds the pods of the gang while it is asked, and nothing is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.gang_domains import Domain
+from kube_policy_scheduler.framework.groups.attempt import AssumedPod
+from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue, gates, priority_turn
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.times import Steady
+
+
+def decide_with_gang(
+    inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle, *, preempts: bool
+) -> tuple[Decision, tuple[Domain, ...]]:
+    """Return the decision about a pod with all pending members of its gangs, and the domains that these get.
+
+    Args:
+        inputs: of the decision; the pods that wait are known.
+        requirements: of the pod's gangs, none of which lacks pods.
+        cycle: decides.
+        preempts: whether it is asked who would be evicted for them.
+    """
+    assert inputs.pending is not None
+    if not preempts:
+        inputs = inputs.under(replace(inputs.profile, preempts=False))
+    algorithm = _ByRules(inputs, cycle)
+    queue, now = SchedulingQueue(), Steady(inputs.now)
+    gangs = WaitingPods[AssumedPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)
+    queue.use(
+        turn=priority_turn,
+        hold=algorithm.hold,
+        membership=gangs.membership,
+        placed=inputs.cluster.counters.group_size,
+    )
+    mine = [pod for pod in inputs.pending.pods if pod.uid != inputs.pod.uid and _is_in(pod, requirements)]
+    try:
+        queue.add(inputs.pod, Steady(inputs.queued or inputs.now))
+        for pod in mine:
+            queue.add(pod, Steady(pod.created or inputs.now))
+        queued = queue.take(inputs.pod.uid)
+        assert queued is not None, "it is held by nothing"
+        queued.attempts = inputs.attempts + 1
+        decision, _ = gangs.decide(queued, algorithm.gang_requirements(queued))
+    finally:
+        for each in list(queue):
+            queue.remove(each.pod.uid)
+    found = (algorithm.domain(requirement.group) for requirement in requirements if requirement.levels)
+    return decision, tuple(domain for domain in found if domain is not None)
+
+
+def _is_in(pod: PodInfo, requirements: Sequence[GangRequirement]) -> bool:
+    return any(requirement.group_of(pod.template) == requirement.group for requirement in requirements)
+
+
+class _ByRules(ScheduleAlgorithm):
+    """Decides a pod, and those of its gang, by the rules of one decision."""
+
+    def __init__(self, inputs: DecisionInputs, cycle: Cycle) -> None:
+        super().__init__(inputs.cluster, cycle, lambda: Steady(inputs.now - inputs.cluster.ahead))
+        self.signals = inputs.signals
+        self._inputs = inputs
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+        rules = self._rules(pod)
+        return rules.profile if rules is not None else None
+
+    def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
+        """Return the groups without which the pod must not bind; raises ValueError where that is not known."""
+        rules = self._rules(queued.pod)
+        return DecisionInputs.at(self.frame(queued), rules).gang_requirements() if rules is not None else ()
+
+    def hold(self, queued: QueuedPod) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        rules = self._rules(queued.pod)
+        waits = gates(queued)
+        return rules.policy.hold_reason(self.frame(queued)) if waits is None and rules and rules.policy else waits
+
+    def _rules(self, pod: PodInfo) -> Rules | None:
+        own = self._inputs.rules
+        if pod.uid == self._inputs.pod.uid or own.policies is None:
+            return own
+        policy = own.policies.governing(pod)
+        return own if policy is own.policy else Rules(policy.profile, policy) if policy is not None else None
+
+
+class _Nobody:
+    """Hears of places that are given back; there are none."""
+
+    def rejected(self, assumed: AssumedPod, why: str) -> None:
+        """Hear of nothing."""
+
+    def gang_rejected(self, group: Group, pods: int, why: str) -> None:
+        """Hear of nothing."""
+
+    def no_longer_fits(self, assumed: AssumedPod) -> None:
+        """Hear of nothing."""
+
+    def withdrawn(self, assumed: AssumedPod) -> None:
+        """Hear of nothing."""
