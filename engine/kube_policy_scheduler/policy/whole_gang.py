@@ -32,7 +32,8 @@ def decide_with_gang(
         cycle: decides.
         preempts: whether it is asked who would be evicted for them.
     """
-    assert inputs.pending is not None
+    pending = inputs.pending
+    assert pending is not None
     if not preempts:
         inputs = inputs.under(replace(inputs.profile, preempts=False))
     algorithm = _ByRules(inputs, cycle)
@@ -44,7 +45,7 @@ def decide_with_gang(
         membership=gangs.membership,
         placed=inputs.cluster.counters.group_size,
     )
-    mine = [pod for pod in inputs.pending.pods if pod.uid != inputs.pod.uid and _is_in(pod, requirements)]
+    mine = [pod for pod in pending.pods if pod.uid != inputs.pod.uid and _is_in(pod, requirements)]
     try:
         queue.add(inputs.pod, Steady(inputs.queued or inputs.now))
         for pod in mine:
