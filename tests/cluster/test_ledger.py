@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kube_policy_scheduler.cluster.events import ClusterEvent
-from kube_policy_scheduler.cluster.ledger import MOST_KEPT, Ledger
+from kube_policy_scheduler.cluster.ledger import LEAST_KEPT, Ledger
 
 E = ClusterEvent
 
@@ -21,7 +21,7 @@ def test_readers_get_what_came_since_their_position() -> None:
 
 def test_a_reader_that_lags_too_far_behind_has_to_expect_anything() -> None:
     ledger = Ledger()
-    for _ in range(MOST_KEPT + 1):
+    for _ in range(2 * LEAST_KEPT + 1):
         ledger.note(E.POD_ADD)
     assert ledger.since(0) is None
     assert ledger.since(ledger.epoch - 10) == [E.POD_ADD] * 10

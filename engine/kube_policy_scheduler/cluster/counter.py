@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import PodAffinity
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.pod_sets import PodSet
 from kube_policy_scheduler.cluster.pods import PodTemplate
 
@@ -170,7 +171,6 @@ class Counter:
     __slots__ = (
         "__weakref__",
         "_journal",
-        "_journal_start",
         "_owner",
         "_pods",
         "_pods_by_topology",
@@ -207,8 +207,7 @@ class Counter:
         self._pods = Tally(capacity)
         self._sums = Tally(capacity, np.int64) if weighs else self._pods
         """The same as `_pods` where each pod counts for 1."""
-        self._journal: list[Change] = []
-        self._journal_start = 0
+        self._journal: Journal[Change] = Journal(most=_JOURNAL_LIMIT)
         self._pods_by_topology: dict[str, _PlaceCounts] = {}
 
     @property
@@ -224,7 +223,7 @@ class Counter:
     @property
     def bytes(self) -> int:
         """Return about how many bytes it takes."""
-        found = _OWN_BYTES + self._pods.bytes + (len(self._journal) + len(self.lags)) * _CHANGE_BYTES
+        found = _OWN_BYTES + self._pods.bytes + (self._journal.kept + len(self.lags)) * _CHANGE_BYTES
         if self._sums is not self._pods:
             found += self._sums.bytes
         return found + sum([known.totals.nbytes for known in self._pods_by_topology.values()])
@@ -268,11 +267,11 @@ class Counter:
     @property
     def version(self) -> int:
         """Return a number that grows with every change, except that rows move (see `NodeTable.version`)."""
-        return self._journal_start + len(self._journal)
+        return self._journal.end
 
     def changed_since(self, version: int) -> Sequence[Change] | None:
         """Return the changes after a version; None means that it is too long ago to know."""
-        return self._journal[version - self._journal_start :] if version >= self._journal_start else None
+        return self._journal.since(version)
 
     def bump(self, row: int, step: int, weight: float = 1) -> None:
         """Count one more (`step` 1) or one less pod (-1) on a node."""
@@ -282,11 +281,7 @@ class Counter:
         if self._sums is not self._pods:
             amount = step * int(weight)
             self._sums.add(row, amount)
-        self._journal.append((row, amount, step))
-        if len(self._journal) > _JOURNAL_LIMIT:
-            drop = _JOURNAL_LIMIT // 2
-            del self._journal[:drop]
-            self._journal_start += drop
+        self._journal.note((row, amount, step))
 
     def fill(self, row: int, pods: int, weight: float) -> None:
         """Add this number of pods, without an entry in the journal."""
@@ -308,7 +303,7 @@ class Counter:
     def fill_late(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
         """Do the same for pods that were there before: who reads the changes adds up all nodes again."""
         self.fill_many(rows, pods, weight)
-        self._journal_start, self._journal = self.version + 1, []
+        self._journal.note_all()
 
     def _fill_many_pods(self, rows: NDArray[np.int64], pods: NDArray[np.int64]) -> None:
         self.total += int(pods.sum())
@@ -321,7 +316,8 @@ class Counter:
         """Count no longer, and keep nothing: some who read it find out only when they are asked again."""
         self.live, self.total = False, 0
         self._pods = self._sums = Tally(0)
-        self._journal, self._pods_by_topology = [], {}
+        self._journal.clear()
+        self._pods_by_topology = {}
         self.asked_by, self.lags = {}, {}
 
     def move(self, source: int, target: int) -> None:

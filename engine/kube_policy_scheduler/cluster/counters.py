@@ -31,6 +31,7 @@ from kube_policy_scheduler.cluster.counter import (
     ExtremesCounter,
     RowAmountCounter,
 )
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -68,7 +69,6 @@ _KEPT_SHARE = 2
 """They may take 1/2 of what counters may take, besides it."""
 _LOOK_ANEW = 32
 """After more changes of carried terms a search for all terms by what they have in common is cheaper."""
-_LOG_LIMIT = 2 * _LOOK_ANEW
 """Changes of carried terms remembered, with the terms: those of pods that are gone, too."""
 _SPARE_COUNTERS = 16
 """So many more may be in the list of a template than twice those that count."""
@@ -204,9 +204,8 @@ class PodCounters:
         self._large: dict[Counter, CountKey] = {}
         """The counters of large sets."""
         self._under_way = UnderWay()
-        self._carried_log: list[Carriers] = []
+        self._carried_changes: Journal[Carriers] = Journal(most=2 * _LOOK_ANEW)
         """Those that appeared or disappeared."""
-        self._carried_start = 0
         self._serials = count()
         self._memo_key = ("counters", id(self))
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
@@ -323,25 +322,21 @@ class PodCounters:
     def carried_towards(self, template: PodTemplate) -> CarriedTowards:
         """Return the terms of placed pods, of every kind, that select pods of this template."""
         known = self._known(template)
-        if known.carried_at != self._carried_end:
+        if known.carried_at != self._carried_changes.end:
             now(self._look(known, template))
         return CarriedTowards(known.towards, known.towards_version)
-
-    @property
-    def _carried_end(self) -> int:
-        return self._carried_start + len(self._carried_log)
 
     def _look(self, known: _Known, template: PodTemplate) -> Generator[None, None, None]:
         """Find the carried terms that select pods of a template, in steps: between two of them anything may happen."""
         compared: dict[Carriers, Mapping[Side, int] | None] = {}
-        while known.carried_at != self._carried_end:
-            position, end = known.carried_at, self._carried_end
-            if position < max(self._carried_start, end - _LOOK_ANEW):
+        while known.carried_at != self._carried_changes.end:
+            changed, end = self._carried_changes.since(known.carried_at), self._carried_changes.end
+            if changed is None or len(changed) > _LOOK_ANEW:
                 found: dict[Carriers, Mapping[Side, int]] = {}
                 near = {carriers for anchor in labels_of(template) for carriers in self._carried.get(anchor, ())}
                 candidates: Iterable[Carriers] = (*near, *self._many_carried)
             else:
-                found, candidates = dict(known.towards), self._carried_log[position - self._carried_start :]
+                found, candidates = dict(known.towards), changed
             for carriers in candidates:
                 if not carriers.total:
                     found.pop(carriers, None)
@@ -364,7 +359,7 @@ class PodCounters:
         sets: sets of pods that the template asks for.
         """
         known = self._known(template)
-        looks = known.carried_at != self._carried_end and bool(self._many_carried)
+        looks = known.carried_at != self._carried_changes.end and bool(self._many_carried)
         if looks and not self._under_way.go_on(known, lambda: every(_COMPARED_AT_ONCE, self._look(known, template))):
             return False
         large = [self._asked(CountKey(pods, terminating=True), template) for pods in sets if pods.is_large]
@@ -716,11 +711,7 @@ class PodCounters:
                 del there[carriers]
                 if not there:
                     del self._carried[anchor]
-        self._carried_log.append(carriers)
-        if len(self._carried_log) > _LOG_LIMIT:
-            drop = _LOG_LIMIT // 2
-            del self._carried_log[:drop]
-            self._carried_start += drop
+        self._carried_changes.note(carriers)
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """Set or (None) forget the labels of a namespace."""

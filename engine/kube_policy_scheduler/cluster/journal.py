@@ -1,4 +1,7 @@
-"""A journal of changes: readers get what was noted since their last read."""
+"""The journal: the one way to keep what has changed lately. Each reader has a position, and asks what came after it.
+
+It is bounded: the oldest changes are dropped, and a reader that lags behind them reads everything.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ _MOST_ENTRIES = 1 << 13
 
 class Journal(Generic[T]):
     """Changes in order; positions only grow."""
+
+    __slots__ = ("_entries", "_most", "_start", "end")
 
     def __init__(self, *, most: int = _MOST_ENTRIES) -> None:
         """Keep at most this number of changes."""
@@ -46,6 +51,16 @@ class Journal(Generic[T]):
         self.end += 1
         self._start = self.end
         self._entries.clear()
+
+    def clear(self) -> None:
+        """Keep no change; who has read them all has missed nothing."""
+        self._start = self.end
+        self._entries.clear()
+
+    @property
+    def kept(self) -> int:
+        """Return how many changes are kept."""
+        return len(self._entries)
 
     def since(self, position: int) -> Sequence[T] | None:
         """Return the changes after a position; None if that is too long ago to know."""

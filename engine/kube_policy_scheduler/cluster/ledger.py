@@ -8,13 +8,13 @@ together. What is only tried out, and undone, is silent.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kube_policy_scheduler.cluster.events import ClusterEvent
+from kube_policy_scheduler.cluster.journal import Journal
 
-MOST_KEPT = 4096
+LEAST_KEPT = 4096
 """Events that are kept; who asks for older ones must expect any."""
 
 Listener = Callable[[ClusterEvent], None]
@@ -24,20 +24,22 @@ class Ledger:
     """Events in order."""
 
     def __init__(self) -> None:
-        self.epoch = 0
-        """How many events there were: while it stays the same, so does every decision but for time. Read-only."""
-        self._events: deque[ClusterEvent] = deque(maxlen=MOST_KEPT)
+        self._events: Journal[ClusterEvent] = Journal(most=2 * LEAST_KEPT)
         self._listeners: list[Listener] = []
         self._silent = 0
         self._held: dict[ClusterEvent, None] | None = None
         """What the listeners hear of at the end of `together`; None: they hear at once."""
 
+    @property
+    def epoch(self) -> int:
+        """Return how many events there were: while it stays the same, so does every decision but for time."""
+        return self._events.end
+
     def note(self, event: ClusterEvent) -> None:
         """Note an event whose change is complete. In constant time, but for what the listeners do."""
         if self._silent:
             return
-        self.epoch += 1
-        self._events.append(event)
+        self._events.note(event)
         if event is ClusterEvent.TAKEN:
             return
         if self._held is not None:
@@ -48,10 +50,7 @@ class Ledger:
 
     def since(self, epoch: int) -> Sequence[ClusterEvent] | None:
         """Return the events after an epoch, the oldest first; None if there are too many to know."""
-        missed = self.epoch - epoch
-        if not missed:
-            return ()
-        return list(self._events)[-missed:] if missed <= len(self._events) else None
+        return self._events.since(epoch)
 
     def follow(self, listener: Listener) -> None:
         """Call a listener with every event that may help rejected pods, at once."""

@@ -21,6 +21,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices.claimed_devices import claim_keys, claimed_devices, device_class
+from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.past_usage import FADED, PastUsage
@@ -32,6 +33,8 @@ MOST_FADED = 1000
 known."""
 MOST_RECALLED = 8
 """Pasts that wait for the memory to begin; a few seconds after the start it has."""
+_CHANGES_KEPT = 1024
+"""Changes of queues that are kept; a reader that lags further behind takes all to have changed."""
 MOST_BORROWERS = 5
 """Queues that a refusal names."""
 COUNTED_AT_ONCE = 2_000
@@ -231,22 +234,6 @@ class QuotaState(msgspec.Struct, frozen=True):
     """Number of queues of which this is the sum: it is none itself. 0: it is one."""
 
 
-class Touched:
-    """The queues whose share may have changed since it was last cleared."""
-
-    __slots__ = ("__weakref__", "all", "queues")
-
-    def __init__(self) -> None:
-        self.queues: set[Quota] = set()
-        """Those whose own pods changed; the shares of those above them changed, too."""
-        self.all = False
-
-    def clear(self) -> None:
-        """Note that all changes are known."""
-        self.queues.clear()
-        self.all = False
-
-
 class QuotaUsage:
     """What the pods on nodes use of each queue. Follows the cluster; undone dry runs leave no trace."""
 
@@ -282,13 +269,12 @@ class QuotaUsage:
         """Queues by a key with pods on nodes, by place in the tree and key."""
         self._empty: WeakValueDictionary[tuple[int, str], Quota] = WeakValueDictionary()
         """Those without, while somebody asks about them: two that ask mean the same queue."""
-        self.changes = 0
-        """Grows with each change of usage."""
-        self._kept_at = 0
+        self.changed: Journal[Quota] = Journal(most=_CHANGES_KEPT)
+        """The queues whose own pods changed, so that their share and those of the ones above them may have, too."""
+        self._kept_at = -1
         self._kept_borrowers: dict[tuple[Quota, int], list[tuple[str, int]]] = {}
         self._lowest_borrower: int | None = None
         """These two are as of `_kept_at`: many pods are rejected between two changes, and there may be many queues."""
-        self._followers: WeakSet[Touched] = WeakSet()
         self.common_levels = _common_levels(tree)
         """Levels at the top that all queues have in common: their shares decide nothing."""
         self._remembered_at: Steady | None = None
@@ -535,18 +521,16 @@ class QuotaUsage:
 
     def _add(self, queue: Quota, amounts: Amounts, step: int) -> None:
         """Count amounts at a queue and at all above it so many times (`step`), or less (-1)."""
-        self.changes += 1
-        for follower in self._followers:
-            follower.queues.add(queue)
+        self.changed.note(queue)
         self._shift(queue, amounts, step)
 
     @contextmanager
     def counting(self, more: Iterable[tuple[Quota, Amounts]]) -> Iterator[None]:
-        """Count amounts of queues as used for as long as the context is open; followers do not hear of it."""
+        """Count amounts of queues as used for as long as the context is open; no change is noted."""
         counted = list[tuple[Quota, Amounts]]()
         begun = set[Quota]()
         """Queues without pods: as with a first pod, what they do not lend is kept, and is free again afterwards."""
-        self.changes += 1
+        self._kept_at = -1
         try:
             for queue, amounts in more:
                 if queue not in begun and queue.parent is not None and queue.name not in queue.parent.children:
@@ -556,7 +540,7 @@ class QuotaUsage:
                 counted.append((queue, amounts))
             yield
         finally:
-            self.changes += 1
+            self._kept_at = -1
             for queue, amounts in counted:
                 self._shift(queue, amounts, -1)
             for queue in begun:
@@ -622,15 +606,7 @@ class QuotaUsage:
     def nodes_changed(self) -> None:
         """Note that nodes came or went, or offer something else."""
         self._capacity = None
-        self.changes += 1
-        for follower in self._followers:
-            follower.all = True
-
-    def follow(self) -> Touched:
-        """Return where it is noted from now on which queues change."""
-        touched = Touched()
-        self._followers.add(touched)
-        return touched
+        self.changed.note_all()
 
     def refusal(self, queue: Quota, amounts: Amounts) -> QuotaRefusal | None:
         """Return why a request is not admitted; None: it is."""
@@ -661,8 +637,8 @@ class QuotaUsage:
         )
 
     def _forget_if_changed(self) -> None:
-        if self._kept_at != self.changes:
-            self._kept_at = self.changes
+        if self._kept_at != self.changed.end:
+            self._kept_at = self.changed.end
             self._kept_borrowers.clear()
             self._lowest_borrower = None
 
@@ -842,8 +818,7 @@ class QuotaUsage:
             known = self._faded.pop(name, None)
             self._faded[name] = left[name] if known is None else list(map(max, known, left[name]))
         self._forget_smallest()
-        for follower in self._followers:
-            follower.all = True
+        self.changed.note_all()
 
     def pasts(self) -> list[PastUsage]:
         """Return what later queues recall: what is remembered, or is to be recalled when the memory begins."""

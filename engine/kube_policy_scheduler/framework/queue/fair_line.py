@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage, Touched
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
 from kube_policy_scheduler.framework.queue.queued_pod import FairTurn, QueuedPod, QueuePosition
 from kube_policy_scheduler.times import Steady
 
@@ -79,7 +79,7 @@ class FairLine:
         self._stamp = 0
         self._shares: dict[str, dict[Amounts, float]] = {}
         """By queue and by what the next pod requests, since its usage changed."""
-        self._touched: Touched = self.usage.follow()
+        self._read = self.usage.changed.end
 
     def tickets(self) -> set[int]:
         """Return the numbers of all entries, stale ones included."""
@@ -158,19 +158,18 @@ class FairLine:
 
         Only who takes a pod knows what time it is: whether there is one, a standby asks, too, and so does a scrape.
         """
-        touched = self._touched
-        if self.usage.remember(now) or touched.all:
-            touched.clear()
+        faded = self.usage.remember(now)
+        queues, self._read = self.usage.changed.since(self._read), self.usage.changed.end
+        if faded or queues is None:
             self._shares.clear()
             self._tournaments = {_TOP: _Tournament()}
             self._requests.clear()
             self._entered.clear()
             for name in list(self._heaps):
                 self._enter(name)
-        elif touched.queues:
+        elif queues:
             common = self.usage.common_levels
-            changed = {each.name: each.depth for queue in touched.queues for each in queue.path()}
-            touched.clear()
+            changed = {each.name: each.depth for queue in set(queues) for each in queue.path()}
             for name, depth in sorted(changed.items(), key=lambda each: -each[1]):
                 if depth > common:
                     self._shares.pop(name, None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kube_policy_scheduler.cluster.events import ClusterEvent
-from kube_policy_scheduler.cluster.quotas.quota_usage import CLUSTER_QUEUE, Amounts, QuotaUsage, Touched
+from kube_policy_scheduler.cluster.quotas.quota_usage import CLUSTER_QUEUE, Amounts, QuotaUsage
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 
 FREE_QUOTA = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.RESOURCE_CLAIM})
@@ -36,7 +36,7 @@ class PodsOverQuota:
 
     def __init__(self) -> None:
         self._usage: QuotaUsage | None = None
-        self._touched = Touched()
+        self._read = 0
         self._pods: dict[str, dict[QuotaWait, dict[str, QueuedPod]]] = {}
         """By the watched queue, by wait, by uid."""
         self._waits: dict[str, QuotaWait] = {}
@@ -44,8 +44,8 @@ class PodsOverQuota:
     def add(self, queued: QueuedPod, wait: QuotaWait) -> None:
         """Add a pod."""
         if wait.usage is not self._usage:
-            self._usage, self._touched = wait.usage, wait.usage.follow()
-            self._touched.all = bool(self._waits)  # these wait for queues that are no more
+            self._usage = wait.usage
+            self._read = -1 if self._waits else wait.usage.changed.end  # these wait for queues that are no more
         self._waits[queued.pod.uid] = wait
         self._pods.setdefault(wait.watched, {}).setdefault(wait, {})[queued.pod.uid] = queued
 
@@ -73,13 +73,14 @@ class PodsOverQuota:
             for wait, pods in self._pods.get(name, {}).items():
                 if not wait.exact or self._is_admitted(wait, next(iter(pods.values()))):
                     found += pods.values()
-        self._touched.clear()
         return found
 
     def _changed(self) -> Iterable[str]:
-        if self._touched.all:
+        assert self._usage is not None, "a pod waits for it"
+        queues, self._read = self._usage.changed.since(self._read), self._usage.changed.end
+        if queues is None:
             return list(self._pods)
-        changed = {each.name for queue in self._touched.queues for each in queue.path()}
+        changed = {each.name for queue in set(queues) for each in queue.path()}
         return changed | {CLUSTER_QUEUE} if changed else ()
 
     def _is_admitted(self, wait: QuotaWait, queued: QueuedPod) -> bool:
