@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mechanisms import TABLE, Count, Sources
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = "kube_policy_scheduler"
 ENGINE = ROOT / "engine" / PACKAGE
@@ -225,6 +227,18 @@ def test_what_changes_in_the_cluster_is_noted_by_the_cluster_alone() -> None:
                     if isinstance(event, ast.Attribute) and ast.unparse(event.value) == "ClusterEvent":
                         found.setdefault(file.relative_to(ENGINE).as_posix(), set()).add(event.attr)
     assert {name: events for name, events in found.items() if not name.startswith("cluster/")} == MAY_NOTE
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
+def test_there_are_no_more_of(row: Count) -> None:
+    """What stays above its aim may only fall: lower the ceiling in `tests/mechanisms.py` with it."""
+    found = list(row.found(sources()))
+    assert len(found) <= row.ceiling, f"{len(found)}, at most {row.ceiling}:\n" + "\n".join(found)
+
+
+@cache
+def sources() -> Sources:
+    return Sources(ROOT / "engine")
 
 
 def test_third_party_packages_stay_where_they_belong() -> None:

@@ -264,7 +264,6 @@ def test_counts_equal_a_recount_after_any_events(
         patch.setattr(counters, "_MAX_TERMS", limit)
         patch.setattr(counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
-        patch.setattr(counters, "_LOG_LIMIT", journal)
         patch.setattr(counters, "_LOOK_ANEW", journal)
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
         patch.setattr(affinity_module, "MANY", many)

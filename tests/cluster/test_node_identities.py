@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects, signal_join, signals
-from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns, join
 from kube_policy_scheduler.cluster.signals import LabelSets, Query, Reading, Series, Signals
@@ -28,7 +28,7 @@ def node(name: str, *, address: str = "10.0.0.1", **labels: str) -> objects.Node
 
 def test_only_names_hostnames_and_addresses_change_the_version() -> None:
     table = NodeTable()
-    identities = TableIdentities(table)
+    identities = NodeIdentities(table)
     table.set(node("a"))
     first = identities.identity_version
     table.set(node("a", zone="z1"))
@@ -50,7 +50,7 @@ def test_the_index_is_by_the_tables_rows() -> None:
     table = NodeTable()
     table.set(node("a"))
     table.set(node("b", address="10.0.0.2", **{"kubernetes.io__hostname": "host-b"}))
-    rows = NodeIndex.of(TableIdentities(table)).rows
+    rows = NodeIndex.of(NodeIdentities(table)).rows
     assert rows == {"a": 0, "b": 1, "10.0.0.1": 0, "10.0.0.2": 1, "host-b": 1}
 
 
@@ -90,7 +90,7 @@ def told(found: Join) -> tuple[Any, ...]:
 @given(events=st.lists(st.one_of(nodes_set, nodes_set, nodes_gone, readings, edits), min_size=4, max_size=30))
 def test_joins_that_follow_the_nodes_are_the_same_as_new_ones(events: list[tuple[Any, ...]]) -> None:
     table, columns, known = NodeTable(), SignalColumns(), dict[str, Reading]()
-    identities, before, position = TableIdentities(table), dict[tuple[str, str | None], Join](), 0
+    identities, before, position = NodeIdentities(table), dict[tuple[str, str | None], Join](), 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signal_join, "_REBUILD_SHARE", 0)
         for event in events:
@@ -164,7 +164,7 @@ def test_a_series_that_comes_or_goes_does_not_hide_the_others(come: int) -> None
 
 def test_a_node_or_a_series_that_comes_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     table, columns, looked = NodeTable(), SignalColumns(), list[Any]()
-    identities, plain = TableIdentities(table), signal_join._row_of
+    identities, plain = NodeIdentities(table), signal_join._row_of
 
     def noted(texts: Any, *, index: NodeIndex) -> int:
         looked.append(texts)
@@ -205,7 +205,7 @@ def test_what_is_joined_in_steps_is_as_if_joined_at_once_whatever_happens_betwee
     first: list[Any], old: list[Any], new: list[Any], meanwhile: list[Any], step: int
 ) -> None:
     table, columns = NodeTable(), SignalColumns()
-    identities, query = TableIdentities(table), Query("m")
+    identities, query = NodeIdentities(table), Query("m")
     older, newer = (
         Reading("m", tuple(Series(labels, value, 1000.0 - age) for labels, value, age in each), 1000.0, 1000.0)
         for each in (old, new)
@@ -240,7 +240,7 @@ def test_what_is_joined_in_steps_is_as_if_joined_at_once_whatever_happens_betwee
 
 def test_no_step_looks_at_more_nodes_or_series_than_a_step_may(monkeypatch: pytest.MonkeyPatch) -> None:
     table, columns, looked = NodeTable(), SignalColumns(), list[int]()
-    identities = TableIdentities(table)
+    identities = NodeIdentities(table)
     plain_row, plain_aliases = signal_join._row_of, signal_join._aliases
 
     def row_of(texts: Any, *, index: NodeIndex) -> int:

@@ -238,7 +238,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "foreign": handlers._foreign,
         "gangs planned": list(churn.scheduler.waiting_pods.gangs),
         "counters": counters._counters,
-        "terms that came or went": counters._carried_log,
+        "terms that came or went": counters._carried_changes._entries,
         "counted templates": counters._placed,
         "kept totals": counters._kept,
         "events": churn.events,

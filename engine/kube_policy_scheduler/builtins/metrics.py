@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signal_join import Join, SignalColumns
@@ -179,7 +179,7 @@ class _Joins:
     def __init__(self, nodes: NodeTable) -> None:
         self.columns = SignalColumns()
         self.tables = ValueTables()
-        self.identities = TableIdentities(nodes)
+        self.identities = NodeIdentities(nodes)
         self.bounded: dict[Query, tuple[FloatArray, FloatArray]] = {}
         """By query: the values last seen, and the same without what is too large."""
 

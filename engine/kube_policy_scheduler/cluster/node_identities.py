@@ -6,12 +6,11 @@ for each of these would cost tens of milliseconds in a large cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar, overload
 
 from kube_policy_scheduler.cluster.node_info import NodeInfo
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.cluster.signal_join import IdentityChanges
 
 T = TypeVar("T")
 
@@ -35,8 +34,19 @@ class _ReadOnDemand(Sequence[T]):
         return self._read(self._infos[index])
 
 
-class TableIdentities:
-    """Names, hostname labels and addresses of a node table (`cluster.signal_join.NodeIdentities`)."""
+class IdentityChanges(NamedTuple):
+    """The nodes that changed between two versions."""
+
+    rows: set[int]
+    """Rows whose node changed, also of nodes that are gone."""
+    size: int
+    """The number of nodes."""
+    now: Sequence[tuple[int, str, str | None, Iterable[str]]]
+    """Of those rows that have a node: the row, and its name, hostname label and addresses."""
+
+
+class NodeIdentities:
+    """Names, hostname labels and addresses of a node table."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table

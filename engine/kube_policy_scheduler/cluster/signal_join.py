@@ -21,12 +21,12 @@ from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.node_identities import IdentityChanges, NodeIdentities
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import LabelSets, Query, Reading, Series, SeriesColumns, Signals
 from kube_policy_scheduler.wording import some
@@ -40,40 +40,6 @@ STEP = 512
 _MAX_COLUMNS = 1024
 _ROUNDING_SECONDS = 1e-6
 """A time is not compared more exactly than this; close to the end of a column it is made again."""
-
-
-class IdentityChanges(NamedTuple):
-    """The nodes that changed between two versions."""
-
-    rows: set[int]
-    """Rows whose node changed, also of nodes that are gone."""
-    size: int
-    """The number of nodes."""
-    now: Sequence[tuple[int, str, str | None, Iterable[str]]]
-    """Of those rows that have a node: the row, and its name, hostname label and addresses."""
-
-
-class NodeIdentities(Protocol):
-    """What the join needs of a node table. Row i of each sequence is the same node."""
-
-    @property
-    def identity_version(self) -> int:
-        """A number that changes whenever one of the sequences below does."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the nodes."""
-
-    @property
-    def hostnames(self) -> Sequence[str | None]:
-        """The `kubernetes.io/hostname` label; None if absent."""
-
-    @property
-    def addresses(self) -> Sequence[Iterable[str]]:
-        """Every `status.addresses[].address`."""
-
-    def changes_since(self, version: int) -> IdentityChanges | None:
-        """Return what changed since a version; None if that is not known."""
 
 
 class NodeIndex:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
@@ -67,7 +67,7 @@ class Cool(Score):
     scope = Scope.CLUSTER
 
     def score(self, frame: Frame, state: Any) -> IntArray:
-        nodes = TableIdentities(frame.cluster.nodes)
+        nodes = NodeIdentities(frame.cluster.nodes)
         column = SignalColumns().column(CPU_USAGE, signals=frame.signals, nodes=nodes, now=frame.now)
         usage: FloatArray = np.where(np.isnan(column.values), 50.0, column.values)
         return (100 - usage[frame.rows]).astype(np.int64)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.wording import shortened
 
 API_VERSION = "admission.k8s.io/v1"
@@ -25,11 +26,6 @@ class ReviewError(Exception):
     """What was sent is no review that can be answered; the text says what was expected."""
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Spec(msgspec.Struct):
     policy: str = ""
 
@@ -37,7 +33,7 @@ class _Spec(msgspec.Struct):
 class _Holder(msgspec.Struct, rename="camel"):
     """A ConfigMap, or a SchedulingPolicy."""
 
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: _Spec | None = None
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
@@ -118,7 +114,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
     request = review.request
     if (request.kind.group, request.kind.kind) not in _KINDS:
         raise ReviewError(f"expected a request for a ConfigMap or SchedulingPolicy, got {request.kind.kind[:40]}")
-    metadata = request.object.metadata if request.object is not None else _Metadata()
+    metadata = request.object.metadata if request.object is not None else ObjectMeta()
     name = request.name or metadata.name
     return AdmissionRequest(
         uid=request.uid,

@@ -33,7 +33,7 @@ from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.backoff import Backoff
-from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +97,6 @@ class Outdated(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Bound | Refused | Unknown | Outdated
 
 
-class _Metadata(msgspec.Struct, omit_defaults=True):
-    name: str
-    namespace: str
-    uid: str
-    annotations: dict[str, str] | None = None
-
-
 class _Target(msgspec.Struct):
     name: str
     kind: str = "Node"
@@ -111,7 +104,7 @@ class _Target(msgspec.Struct):
 
 
 class _Binding(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     target: _Target
     kind: str = "Binding"
     apiVersion: str = "v1"  # noqa: N815
@@ -183,12 +176,13 @@ class Binder:
             still_holds: asked together with the fence; False: nothing is sent, and the outcome is `Outdated`, or
                 `Unknown` where something was sent before.
         """
-        metadata = _Metadata(name, namespace, uid, dict(annotations) if annotations else None)
+        written = dict(annotations) if annotations else None
+        metadata = ObjectMeta(name=name, namespace=namespace, uid=uid, annotations=written)
         return await self._run(_Attempt(self, metadata, node=node, after=after, still_holds=still_holds))
 
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
         """Find out what happened to a binding, without trying it again. Raises nothing but cancellation."""
-        attempt = _Attempt(self, _Metadata(name, namespace, uid), node=node, after=after)
+        attempt = _Attempt(self, ObjectMeta(name=name, namespace=namespace, uid=uid), node=node, after=after)
         attempt.refusal = Refused(Reason.UNAVAILABLE, after.message)
         return await self._run(attempt)
 
@@ -220,7 +214,7 @@ class _Attempt:
     def __init__(
         self,
         binder: Binder,
-        metadata: _Metadata,
+        metadata: ObjectMeta,
         *,
         node: str,
         after: Unknown | None,

@@ -13,6 +13,7 @@ from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH, Client
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 
 
 class ConfigMapData(msgspec.Struct, frozen=True):
@@ -24,12 +25,8 @@ class ConfigMapData(msgspec.Struct, frozen=True):
     resource_version: str
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _ConfigMap(msgspec.Struct, rename="camel"):
-    metadata: _Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 

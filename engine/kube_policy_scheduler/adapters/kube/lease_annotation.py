@@ -15,19 +15,15 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.times import rfc3339
 
 MOST_BYTES = 200 << 10
 """Of the text: all annotations of an object may have 256 KiB."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
 class _Lease(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
 
 
 _decode_lease = msgspec.json.Decoder(_Lease).decode
@@ -97,7 +93,7 @@ class LeaseAnnotation:
         else:
             self._take(await self._request("POST", self._collection, body))
 
-    def _take(self, answer: bytes) -> _Metadata:
+    def _take(self, answer: bytes) -> ObjectMeta:
         try:
             metadata = _decode_lease(answer).metadata
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

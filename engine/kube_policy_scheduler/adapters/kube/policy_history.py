@@ -43,6 +43,7 @@ from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.scheduling_policies import SchedulingPolicies, get_scheduling_policies
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
 
@@ -100,19 +101,13 @@ class Revision(msgspec.Struct, frozen=True):
     binaries: Mapping[str, bytes]
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    creation_timestamp: str = ""
-    labels: dict[str, str] = {}
-
-
 class _Entries(msgspec.Struct, rename="camel"):
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
 
 
 class _ControllerRevision(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     revision: int
     data: _Entries
 
@@ -331,8 +326,8 @@ def _revision(item: _ControllerRevision) -> Revision:
     metadata = item.metadata
     return Revision(
         item.revision,
-        metadata.labels.get(POLICY_SET_LABEL, ""),
-        metadata.creation_timestamp,
+        (metadata.labels or {}).get(POLICY_SET_LABEL, ""),
+        metadata.creation_timestamp or "",
         item.data.data,
         binaries,
     )

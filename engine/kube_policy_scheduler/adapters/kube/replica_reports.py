@@ -19,6 +19,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.wording import shortened
 
 logger = logging.getLogger(__name__)
@@ -61,12 +62,8 @@ class ReplicaReport(SetReport, frozen=True, kw_only=True, omit_defaults=True):
     owners: dict[str, SetReport] = {}
 
 
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
 class _Lease(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
 
 
 _decode_lease = msgspec.json.Decoder(_Lease).decode

@@ -17,6 +17,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.errors import ApiError, KubeError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.shard_leases import LABEL
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +31,6 @@ MOST_LEASES = 20
 """Of one answer; anyone who may write Leases may write many."""
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: float | None = None
@@ -42,7 +38,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Lease(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 

@@ -12,6 +12,7 @@ from kube_policy_scheduler.adapters.kube.errors import ApiError, Forbidden, Kube
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 
 logger = logging.getLogger(__name__)
@@ -23,13 +24,8 @@ KEPT = 20
 _REASONS = {ReloadResult.ACCEPTED: "PoliciesAccepted", ReloadResult.RESTORED: "PoliciesRestored"}
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _ConfigMap(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
 
 
 _decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)

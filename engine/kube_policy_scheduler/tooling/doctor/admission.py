@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
 
 OURS = frozenset({"policy-scheduler-devices"})
@@ -60,12 +61,8 @@ class _Webhook(msgspec.Struct, rename="camel"):
     object_selector: dict[str, Any] | None = None
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-
-
 class _WebhookConfiguration(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     webhooks: list[_Webhook] | None = None
 
 
@@ -83,7 +80,7 @@ class _PolicySpec(msgspec.Struct, rename="camel"):
 
 
 class _Policy(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     spec: _PolicySpec
 
 
@@ -94,7 +91,7 @@ class _BindingSpec(msgspec.Struct, rename="camel"):
 
 
 class _Binding(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     spec: _BindingSpec
 
 

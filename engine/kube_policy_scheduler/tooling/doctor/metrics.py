@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns
 from kube_policy_scheduler.cluster.signal_values import value_table
 from kube_policy_scheduler.cluster.signals import About, Query, Reading, Series
@@ -21,7 +21,7 @@ _SKEW_SECONDS = 5.0
 
 def metric_findings(inspection: Inspection) -> Iterator[Finding]:
     """Look at every query of the policies."""
-    columns, nodes = SignalColumns(), TableIdentities(inspection.state.cluster.nodes)
+    columns, nodes = SignalColumns(), NodeIdentities(inspection.state.cluster.nodes)
     index = NodeIndex.of(nodes)
     skews: list[float] = []
     for query in inspection.policy_set.queries:

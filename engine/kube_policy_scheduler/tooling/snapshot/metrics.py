@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
 from kube_policy_scheduler.cluster.signal_values import value_table
@@ -35,7 +35,7 @@ def recorded_metrics(
     """
     done: dict[str, Any] = {}
     absent: list[str] = []
-    columns, identities = SignalColumns(), TableIdentities(nodes)
+    columns, identities = SignalColumns(), NodeIdentities(nodes)
     for query in queries:
         if query.promql in done:
             continue
@@ -73,7 +73,7 @@ def _by_node(
     query: Query,
     reading: Reading,
     columns: SignalColumns,
-    identities: TableIdentities,
+    identities: NodeIdentities,
     now: float,
     named: Callable[[str, str], str],
 ) -> dict[str, Any]:

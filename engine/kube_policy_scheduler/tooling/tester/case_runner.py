@@ -14,7 +14,7 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
-from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import NodeInfo
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
@@ -346,7 +346,7 @@ class Readings:
 
     def degraded_queries(self, case_cluster: CaseCluster, signals: Signals, now: float) -> _Degraded:
         """Return the queries that lack a fresh value on some node, and what does not fit about the answers."""
-        nodes = TableIdentities(case_cluster.cluster.nodes)
+        nodes = NodeIdentities(case_cluster.cluster.nodes)
         key = (id(case_cluster), nodes.identity_version)
         before = self._degraded.get(key)
         if before is not None and before[0] is signals:

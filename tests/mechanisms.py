@@ -1,0 +1,312 @@
+"""What there are several of: counts over the source tree, each with the aim that it is held to.
+
+    python -m tests.mechanisms                  # the table for this source tree
+    python -m tests.mechanisms OTHER/engine     # before and after: another source tree, and this one
+
+`tests/test_architecture.py` holds each count to its ceiling, which may only fall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "kube_policy_scheduler"
+DECIDES = ("cluster/", "framework/", "policy/", "daemon/scheduling/", "tooling/")
+"""Where text must not be control flow."""
+PURE = ("lang/", "cluster/", "framework/", "builtins/", "lint/", "policy/", "tooling/", "editor/", "pages/")
+MOST_PARAMETERS = 9
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Sources:
+    """The modules of an engine, parsed once."""
+
+    def __init__(self, engine: Path) -> None:
+        self.engine = engine / PACKAGE if (engine / PACKAGE).is_dir() else engine
+        self.texts = {
+            file.relative_to(self.engine).as_posix(): file.read_text(encoding="utf-8")
+            for file in sorted(self.engine.rglob("*.py"))
+        }
+
+    @cached_property
+    def nodes(self) -> list[tuple[str, ast.AST]]:
+        """Every node of every module, with the name of the module."""
+        return [(name, node) for name, text in self.texts.items() for node in ast.walk(ast.parse(text))]
+
+    @cached_property
+    def functions(self) -> list[tuple[str, Function]]:
+        """Every function."""
+        return [(name, node) for name, node in self.nodes if isinstance(node, Function)]
+
+    @cached_property
+    def classes(self) -> list[tuple[str, ast.ClassDef]]:
+        """Every class."""
+        return [(name, node) for name, node in self.nodes if isinstance(node, ast.ClassDef)]
+
+
+def parameters(function: Function) -> list[str]:
+    """Return the names of a function's parameters, without `self` and `cls`."""
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def journals_by_hand(sources: Sources) -> Iterator[str]:
+    """Yield where a list of changes is cut by hand, outside of the one journal."""
+    for name, node in sources.nodes:
+        if name == "cluster/journal.py" or not name.startswith(("cluster/", "framework/", "daemon/scheduling/")):
+            continue
+        if isinstance(node, ast.Delete):
+            for target in node.targets:
+                match target:
+                    case ast.Subscript(value=ast.Attribute(value=ast.Name(id="self")), slice=ast.Slice(lower=None)):
+                        yield f"{name}:{node.lineno}"
+                    case _:
+                        pass
+
+
+def clocks_set(sources: Sources) -> Iterator[str]:
+    """Yield who must be told that the wall clock was set."""
+    yield from (name for name, node in sources.functions if node.name == "clock_was_set")
+
+
+def attributes_by_name(sources: Sources) -> Iterator[str]:
+    """Yield where something is asked whether it has an attribute, where plugins are at work."""
+    for name, node in sources.nodes:
+        match node:
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr")) if name.startswith(("framework/", "policy/")):
+                yield f"{name}:{node.lineno}"
+            case _:
+                pass
+
+
+def texts_as_control_flow(sources: Sources) -> Iterator[str]:
+    """Yield where a message or a reason is compared with a text that the program itself wrote."""
+    for name, node in sources.nodes:
+        if not name.startswith(DECIDES):
+            continue
+        match node:
+            case ast.Compare(left=left, comparators=[right], ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn()]):
+                if (is_message(left) and is_own_text(right)) or (is_message(right) and is_own_text(left)):
+                    yield f"{name}:{node.lineno}"
+            case ast.Call(func=ast.Attribute(value=value, attr="startswith" | "endswith"), args=[text, *_]):
+                if is_message(value) and is_own_text(text):
+                    yield f"{name}:{node.lineno}"
+            case _:
+                pass
+
+
+def is_message(value: ast.expr) -> bool:
+    """Return whether an expression is a text for people."""
+    match value:
+        case ast.Attribute(attr="message" | "refusal"):
+            return True
+        case ast.Name(id="message" | "refusal"):
+            return True
+    return False
+
+
+def is_own_text(value: ast.expr) -> bool:
+    """Return whether an expression is a constant text, or is made of one."""
+    match value:
+        case ast.Constant(value=str(text)):
+            return bool(text)
+        case ast.Name(id=name):
+            return name.isupper()
+        case ast.Call(func=ast.Name(id=name)):
+            return name.startswith("_")
+    return False
+
+
+def long_signatures(sources: Sources) -> Iterator[str]:
+    """Yield the functions with too many parameters; options of commands come by their names."""
+    for name, node in sources.functions:
+        decorators = " ".join(ast.unparse(each) for each in node.decorator_list)
+        is_command = ".command" in decorators or ".option" in decorators
+        if len(parameters(node)) > MOST_PARAMETERS and not is_command:
+            yield f"{name}: {node.name} has {len(parameters(node))}"
+
+
+def budgets_passed_down(sources: Sources) -> Iterator[str]:
+    """Yield the functions that are handed how much work they may do, or whether to do it in steps."""
+    for name, node in sources.functions:
+        if {"most_work", "in_steps"} & set(parameters(node)):
+            yield f"{name}: {node.name}"
+
+
+def lonely_protocols(sources: Sources) -> Iterator[str]:
+    """Yield the protocols of pure packages that one class has, which the same package could name."""
+    own = {id(node): members(node) for _, node in sources.classes}
+    by_name: dict[str, list[ast.ClassDef]] = {}
+    for _, node in sources.classes:
+        by_name.setdefault(node.name, []).append(node)
+
+    def inherited(node: ast.ClassDef) -> set[str]:
+        """Return what a class and those it is made of have."""
+        found, todo, seen = set[str](), [node], {node.name}
+        while todo:
+            one = todo.pop()
+            found |= own[id(one)]
+            for name in [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in one.bases]:
+                if name not in seen:
+                    seen.add(name)
+                    todo += by_name.get(name, ())
+        return found
+
+    real = [(name, node, inherited(node)) for name, node in sources.classes if not is_protocol(node)]
+    for name, node in sources.classes:
+        if is_protocol(node) and name.startswith(PURE):
+            wanted = own[id(node)] - {"__init__", "__hash__", "__len__"}
+            having = [(where, one) for where, one, has in real if wanted <= has]
+            if len(having) == 1 and having[0][0].partition("/")[0] == name.partition("/")[0]:
+                yield f"{name}: {node.name} is {having[0][1].name}"
+
+
+def is_protocol(node: ast.ClassDef) -> bool:
+    """Return whether a class is a protocol."""
+    return any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases)
+
+
+def members(node: ast.ClassDef) -> set[str]:
+    """Return what a class has: methods, fields, and what its methods set."""
+    found: set[str] = set()
+    for each in node.body:
+        match each:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Assign(targets=targets):
+                found.update(target.id for target in targets if isinstance(target, ast.Name))
+            case _:
+                pass
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and ast.unparse(inner.value) == "self":
+            found.add(inner.attr)
+    return found
+
+
+def metadata_classes(sources: Sources) -> Iterator[str]:
+    """Yield the classes for `metadata` of an object."""
+    yield from (name for name, node in sources.classes if node.name in ("_Metadata", "Metadata"))
+
+
+def preludes(sources: Sources) -> Iterator[str]:
+    """Yield the commands that read policies, a cluster or metrics by themselves, or render the errors of a file."""
+    for name, text in sources.texts.items():
+        read = ("cluster_at(", "signals_of(", "rendered(error.diagnostics")
+        if name.startswith("cli/commands/") and any(word in text for word in read):
+            yield name
+
+
+QUEUED = {"queued", "member", "assumed.queued", "self.queued"}
+"""What a pod in the queue is called."""
+
+
+def states_moved(sources: Sources) -> Iterator[str]:
+    """Yield the modules that write the state of a pod in the queue."""
+    for name, node in sources.nodes:
+        match node:
+            case ast.Attribute(value=holder, attr="state" | "place", ctx=ast.Store()) if ast.unparse(holder) in QUEUED:
+                yield name
+            case _:
+                pass
+
+
+def twice_named(sources: Sources) -> Iterator[str]:
+    """Yield the public classes whose name another public class has, where pods are decided."""
+    names = Counter(
+        node.name
+        for name, node in sources.classes
+        if name.startswith(("cluster/", "framework/", "policy/", "daemon/")) and not node.name.startswith("_")
+    )
+    yield from (name for name, number in sorted(names.items()) if number > 1)
+
+
+def tables_of_groups(sources: Sources) -> Iterator[str]:
+    """Yield the modules of the framework that keep something by group, once for each such table."""
+    for name, node in sources.nodes:
+        match node:
+            case ast.AnnAssign(target=ast.Attribute(), annotation=kind) if name.startswith("framework/"):
+                if ast.unparse(kind).startswith(("dict[Group,", "set[Group]")):
+                    yield f"{name}:{node.lineno}"
+            case _:
+                pass
+
+
+def measured_by_hand(sources: Sources) -> Iterator[str]:
+    """Yield the classes that say how many bytes they take."""
+    for name, node in sources.classes:
+        says = any(isinstance(each, Function) and each.name == "bytes" for each in node.body)
+        if says and name.startswith(("cluster/", "framework/", "policy/")):
+            yield f"{name}: {node.name}"
+
+
+def work_in_conditions(sources: Sources) -> Iterator[str]:
+    """Yield where a condition does something first and names what came of it, after another condition."""
+    for name, node in sources.nodes:
+        if isinstance(node, ast.If | ast.While) and isinstance(node.test, ast.BoolOp):
+            for each in ast.walk(node.test):
+                match each:
+                    case ast.NamedExpr(value=ast.Call(func=ast.Attribute(attr=verb))) if verb in VERBS:
+                        yield f"{name}:{node.lineno}"
+                    case _:
+                        pass
+
+
+VERBS = {"take", "pop", "place", "remove", "refused", "advance", "assume", "add", "popleft", "popitem", "note", "move"}
+
+
+@dataclass(frozen=True)
+class Count:
+    """One row of the table."""
+
+    what: str
+    aim: int
+    ceiling: int
+    """The number now; it may only fall."""
+    found: Callable[[Sources], Iterator[str]]
+
+
+TABLE: Sequence[Count] = (
+    Count("lists of changes that are not the journal", 0, 0, journals_by_hand),
+    Count("who must be told that the clock was set", 3, 3, clocks_set),
+    Count("attributes of plugins found by name", 0, 0, attributes_by_name),
+    Count("messages compared with texts", 0, 1, texts_as_control_flow),
+    Count(f"functions with more than {MOST_PARAMETERS} parameters", 0, 24, long_signatures),
+    Count("signatures with `most_work` or `in_steps`", 0, 32, budgets_passed_down),
+    Count("protocols of one class that the package could name", 0, 1, lonely_protocols),
+    Count("classes for metadata beside `ObjectMeta`", 0, 0, metadata_classes),
+    Count("commands with a prelude of their own", 1, 4, preludes),
+    Count("modules that write the state of a pod in the queue", 1, 1, lambda sources: iter(set(states_moved(sources)))),
+    Count("names of classes that two classes have", 0, 19, twice_named),
+    Count("tables by group", 1, 13, tables_of_groups),
+    Count("classes that measure their bytes", 0, 30, measured_by_hand),
+    Count("conditions that do something", 0, 2, work_in_conditions),
+)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="What there are several of.")
+    parser.add_argument("before", nargs="?", type=Path, help="the engine of another source tree")
+    parser.add_argument("--where", action="store_true", help="also every place")
+    given = parser.parse_args()
+    trees = [Sources(path) for path in (given.before, ROOT / "engine") if path is not None]
+    print(f"{'what there are several of':58}{'before':>8}{'now':>6}{'aim':>6}" if given.before else "")
+    for row in TABLE:
+        numbers = [len(list(row.found(tree))) for tree in trees]
+        print(f"{row.what:58}" + "".join(f"{number:>8}" for number in numbers) + f"{row.aim:>6}")
+        if given.where:
+            print("".join(f"    {place}\n" for place in row.found(trees[-1])), end="")
+    lines = [sum(text.count("\n") for text in tree.texts.values()) for tree in trees]
+    print(f"{'lines of the engine':58}" + "".join(f"{number:>8}" for number in lines))
+
+
+if __name__ == "__main__":
+    main()
