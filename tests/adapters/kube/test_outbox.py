@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
@@ -135,6 +136,90 @@ def test_many_namespaces_that_fail_leave_room_for_one_that_does_not() -> None:
             box.put(("good", f"{number}"), "text")
         await asyncio.sleep(2.0)
         assert len(api.taken) == 300
+
+    story(tell)
+
+
+@pytest.mark.parametrize("wrong", [hangs, denies], ids=["hang", "are refused"])
+@pytest.mark.parametrize("number", [1, 2, 50, 1000])
+def test_what_is_written_first_waits_for_nothing_that_failed_before_in_its_namespace(
+    number: int, wrong: Callable[[], Awaitable[None]]
+) -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for each in range(number):
+            api.bad["slow", f"bad{each}"] = wrong
+            box.put(("slow", f"bad{each}"), "text")
+        for minute in range(10):
+            await asyncio.sleep(100.0)
+            box.put(("slow", f"good{minute}"), "text")
+            await asyncio.sleep(61.0 if number >= 50 and wrong is hangs else 1.0)  # others hang for the first time
+            assert len(api.taken) == minute + 1
+        tried = Counter(key for _, key in api.asked)
+        again = [each for each in range(number) if tried["slow", f"bad{each}"] > 1]
+        assert len(again) == number if wrong is denies or number <= 2 else again
+
+    story(tell)
+
+
+def test_pods_that_come_and_fail_in_turn_hold_back_neither_new_ones_nor_those_that_are_tried_again() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        mended = ("slow", "mended")
+        api.bad[mended] = denies
+        box.put(mended, "text")
+        for number in range(600):
+            if number == 100:
+                del api.bad[mended]
+            bad = ("slow", f"bad{number}")
+            api.bad[bad] = denies if number % 20 else hangs
+            box.put(bad, "text")
+            box.put(("slow", f"good{number}"), "text")
+            await asyncio.sleep(1.0)
+        assert mended in api.taken
+        await asyncio.sleep(31.0)
+        good = [at for at, (_, name) in api.asked if name.startswith("good")]
+        assert len(good) == 600
+        late = sorted(at - number for number, at in enumerate(good))
+        assert late[300] < 0.1
+        assert late[-1] < 31.0
+
+    story(tell)
+
+
+def test_first_tries_that_hang_in_namespaces_that_are_known_to_fail_leave_room_for_others() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for minute in range(20):
+            for number in range(40):  # each namespace has nothing new for a while, and then a few again
+                key = (f"slow{number % 4}", f"{minute}.{number}")
+                api.bad[key] = hangs
+                box.put(key, "text")
+            await asyncio.sleep(60.0)
+            for number in range(50):
+                box.put(("good", f"{minute}.{number}"), "text")
+            await asyncio.sleep(2.0)
+            assert len(api.taken) == 50 * (minute + 1)
+            assert len(api.busy) <= 6
+
+    story(tell)
+
+
+def test_namespaces_that_have_nothing_to_write_any_more_are_forgotten() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        gc.collect()
+        known = {id(each) for each in gc.get_objects()}
+        for number in range(300):
+            api.bad[f"team{number}", "bad"] = denies
+            for name in ("bad", "good"):
+                box.put((f"team{number}", name), "text")
+        await asyncio.sleep(60.0)
+        for number in range(100):
+            box.discard((f"team{number}", "bad"))
+        api.bad.clear()
+        await asyncio.sleep(60.0)
+        assert len(box) == 0
+        api.asked.clear()
+        api.taken.clear()
+        gc.collect()
+        assert sum(id(each) not in known for each in gc.get_objects()) < 300
 
     story(tell)
 

@@ -3,9 +3,10 @@
 Nothing is lost while there is room. An item is sent at once if nobody more important is busy, else after
 `max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own, also what is refused: a
 webhook or an admission policy that says no today (400, 403, 422) may be mended in a minute, and says nothing of other
-objects. Only after an hour, the time for which an event lives, it is given up. Namespaces take turns, and those whose
-writes fail or hang get only some of the requests, and few of them a second. Only while the server cannot be reached
-does everything wait. What is behind a closed fence stays until it opens, or is dropped at the end: the next leader says
+objects. Only after an hour, the time for which an event lives, it is given up. Namespaces take turns, and what fails or
+hangs in one gets only some of the requests, and few of them a second. What is tried for the first time has turns of its
+own: it does not wait for what has failed before in its namespace. Only while the server cannot be reached does
+everything wait. What is behind a closed fence stays until it opens, or is dropped at the end: the next leader says
 it. When `capacity` is reached, the namespace with most items loses one, that which fails first. What is refused, given
 up or lost is counted.
 """
@@ -54,7 +55,10 @@ RETRY_SECONDS = (0.5, 30.0)
 DOWN_SECONDS = (0.2, 15.0)
 """First and longest pause of everything while the server cannot be reached."""
 FAILING_PER_SECOND = 20.0
-"""Requests about namespaces whose last write failed, all together: a server in trouble is not asked more often."""
+"""Requests of lanes whose last write failed, all together: a server in trouble is not asked more often."""
+MOST_FAILING_FIRST = 2
+"""First tries of a namespace at a time, once the last one failed: one that hangs does not hold up the next. Of what
+failed before, one at a time is tried again."""
 GIVE_UP_SECONDS = 3600.0
 """After so long of refusals an item is given up."""
 BEING_TERMINATED = "being terminated"
@@ -64,7 +68,7 @@ MOST_FORBIDDEN = 5
 MOST_FAULTS = 3
 """Attempts of an item that ends in an unexpected error."""
 MOST_LOOKS = 64
-"""Namespaces looked at for one that may send, at a time."""
+"""Lanes looked at for one that may send, at a time."""
 WARN_EVERY_SECONDS = 60.0
 """Between two log lines about items that begin to fail, whichever they are and whatever the reasons."""
 REMIND_EVERY_SECONDS = 600.0
@@ -107,9 +111,10 @@ class _Entry(msgspec.Struct, Generic[Key, Item], eq=False):
     item: Item | None
     """None where it was discarded while it was being sent."""
     queued_at: float
-    lane: _Lane[Key, Item]
+    lanes: _Lanes[Key, Item]
     newer: Item | None = None
     """What came while it was being sent."""
+    has_failed: bool = False
     refusals: int = 0
     refused_since: float = 0.0
     """Event loop's time of the first refusal."""
@@ -118,20 +123,67 @@ class _Entry(msgspec.Struct, Generic[Key, Item], eq=False):
     due: float = 0.0
     """Event loop's time at which its pause is over."""
 
+    @property
+    def lane(self) -> _Lane[Key, Item]:
+        return self.lanes.again if self.has_failed else self.lanes.first
+
 
 class _Lane(msgspec.Struct, Generic[Key, Item], eq=False):
+    """The items of one namespace that are tried for the first time, or those that are tried again."""
+
+    namespace: str
+    is_again: bool
+    is_failing: bool
+    """Whether the last write that came to an end failed."""
+    waiting: OrderedDict[Key, _Entry[Key, Item]] = msgspec.field(default_factory=OrderedDict)
+    in_flight: int = 0
+    taken: int = 0
+
+    def next_entry(self) -> _Entry[Key, Item]:
+        """Return the item whose turn it is.
+
+        While first tries fail, every second one is the newest: it does not wait for hundreds that may hang as the last.
+        """
+        is_newest = self.is_failing and not self.is_again and self.taken % 2 == 1
+        return next(reversed(self.waiting.values()) if is_newest else iter(self.waiting.values()))
+
+    @property
+    def turns(self) -> int:
+        """Return where it has its turns, see `_turns`."""
+        return _FAILING if self.is_failing else _AGAIN if self.is_again else _FIRST
+
+
+class _Lanes(msgspec.Struct, Generic[Key, Item], eq=False):
     """The items about objects of one namespace."""
 
     namespace: str
-    waiting: OrderedDict[Key, _Entry[Key, Item]] = msgspec.field(default_factory=OrderedDict)
+    first: _Lane[Key, Item]
+    again: _Lane[Key, Item]
     resting: dict[Key, _Entry[Key, Item]] = msgspec.field(default_factory=dict)
     """Failed, and waiting for their pauses to end."""
-    in_flight: int = 0
-    is_failing: bool = False
-    """Whether the last write that came to an end failed."""
+
+    @classmethod
+    def of(cls, namespace: str) -> _Lanes[Key, Item]:
+        return cls(namespace, first=_Lane(namespace, False, False), again=_Lane(namespace, True, True))
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.resting)
+        return len(self.first.waiting) + len(self.again.waiting) + len(self.resting)
+
+    def are_idle(self) -> bool:
+        return not len(self) and not self.first.in_flight and not self.again.in_flight
+
+
+_FIRST, _AGAIN, _FAILING = range(3)
+"""Whose turn it is: see `Outbox._turns`."""
+
+
+class _Turn(msgspec.Struct, Generic[Key, Item], frozen=True):
+    """An item that was taken to be sent, out of a lane that may change meanwhile."""
+
+    entry: _Entry[Key, Item]
+    lane: _Lane[Key, Item]
+    is_suspect: bool
+    """Whether it counts as one that may hang."""
 
 
 class Outbox(Generic[Key, Item]):
@@ -175,7 +227,7 @@ class Outbox(Generic[Key, Item]):
         self._random = random
         self._concurrency = concurrency
         self._most_per_lane = max(1, concurrency - max(1, concurrency // 4))
-        """Requests about one namespace, and about all that fail together: the others have the rest."""
+        """Requests of one lane, and of all together that fail or are tried again: the others have the rest."""
         self._capacity = capacity
         self._max_defer_seconds = max_defer_seconds
         self._defer_while = defer_while
@@ -184,14 +236,19 @@ class Outbox(Generic[Key, Item]):
         self._on_lost = on_lost
         self._down = self._backoff(DOWN_SECONDS)
         self._entries: OrderedDict[Key, _Entry[Key, Item]] = OrderedDict()  # a dict is slow to empty from the front
-        self._lanes: dict[str, _Lane[Key, Item]] = {}
-        self._turns: tuple[OrderedDict[str, _Lane[Key, Item]], ...] = (OrderedDict(), OrderedDict())
-        """Lanes with items that wait, in the order of their turns: those that do well, and those that fail."""
-        self._heaviest: _Lane[Key, Item] | None = None
+        self._lanes: dict[str, _Lanes[Key, Item]] = {}
+        """By namespace."""
+        self._turns: tuple[OrderedDict[tuple[str, bool], _Lane[Key, Item]], ...] = tuple(
+            OrderedDict() for _ in (_FIRST, _AGAIN, _FAILING)
+        )
+        """Lanes with items that wait, in the order of their turns: first tries that do well, later ones that do well,
+        and those that fail."""
+        self._heaviest: _Lanes[Key, Item] | None = None
         self._rests: list[tuple[float, int, _Entry[Key, Item]]] = []
         """A heap by the ends of pauses; those of items that rest no more are passed over."""
         self._tickets = count()
-        self._in_flight = self._failing_in_flight = 0
+        self._in_flight = self._suspects_in_flight = 0
+        """Requests, and those of them that fail or are tried again."""
         self._stirred = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -211,7 +268,7 @@ class Outbox(Generic[Key, Item]):
         """What is still to be sent; asks each namespace that has something."""
         oldest = next(iter(self._entries.values()), None)
         seconds = asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
-        failing = sum(len(lane.resting) for lane in self._lanes.values())
+        failing = sum(len(lanes.resting) for lanes in self._lanes.values())
         is_recent = asyncio.get_running_loop().time() - self._refused_at < TELL_REFUSED_SECONDS
         refused = self._last_refusal if is_recent else ""
         return Backlog(len(self._entries), failing, seconds, self.counts, refused, self._refusals)
@@ -223,11 +280,13 @@ class Outbox(Generic[Key, Item]):
             if len(self._entries) >= self._capacity:
                 self._drop()
             namespace, _ = self._about(key, item)
-            lane = self._lanes.setdefault(namespace, _Lane(namespace))
-            self._entries[key] = _Entry(key, item, asyncio.get_running_loop().time(), lane)
+            lanes = self._lanes.get(namespace)
+            if lanes is None:
+                lanes = self._lanes[namespace] = _Lanes.of(namespace)
+            self._entries[key] = _Entry(key, item, asyncio.get_running_loop().time(), lanes)
             self._wait(self._entries[key])
             return
-        is_waiting = key in known.lane.waiting or key in known.lane.resting
+        is_waiting = not self._is_under_way(known)
         older = known.item if is_waiting else known.newer
         if older is not None:
             self.counts.merged += 1
@@ -242,7 +301,7 @@ class Outbox(Generic[Key, Item]):
         known = self._entries.get(key)
         if known is None:
             return
-        if key in known.lane.waiting or key in known.lane.resting:
+        if not self._is_under_way(known):
             self._forget(known)
         else:
             known.item = known.newer = None
@@ -263,11 +322,11 @@ class Outbox(Generic[Key, Item]):
 
     def _recover(self) -> None:
         """Put back what was being sent when the last run ended."""
-        self._in_flight = self._failing_in_flight = 0
-        for lane in self._lanes.values():
-            lane.in_flight = 0
+        self._in_flight = self._suspects_in_flight = 0
+        for lanes in self._lanes.values():
+            lanes.first.in_flight = lanes.again.in_flight = 0
         for entry in list(self._entries.values()):
-            if entry.key not in entry.lane.waiting and entry.key not in entry.lane.resting:
+            if self._is_under_way(entry):
                 self._again(entry)
 
     async def drain(self, *, timeout_seconds: float) -> bool:
@@ -276,8 +335,8 @@ class Outbox(Generic[Key, Item]):
         `run` must be running.
         """
         self._is_draining = True
-        for lane in list(self._lanes.values()):
-            for entry in list(lane.resting.values()):
+        for lanes in list(self._lanes.values()):
+            for entry in list(lanes.resting.values()):
                 self._wait(entry)
         self._stirred.set()
         try:
@@ -291,7 +350,7 @@ class Outbox(Generic[Key, Item]):
 
     # --- whose turn it is ----------------------------------------------------------------------------
 
-    def _take_next(self, now: float) -> _Entry[Key, Item] | None:
+    def _take_next(self, now: float) -> _Turn[Key, Item] | None:
         """Take an item to send now out of its place, None where there is none."""
         while self._rests and (self._rests[0][0] <= now or self._has_moved(*self._rests[0])):
             due, ticket, entry = heapq.heappop(self._rests)
@@ -299,31 +358,44 @@ class Outbox(Generic[Key, Item]):
                 self._wait(entry)
         if now < self._paused_until or self._in_flight >= self._concurrency:
             return None
-        found = self._take(self._turns[False], self._most_per_lane, now)
-        if found is None and now >= self._next_failing_at and self._failing_in_flight < self._most_per_lane:
-            found = self._take(self._turns[True], 1, now)
-            if found is not None:
-                self._next_failing_at = now + 1.0 / FAILING_PER_SECOND
+        found = self._take(_FIRST, now)
+        if found is None and self._suspects_in_flight < self._most_per_lane:
+            found = self._take(_AGAIN, now)
+            if found is None and now >= self._next_failing_at:
+                found = self._take(_FAILING, now)
+                if found is not None:
+                    self._next_failing_at = now + 1.0 / FAILING_PER_SECOND
         return found
 
     def _has_moved(self, due: float, _: int, entry: _Entry[Key, Item]) -> bool:
         """Return whether an item has left the pause of which the heap tells."""
-        return entry.due != due or entry.lane.resting.get(entry.key) is not entry
+        return entry.due != due or entry.lanes.resting.get(entry.key) is not entry
 
-    def _take(self, turns: OrderedDict[str, _Lane[Key, Item]], most: int, now: float) -> _Entry[Key, Item] | None:
+    def _is_under_way(self, entry: _Entry[Key, Item]) -> bool:
+        return entry.key not in entry.lane.waiting and entry.key not in entry.lanes.resting
+
+    def _take(self, kind: int, now: float) -> _Turn[Key, Item] | None:
         """Take the first item of the next lane that may send."""
+        turns = self._turns[kind]
         for _ in range(min(len(turns), MOST_LOOKS)):
-            namespace, lane = next(iter(turns.items()))
-            turns.move_to_end(namespace)
-            entry = next(iter(lane.waiting.values()))
-            if lane.in_flight < most and not self._defers(entry, now):
+            place, lane = next(iter(turns.items()))
+            turns.move_to_end(place)
+            entry = lane.next_entry()
+            if lane.in_flight < self._most_of(lane) and not self._defers(entry, now):
                 del lane.waiting[entry.key]
+                lane.taken += 1
                 lane.in_flight += 1
                 self._in_flight += 1
-                self._failing_in_flight += lane.is_failing
+                self._suspects_in_flight += kind != _FIRST
                 self._file(lane)
-                return entry
+                return _Turn(entry, lane, kind != _FIRST)
         return None
+
+    def _most_of(self, lane: _Lane[Key, Item]) -> int:
+        """Return how many requests of a lane there may be at a time."""
+        if not lane.is_failing:
+            return self._most_per_lane
+        return 1 if lane.is_again else min(MOST_FAILING_FIRST, self._most_per_lane)
 
     def _defers(self, entry: _Entry[Key, Item], now: float) -> bool:
         is_young = now - entry.queued_at < self._max_defer_seconds
@@ -335,7 +407,7 @@ class Outbox(Generic[Key, Item]):
         if any(self._turns) and self._in_flight < self._concurrency:
             if now < self._paused_until:
                 ends.append(self._paused_until)
-            elif self._turns[True] and now < self._next_failing_at:
+            elif self._turns[_FAILING] and now < self._next_failing_at:
                 ends.append(self._next_failing_at)
             if self._defer_while():
                 ends.append(now + DEFER_POLL_SECONDS)
@@ -345,7 +417,7 @@ class Outbox(Generic[Key, Item]):
 
     def _wait(self, entry: _Entry[Key, Item], *, first: bool = False) -> None:
         lane = entry.lane
-        lane.resting.pop(entry.key, None)
+        entry.lanes.resting.pop(entry.key, None)
         lane.waiting[entry.key] = entry
         if first:
             lane.waiting.move_to_end(entry.key, last=False)
@@ -356,35 +428,35 @@ class Outbox(Generic[Key, Item]):
     def _rest(self, entry: _Entry[Key, Item], seconds: tuple[float, float], *, wish: float | None = None) -> None:
         entry.pauses = entry.pauses or self._backoff(seconds)
         entry.due = asyncio.get_running_loop().time() + entry.pauses.next_seconds(at_least=wish)
-        entry.lane.resting[entry.key] = entry
+        entry.lanes.resting[entry.key] = entry
         heapq.heappush(self._rests, (entry.due, next(self._tickets), entry))
 
     def _forget(self, entry: _Entry[Key, Item]) -> None:
         del self._entries[entry.key]
         entry.lane.waiting.pop(entry.key, None)
-        entry.lane.resting.pop(entry.key, None)
+        entry.lanes.resting.pop(entry.key, None)
         self._file(entry.lane)
         self._settle()
 
     def _file(self, lane: _Lane[Key, Item]) -> None:
-        """Let a lane have its turns where it belongs; one without items is forgotten."""
+        """Let a lane have its turns where it belongs; the lanes of a namespace without items are forgotten."""
+        place = lane.namespace, lane.is_again
+        for kind, turns in enumerate(self._turns):
+            if not lane.waiting or kind != lane.turns:
+                turns.pop(place, None)
         if lane.waiting:
-            self._turns[not lane.is_failing].pop(lane.namespace, None)
-            self._turns[lane.is_failing][lane.namespace] = lane
-            return
-        for turns in self._turns:
-            turns.pop(lane.namespace, None)
-        if not lane.resting and not lane.in_flight:
-            self._lanes.pop(lane.namespace, None)
+            self._turns[lane.turns][place] = lane
+        elif self._lanes[lane.namespace].are_idle():
+            del self._lanes[lane.namespace]
 
     def _drop(self) -> None:
         """Make room for one: the namespace with most items gives it, of what fails before what waits."""
-        lane = self._heaviest
-        if lane is None or len(lane) * len(self._lanes) < len(self._entries):
-            lane = self._heaviest = max(self._lanes.values(), key=len)
-        if not len(lane):
+        lanes = self._heaviest
+        if lanes is None or len(lanes) * len(self._lanes) < len(self._entries):
+            lanes = self._heaviest = max(self._lanes.values(), key=len)
+        if not len(lanes):
             return  # all are being sent
-        entry = next(iter((lane.resting or lane.waiting).values()))
+        entry = next(iter((lanes.resting or lanes.again.waiting or lanes.first.waiting).values()))
         self._forget(entry)
         self.counts.dropped += 1
         self._tell_lost(entry, f"more than {self._capacity} writes wait")
@@ -401,11 +473,11 @@ class Outbox(Generic[Key, Item]):
 
     # --- sending -------------------------------------------------------------------------------------
 
-    async def _deliver_in_turn(self, entry: _Entry[Key, Item]) -> None:
+    async def _deliver_in_turn(self, turn: _Turn[Key, Item]) -> None:
         """Send an item that was taken, and others after it while all goes well: a task for each would cost more."""
-        clock, following = asyncio.get_running_loop().time, entry
+        clock, following = asyncio.get_running_loop().time, turn
         while True:
-            is_well = await self._deliver(following, is_suspect=following.lane.is_failing)
+            is_well = await self._deliver(following)
             if not is_well:  # it may have ended without any request, as behind a closed fence, and so may thousands
                 await asyncio.sleep(0)
             found = self._take_next(clock())
@@ -415,12 +487,9 @@ class Outbox(Generic[Key, Item]):
                 return
             following = found
 
-    async def _deliver(self, entry: _Entry[Key, Item], *, is_suspect: bool) -> bool:
-        """Send an item that was taken; return whether all is as it was but for its place, which is free.
-
-        is_suspect: whether its lane was failing when it was taken.
-        """
-        lane, is_well = entry.lane, False
+    async def _deliver(self, turn: _Turn[Key, Item]) -> bool:
+        """Send an item that was taken; return whether all is as it was but for its place, which is free."""
+        entry, lane, is_well = turn.entry, turn.lane, False
         try:
             if entry.item is None:  # discarded since it was taken
                 self._done(entry)
@@ -434,7 +503,7 @@ class Outbox(Generic[Key, Item]):
             lane.is_failing = True
             self._warn(entry, error)
             wish = error.retry_after_seconds if isinstance(error, ApiError) else None
-            self._again(entry, pause=RETRY_SECONDS, wish=wish)
+            self._failed(entry, wish=wish)
         except Fenced:
             if self._is_draining:
                 self.counts.withheld += 1
@@ -451,19 +520,19 @@ class Outbox(Generic[Key, Item]):
             entry.refusals += 1
             if entry.refusals < MOST_FAULTS:
                 self.counts.retried += 1
-                self._again(entry, pause=RETRY_SECONDS)
+                self._failed(entry)
             else:
                 self._give_up(entry, error)
         else:
             self.counts.sent += 1
-            is_well = not is_suspect and not self._is_failing and not lane.is_failing
+            is_well = not turn.is_suspect and not self._is_failing and not lane.is_failing
             lane.is_failing = False
             self._succeeded()
             self._done(entry)
         finally:
             lane.in_flight -= 1
             self._in_flight -= 1
-            self._failing_in_flight -= is_suspect
+            self._suspects_in_flight -= turn.is_suspect
             self._file(lane)
             if not is_well:
                 self._stirred.set()
@@ -475,7 +544,7 @@ class Outbox(Generic[Key, Item]):
         """Forget what was sent, or will never be; what came meanwhile waits as if it were new."""
         del self._entries[entry.key]
         if entry.newer is not None:
-            again = _Entry(entry.key, entry.newer, asyncio.get_running_loop().time(), entry.lane)
+            again = _Entry(entry.key, entry.newer, asyncio.get_running_loop().time(), entry.lanes)
             self._entries[entry.key] = again
             self._wait(again)
 
@@ -498,6 +567,11 @@ class Outbox(Generic[Key, Item]):
         else:
             self._rest(entry, pause, wish=wish)
 
+    def _failed(self, entry: _Entry[Key, Item], *, wish: float | None = None) -> None:
+        """Let what failed rest; it is tried again in the turns of what failed before."""
+        entry.has_failed = True
+        self._again(entry, pause=RETRY_SECONDS, wish=wish)
+
     def _refused(self, entry: _Entry[Key, Item], error: KubeError) -> None:
         """Let what was refused rest; give it up once it was for too long, or where nobody insists."""
         now = asyncio.get_running_loop().time()
@@ -517,7 +591,7 @@ class Outbox(Generic[Key, Item]):
             self._give_up(entry, error)
         else:
             self.counts.retried += 1
-            self._again(entry, pause=RETRY_SECONDS)
+            self._failed(entry)
 
     def _give_up(self, entry: _Entry[Key, Item], error: Exception) -> None:
         self.counts.refused += 1
@@ -561,7 +635,7 @@ class Outbox(Generic[Key, Item]):
         if entry.item is None or now - self._warned_at < every:
             return
         self._warned_at = now
-        others = sum(len(lane.resting) for lane in self._lanes.values())
+        others = sum(len(lanes.resting) for lanes in self._lanes.values())
         also = f" ({others} others fail, too)" if others else ""
         logger.warning(
             "%s of %s: %s; retrying with backoff%s; other objects are not affected",
