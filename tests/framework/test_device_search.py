@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import TriedDevices
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool
-from kube_policy_scheduler.cluster.search_work import Work
+from kube_policy_scheduler.cluster.search_work import Work, now
 from kube_policy_scheduler.framework.devices import allocator
 from kube_policy_scheduler.framework.devices.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
 from kube_policy_scheduler.framework.devices.requests import ClaimRequests, read_claim
@@ -193,3 +193,130 @@ def test_it_finds_what_the_plain_search_finds_among_devices_that_stand_for_each_
     offered: list[Json], wanted: list[Json], used: set[int]
 ) -> None:
     check(offered, wanted, {number for number in used if number < len(offered)}, 5, unpruned=0)
+
+
+# --- requests that together want a little more than there is ----------------------------------------------
+
+SLOTS = {"counterSet": "c", "counters": {"slots": {"value": "1"}}}
+SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "10"}}}
+MORE: dict[str, Json] = {
+    "plain": {},
+    "different": {},
+    "counters": {"consumesCounters": [SLOTS]},
+    "in shares": SHARED,
+}
+MATCHES = {"matchAttribute": f"{DRIVER}/numa"}
+DIFFERS = {"distinctAttribute": f"{DRIVER}/rack"}
+
+
+def alike(number: int, values: int, more: str) -> list[Json]:
+    """Return so many devices for each value of `numa`; those that are different have an attribute of their own."""
+    return [
+        {
+            "attributes": {
+                "kind": {"string": "gpu"},
+                "numa": {"int": at % values},
+                "rack": {"string": f"r{at % number}"},
+            }
+            | ({"own": {"int": at}} if more == "different" else {}),
+            **MORE[more],
+        }
+        for at in range(number * values)
+    ]
+
+
+def singles(number: int, name: str = "gpu", **more: Any) -> list[Json]:
+    one = {"deviceClassName": name, "allocationMode": "ExactCount", "count": 1} | more
+    return [{"name": f"{name}{at}", "exactly": one} for at in range(number)]
+
+
+def joined(wanted: list[Json], *more: Json, alone: tuple[Json, ...] = ()) -> Json:
+    """Return a claim whose first requests have one value; `alone` are further ones."""
+    rule = {**MATCHES, "requests": [one["name"] for one in wanted]}
+    return {"devices": {"requests": [*wanted, *alone], "constraints": [rule, *more]}}
+
+
+@EXAMPLES
+@given(
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from(sorted(MORE)),
+    st.integers(-1, 1),
+    st.booleans(),
+    st.sampled_from(["none", "another", "admin", "distinct"]),
+    st.sampled_from([1, 4, 10]),
+)
+def test_it_finds_what_the_plain_search_finds_where_all_together_want_a_little_more_or_less(
+    number: int, values: int, more: str, beyond: int, is_one_value: bool, beside: str, slots: int
+) -> None:
+    wanted = singles(max(1, number + beyond))
+    alone = {"another": singles(1, "any"), "admin": singles(1, "big", adminAccess=True)}.get(beside, [])
+    rules = [DIFFERS] if beside == "distinct" else []
+    asked = joined(wanted, *rules, alone=tuple(alone))
+    if not is_one_value:
+        asked["devices"]["constraints"] = [{**one, "requests": None} for one in rules]
+    offered = alike(number, values, more)
+    half = len(offered) // 2
+    named = [{"name": f"d{at}", **one} for at, one in enumerate(offered)]
+    counters = [{"name": "c", "counters": {"slots": {"value": str(slots)}}}]
+    slices = [a_slice("p", named[:half]), a_slice("q", named[half:])]
+    if more == "counters":
+        slices += [a_slice(name, [], counters) for name in ("p", "q")]
+        for one in slices:
+            one["spec"]["pool"]["resourceSliceCount"] = 2
+    pools, asking = pools_of(slices), read([asked])
+    expected = plain_allocate(asking, pools, TriedDevices(None), node_name="n0", labels={}, most_steps=MOST)
+    assume(TIMED_OUT not in expected.error)
+    event("allocated" if expected.claims is not None else expected.error[:20] or "nothing")
+    before, allocator._STEPS_UNPRUNED = allocator._STEPS_UNPRUNED, 0
+    try:
+        found = in_pieces(asking, pools, TriedDevices(None), 5)
+        assert msgspec.structs.replace(found, is_long=False) == expected
+    finally:
+        allocator._STEPS_UNPRUNED = before
+
+
+SIXTEEN = singles(16)
+TOO_MANY = {
+    "devices of one value": (1, "plain", joined(SIXTEEN), 99),
+    "devices of two values": (2, "plain", joined(SIXTEEN), 99),
+    "different devices": (2, "different", joined(SIXTEEN), 99),
+    "devices of eight values": (8, "different", joined(SIXTEEN), 99),
+    "some requests of a claim": (2, "different", joined(SIXTEEN, alone=tuple(singles(3, "any"))), 99),
+    "beside one with admin access": (2, "plain", joined(SIXTEEN, alone=tuple(singles(1, "any", adminAccess=True))), 99),
+    "beside another rule": (
+        2,
+        "plain",
+        joined(SIXTEEN, {**DIFFERS, "requests": ["any0"]}, alone=tuple(singles(1, "any"))),
+        99,
+    ),
+    "several of each": (2, "different", joined(singles(6, count=3)), 99),
+    "another selector": (2, "plain", joined([*singles(8), *singles(8, "any")]), 99),
+    "two claims": (1, "different", None, 99),
+    "counters": (2, "counters", joined(SIXTEEN), 99),
+    "of counters": (2, "counters", {"devices": {"requests": SIXTEEN}}, 15),
+    "of counters, for one value": (1, "counters", joined(singles(15)), 14),
+    "shares": (2, "in shares", joined(SIXTEEN), 99),
+    "shares, for no value": (1, "in shares", {"devices": {"requests": SIXTEEN}}, 99),
+    "values to differ in": (2, "different", {"devices": {"requests": SIXTEEN, "constraints": [DIFFERS]}}, 99),
+}
+
+
+@pytest.mark.parametrize(("values", "more", "asked", "slots"), TOO_MANY.values(), ids=TOO_MANY)
+def test_what_all_together_want_too_much_of_is_refused_after_one_look(
+    values: int, more: str, asked: Json | None, slots: int
+) -> None:
+    named = [{"name": f"d{at}", **one} for at, one in enumerate(alike(15, values, more))]
+    slices = [a_slice("p", named)]
+    if more == "counters":
+        slices.append(a_slice("p", [], [{"name": "c", "counters": {"slots": {"value": str(slots)}}}]))
+        for one in slices:
+            one["spec"]["pool"]["resourceSliceCount"] = 2
+    wanted = [joined(singles(8)), joined(singles(8))] if asked is None else [asked]
+    work = Work(1e6)
+    steps = allocate_in_steps(
+        read(wanted), pools_of(slices), TriedDevices(None), node_name="n0", labels={}, most_steps=400_000, work=work
+    )
+    found = now(steps)
+    assert (found.claims, found.error) == (None, "")
+    assert 1e6 - work.left_now < 15_000

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from itertools import count
+from math import inf
 from typing import Any, TypeAlias
 
 import msgspec
@@ -30,7 +31,7 @@ from kube_policy_scheduler.framework.devices.candidates import (
     candidates_on,
 )
 from kube_policy_scheduler.framework.devices.constraints import Constraint, MatchAttribute, read_constraint
-from kube_policy_scheduler.framework.devices.pruning import Dead, Pruning
+from kube_policy_scheduler.framework.devices.pruning import Dead, Pruning, Room
 from kube_policy_scheduler.framework.devices.requests import (
     MAX_RESULTS,
     AllocationError,
@@ -349,7 +350,8 @@ class _Search:
             self._wanted.append(alternatives)
             self._constraints.append([read_constraint(claim.key, i, one) for i, one in enumerate(claim.constraints)])
         if prunes:
-            pruned = yield from Pruning(self._wanted, self._constraints, self._could_take, self._work).look()
+            looked_at = Pruning(self._wanted, self._constraints, self._times, self._room, self._work)
+            pruned = yield from looked_at.look()
             if pruned.is_hopeless:
                 return False
             if pruned.is_clean:
@@ -384,18 +386,28 @@ class _Search:
                         every.append(device)
         return Wanted(request, len(every), every, Candidates(()))
 
-    def _could_take(self, wanted: Wanted, device: SlicedDevice) -> bool:
-        """Return whether a request could take a device that it selects, if this search took nothing else."""
+    def _times(self, wanted: Wanted, device: SlicedDevice) -> float:
+        """Return how often a request could take a device that it selects, if this search took nothing else."""
         request, identity = wanted.request, device.id
         if not request.admin and identity in self._allocated:
-            return False
+            return 0
         amounts = request.consumes(device.device)
         if amounts is None or not self._has_capacity(device, amounts) or not request.tolerates(device.device):
-            return False
-        if not device.counters:
-            return True
-        in_shares = device.device.allow_multiple_allocations
-        return bool(in_shares) or self._counters.could_take(device, self._pools[device.slice.pool])
+            return 0
+        if device.device.allow_multiple_allocations:
+            used = self._allocated.consumed(identity) or {}
+            return min(
+                (
+                    (_value_nanos(device, name) - (used[name].nanos if name in used else 0)) // amount.nanos
+                    for name, amount in amounts.items()
+                    if amount.nanos > 0
+                ),
+                default=inf,
+            )
+        return not device.counters or self._counters.could_take(device, self._pools[device.slice.pool])
+
+    def _room(self, device: SlicedDevice) -> Room | None:
+        return self._counters.room(device, self._pools[device.slice.pool])
 
     # --- the order of the search ---------------------------------------------------------------------
 
@@ -641,6 +653,17 @@ class _Counters:
         if could:
             self.give_back(device, pool)
         return could
+
+    def room(self, device: SlicedDevice, pool: Pool) -> Room | None:
+        """Return what is left of the counter that is the first to be short if devices like one are taken."""
+        left = self._left_of(pool)
+        rooms = (
+            Room((pool.id, name, counter), left[name, counter], amount)
+            for name, amounts in device.counters.items()
+            for counter, amount in amounts.items()
+            if amount > 0
+        )
+        return min(rooms, key=lambda one: one.left // one.takes, default=None)
 
     def give_back(self, device: SlicedDevice, pool: Pool) -> None:
         """Release what a device took, or would have taken."""

@@ -3,8 +3,10 @@
 Each rule leaves the first full solution in the order of the plain search as it is:
 
 - A request that has too few devices which it could take makes the claims impossible, and so do requests that together
-  want more devices than there are of which all of theirs must be.
-- For `matchAttribute`, a value counts only if each request that must have it has enough devices with it.
+  want more devices than there are of which all of theirs must be. A device that is given in shares counts as often as
+  its capacity allows; devices that take of the same counter count at most as often as there is enough of it.
+- For `matchAttribute`, a value counts only if all requests that must have it, together, have enough devices with it.
+- For `distinctAttribute`, the requests together need as many values as they are.
 - Devices that can stand for each other (the same requests can take them, and the attributes that constraints look at
   and the counters are equal) are one kind: where one of them led to nothing, so will the others.
 - What failed once with as many devices of each kind taken fails again.
@@ -15,7 +17,8 @@ The first two hold for every search. The others need one that leaves no trace of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +27,7 @@ from kube_policy_scheduler.cluster.search_work import Work
 from kube_policy_scheduler.framework.devices.candidates import Candidates, Wanted
 from kube_policy_scheduler.framework.devices.constraints import (
     Constraint,
+    DistinctAttribute,
     MatchAttribute,
     Value,
     attribute_of,
@@ -32,6 +36,17 @@ from kube_policy_scheduler.framework.devices.constraints import (
 _MOST_KINDS = 256
 """Of devices: with more of them, what failed is not remembered."""
 _MOST_FAILED = 20_000
+
+Supply = TypeVar("Supply", bound=Hashable)
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What a pool has left of the counter that is the first to be short if devices like one are taken."""
+
+    counter: Hashable
+    left: int
+    takes: int
+    """How much the device takes of it; more than 0."""
 
 
 class Pruned(msgspec.Struct):
@@ -85,6 +100,13 @@ class _Option:
         self.concerning = [one for one in constraints if one.concerns(wanted.request)]
         self.usable: list[SlicedDevice] = []
 
+    def by_value(self, rule: MatchAttribute) -> dict[Value | None, list[SlicedDevice]]:
+        """Return the devices that it could take by their value of an attribute, where there are enough."""
+        found: dict[Value | None, list[SlicedDevice]] = {}
+        for device in self.usable:
+            found.setdefault(attribute_of(device, rule.name), []).append(device)
+        return {value: devices for value, devices in found.items() if len(devices) >= self.wanted.count}
+
     @property
     def is_dead(self) -> bool:
         return len(self.usable) < self.wanted.count or (self.wanted.request.takes_all and not self.wanted.every)
@@ -97,7 +119,8 @@ class Pruning:
         self,
         claims: Sequence[Sequence[Sequence[Wanted]]],
         constraints: Sequence[Sequence[Constraint]],
-        can_take: Callable[[Wanted, SlicedDevice], bool],
+        times: Callable[[Wanted, SlicedDevice], float],
+        room: Callable[[SlicedDevice], Room | None],
         work: Work,
     ) -> None:
         """Prepare it.
@@ -105,8 +128,9 @@ class Pruning:
         Args:
             claims: for each claim and request its alternatives.
             constraints: of each claim.
-            can_take: whether a request could take a device that it selects if nothing else were taken; constraints
-                aside.
+            times: how often a request could take a device that it selects if nothing else were taken; constraints
+                aside. More than once: in shares.
+            room: what is left of counters for a device; None: it takes of none.
             work: pays for it.
         """
         numbers = iter(range(sum(len(each) for claim in claims for each in claim)))
@@ -115,7 +139,10 @@ class Pruning:
             for claim, rules in zip(claims, constraints, strict=True)
         ]
         self._rules = constraints
-        self._can_take, self._work = can_take, work
+        self._times, self._room, self._work = times, room, work
+        self._most_times: dict[DeviceID, float] = {}
+        """How often each device could be taken at most."""
+        self._devices: dict[DeviceID, SlicedDevice] = {}
 
     def look(self) -> Generator[None, None, Pruned]:
         """Return what is known. Yields where other work should get its turn."""
@@ -163,7 +190,12 @@ class Pruning:
             yield
         if any(attribute_of(device, one.name) is None for one in option.concerning):
             return False
-        return self._can_take(option.wanted, device)
+        times = self._times(option.wanted, device)
+        if not times:
+            return False
+        self._devices[device.id] = device
+        self._most_times[device.id] = max(times, self._most_times.get(device.id, 0.0))
+        return True
 
     # --- whether there can be a solution -------------------------------------------------------------
 
@@ -175,34 +207,99 @@ class Pruning:
                 if any(all(option.is_dead for option in alternatives) for alternatives in claim):
                     return True
                 for rule in rules:
-                    if isinstance(rule, MatchAttribute):
-                        self._work.left_now -= sum(len(option.usable) for each in claim for option in each)
-                        if self._work.left_now < 0:
-                            yield
-                        values = _possible_values(claim, rule)
+                    self._work.left_now -= sum(len(option.usable) for each in claim for option in each)
+                    if self._work.left_now < 0:
+                        yield
+                    if isinstance(rule, DistinctAttribute):
+                        if self._has_too_few_values(claim, rule):
+                            return True
+                    elif isinstance(rule, MatchAttribute):
+                        values = yield from self._possible_values(claim, rule)
                         if values is not None and not values:
                             return True
                         changed |= values is not None and _keep_only(claim, rule, values)
-        return self._want_too_many()
+        wants = (
+            [(option, option.usable) for option in _alive(alternatives)]
+            for claim in self._claims
+            for alternatives in claim
+        )
+        return self._want_too_many(wants)
 
-    def _want_too_many(self) -> bool:
-        """Return whether requests together want more devices than there are of which all of theirs must be."""
-        wants: list[tuple[frozenset[DeviceID], int]] = []
-        for claim in self._claims:
-            for alternatives in claim:
-                alive = [option for option in alternatives if not option.is_dead]
-                if any(option.wanted.request.admin for option in alive):
-                    continue
-                devices = [device for option in alive for device in option.usable]
+    def _want_too_many(self, requests: Iterable[Sequence[tuple[_Option, Sequence[SlicedDevice]]]]) -> bool:
+        """Return whether requests together want more devices than there are of which all of theirs must be.
+
+        requests: for each its alternatives, with the devices that they could take.
+        """
+        wants: Counter[frozenset[DeviceID]] = Counter()
+        for alternatives in requests:
+            if not any(option.wanted.request.admin for option, _ in alternatives):
+                devices = frozenset(device.id for _, usable in alternatives for device in usable)
                 self._work.left_now -= len(devices)
-                if not any(device.device.allow_multiple_allocations for device in devices):
-                    count = min(option.wanted.count for option in alive)
-                    wants.append((frozenset(device.id for device in devices), count))
-        for within in {devices for devices, _ in wants}:
+                wants[devices] += min(option.wanted.count for option, _ in alternatives)
+        return self._exceed(wants, self._most_of)
+
+    def _exceed(self, wants: Counter[frozenset[Supply]], most_of: Callable[[frozenset[Supply]], float]) -> bool:
+        """Return whether more is wanted of some things than there is.
+
+        Args:
+            wants: how many things, by those that they may be.
+            most_of: how many of some things there are.
+        """
+        for within in {*wants, frozenset[Supply]().union(*wants)}:
             self._work.left_now -= len(wants)
-            if sum(count for devices, count in wants if devices <= within) > len(within):
+            if sum(count for things, count in wants.items() if things <= within) > most_of(within):
                 return True
         return False
+
+    def _most_of(self, devices: frozenset[DeviceID]) -> float:
+        """Return how often some devices can be taken together, at most."""
+        most = 0.0
+        by_counter: dict[Hashable, tuple[int, int, int]] = {}
+        for each in devices:
+            times, device = self._most_times[each], self._devices[each]
+            in_shares = device.device.allow_multiple_allocations
+            room = self._room(device) if device.counters and not in_shares else None
+            if room is None:
+                most += times
+            else:
+                _, least, number = by_counter.get(room.counter, (0, room.takes, 0))
+                by_counter[room.counter] = room.left, min(least, room.takes), number + 1
+        return most + sum(min(number, left // least) for left, least, number in by_counter.values())
+
+    def _possible_values(
+        self, claim: Sequence[Sequence[_Option]], rule: MatchAttribute
+    ) -> Generator[None, None, set[Value | None] | None]:
+        """Return the values of an attribute that all devices may have in common; None: any, it is about no request."""
+        joined: list[list[tuple[_Option, dict[Value | None, list[SlicedDevice]]]]] = []
+        possible: set[Value | None] | None = None
+        for alive in map(_alive, claim):
+            if all(rule in option.matching for option in alive):
+                joined.append([(option, option.by_value(rule)) for option in alive])
+                values = {value for _, by_value in joined[-1] for value in by_value}
+                possible = values if possible is None else possible & values
+                if self._work.left_now < 0:
+                    yield
+        if possible is None or len(joined) == 1:
+            return possible
+        found: set[Value | None] = set()
+        for value in possible:
+            alternatives = ([(option, known[value]) for option, known in each if value in known] for each in joined)
+            if not self._want_too_many(alternatives):
+                found.add(value)
+            if self._work.left_now < 0:
+                yield
+        return found
+
+    def _has_too_few_values(self, claim: Sequence[Sequence[_Option]], rule: DistinctAttribute) -> bool:
+        """Return whether requests that must differ in an attribute have too few values of it together.
+
+        The last device of each request differs from the last ones of the others.
+        """
+        wants: Counter[frozenset[Value | None]] = Counter()
+        for alive in map(_alive, claim):
+            if all(rule in option.concerning and option.wanted.count for option in alive):
+                wants[frozenset(attribute_of(device, rule.name) for option in alive for device in option.usable)] += 1
+        return self._exceed(wants, len)
 
     # --- devices that can stand for each other -------------------------------------------------------
 
@@ -244,19 +341,8 @@ def _frozen(device: SlicedDevice) -> Hashable:
     )
 
 
-def _possible_values(claim: Sequence[Sequence[_Option]], rule: MatchAttribute) -> set[Value | None] | None:
-    """Return the values of an attribute that all devices may have in common; None: any, it is about no request."""
-    possible: set[Value | None] | None = None
-    for alternatives in claim:
-        alive = [option for option in alternatives if not option.is_dead]
-        if not all(rule in option.matching for option in alive):
-            continue
-        values: set[Value | None] = set()
-        for option in alive:
-            counts = Counter(attribute_of(device, rule.name) for device in option.usable)
-            values.update(value for value, count in counts.items() if count >= option.wanted.count)
-        possible = values if possible is None else possible & values
-    return possible
+def _alive(alternatives: Sequence[_Option]) -> list[_Option]:
+    return [option for option in alternatives if not option.is_dead]
 
 
 def _keep_only(claim: Sequence[Sequence[_Option]], rule: MatchAttribute, values: set[Value | None]) -> bool:
