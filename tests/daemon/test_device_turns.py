@@ -128,7 +128,12 @@ HOSTILE: dict[str, Callable[[Stage, str], Any]] = {
     ),
     "more than there are together": lambda stage, name: claim(stage, name, [request("a", 16), request("b", 15)]),
     "a search that leaves a trace": lambda stage, name: claim(
-        stage, name, [request("a", 5), request("b", 6), request("c", 15)], ONE_VALUE, LEAVES_A_TRACE
+        stage,
+        name,
+        [request("a", 8), request("b", 7), request("c", 10)],
+        {**ONE_VALUE, "requests": ["a", "b"]},
+        {"matchAttribute": f"{DRIVER}/rest", "requests": ["c"]},
+        LEAVES_A_TRACE,
     ),
     "a costly selector": lambda stage, name: claim(stage, name, [request("a", 31, COSTLY)]),
 }
