@@ -10,6 +10,8 @@ from math import modf
 from types import MappingProxyType
 from typing import Literal, NewType
 
+from kube_policy_scheduler.remembered import remembered
+
 Steady = NewType("Steady", float)
 """A moment on a clock that counts evenly and that nobody sets: what is to last some seconds is measured with it.
 
@@ -38,7 +40,7 @@ def unix_seconds(text: str | None) -> float | None:
     return _unix_seconds(text)
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096)
 def _unix_seconds(text: str) -> float | None:
     """Return what `unix_seconds` does; in a list many pods have the same times."""
     try:

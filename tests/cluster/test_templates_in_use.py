@@ -166,3 +166,39 @@ def test_an_ended_counter_keeps_nothing(world: World) -> None:
     world.others_pass(MOST_IDLE)
     assert (counter.live, counter.total, counter.version) == (False, 0, counter.version)
     assert counter.bytes <= Cluster().counters.counter(PodTerm(frozenset(), None), terminating=True).bytes
+
+
+def test_what_is_kept_for_a_template_goes_once_nobody_used_it_for_a_while(world: World) -> None:
+    idle, runs, comes_back = world.pod(0), world.pod(1), world.pod(2)
+    for pod in (idle, runs, comes_back):
+        world.cluster.place(pod, "n")
+    counters = [world.asks(pod, number) for number, pod in enumerate((idle, runs, comes_back))]
+    for pod in (idle, comes_back):
+        world.cluster.remove(pod.uid)
+    world.cluster.forget_long_unused()
+    assert [counter.live for counter in counters] == [True, True, True], "they had pods just now"
+    world.cluster.place(comes_back, "n")
+    world.cluster.remove(comes_back.uid)
+    world.cluster.forget_long_unused()
+    assert [counter.live for counter in counters] == [False, True, True]
+    world.cluster.forget_long_unused()
+    assert [counter.live for counter in counters] == [False, True, False]
+
+
+def test_a_template_is_known_for_a_while_after_its_last_pod(world: World) -> None:
+    first = world.pod(0).template
+    for number in range(1, 300):
+        world.pod(number)
+    world.cluster.forget_long_unused()
+    assert world.pod(0).template is first
+    known = len(world.cluster.templates)
+    waits = world.pod(1)
+    world.queue.add(waits, 0.0)
+    del first
+    world.cluster.forget_long_unused()
+    assert known == 300
+    assert len(world.cluster.templates) == 2, "the one that was asked for again, and that of a pod"
+    for _ in range(3):
+        world.cluster.forget_long_unused()
+    assert len(world.cluster.templates) == 1
+    assert world.pod(1).template is waits.template

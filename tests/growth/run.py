@@ -151,7 +151,7 @@ async def afterwards(axis: Axis, n: int, meter: Meter) -> None:
 
 
 async def left_over(axis: Axis, n: int, meter: Meter) -> None:
-    """Let a tenant's n things come and go; then count the objects of meanwhile that are still there."""
+    """Let a tenant's n things come and go; then count the objects of meanwhile that are still there minutes later."""
     stage = await _staged()
     before = stage.event_handlers.there()
     gc.collect()
@@ -161,6 +161,7 @@ async def left_over(axis: Axis, n: int, meter: Meter) -> None:
     stage.event_handlers.let_go(but=before)
     stage.move_pods()
     await life(stage, _Unmeasured(), "first", stage.pod("neighbour", _BODY))
+    stage.let_minutes_pass()
     gc.collect()
     meter.taken["objects"] = sum(id(each) not in known for each in gc.get_objects())
 

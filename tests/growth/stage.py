@@ -22,7 +22,7 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.context import Reporter
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.daemon.scheduling.schedule_one import FORGET_EVERY_SECONDS, Scheduler
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
 from tests.fakes.scheduler_context import context_of
@@ -179,6 +179,12 @@ class Stage:
         """Move all pods that events may help, as several turns of the loop do."""
         while self.scheduler.queue.move_some(self.now):
             pass
+
+    def let_minutes_pass(self) -> None:
+        """Let nothing happen for as long as anything is kept for pods that may come back."""
+        for _ in range(3):
+            self.now += FORGET_EVERY_SECONDS
+            self.scheduler._keep_queue()
 
     def decide(self) -> None:
         """Decide until nothing is left that can be decided; an attempt may take several turns."""

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.cluster import pods, previous_nodes
+from kube_policy_scheduler.cluster import previous_nodes
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.framework.decide import refusal_memo
-from kube_policy_scheduler.framework.evaluate import ranked_totals, template_cache
 from tests.growth.axes import IN_A_POD, MANY, Axis
 from tests.growth.device_axes import DEVICES
 from tests.growth.run import afterwards, left_over, measure
@@ -61,12 +59,8 @@ def test_what_is_gone_costs_nothing(axis: Axis) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("axis", MANY, ids=lambda axis: axis.name)
 def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods, "_RECENT_TEMPLATES", 16)  # kept on purpose, as many as that
-    monkeypatch.setattr(template_cache, "_MAX_TEMPLATES", 16)
-    monkeypatch.setattr(ranked_totals, "_MAX_KEPT", 16)
     monkeypatch.setitem(Journal.__init__.__kwdefaults__, "most", 16)
     monkeypatch.setattr(previous_nodes, "_MOST", 16)
-    monkeypatch.setattr(refusal_memo, "_MOST", 16)
     few, many = (measure(axis, size, Lines(), left_over)["objects"] for size in LEFT)
     assert many - few < (LEFT[1] - LEFT[0]) * MOST_LEFT
 

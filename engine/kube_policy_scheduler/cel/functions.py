@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from itertools import pairwise
 from math import isfinite, isnan, trunc
 from typing import Any, TypeVar
@@ -47,6 +46,7 @@ from kube_policy_scheduler.quantities.exact_quantity import (
     parse,
     whole_units,
 )
+from kube_policy_scheduler.remembered import LONGEST, remembered
 
 __all__ = [
     "BY_RESULT",
@@ -1157,13 +1157,16 @@ def _version_number(text: str, what: str) -> int:
     return int(text)
 
 
-@lru_cache(maxsize=1 << 12)
 def parse_semver(text: str) -> Semver:
     """Return a semantic version.
 
     Raises:
         CelError: it is not one; with the words of the library that Kubernetes uses.
     """
+    return _known_semver(text) if len(text) <= LONGEST else _read_semver(text)  # an expression may make 1 MB of it
+
+
+def _read_semver(text: str) -> Semver:
     if not text:
         raise CelError("Version string empty")
     parts = text.split(".", 2)
@@ -1191,6 +1194,9 @@ def parse_semver(text: str) -> Semver:
         if not _ALPHANUMERIC.fullmatch(label):
             raise CelError(f'Invalid character(s) found in build meta data "{label}"')
     return Semver(major, minor, patch, tuple(labels))
+
+
+_known_semver = remembered(most=1 << 12)(_read_semver)
 
 
 def _tolerant(text: str) -> Semver:

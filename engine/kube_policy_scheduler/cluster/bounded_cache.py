@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, ItemsView
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -42,6 +42,10 @@ class BoundedCache(Generic[KeyT, ValueT]):
         """Return the sum of the sizes of all entries."""
         return self._bytes
 
+    def items(self) -> ItemsView[KeyT, ValueT]:
+        """Return all entries, the least recently used first."""
+        return self._entries.items()
+
     def get(self, key: KeyT) -> ValueT | None:
         """Return an entry, None if it is not there. It counts as used."""
         found = self._entries.get(key)
@@ -65,6 +69,11 @@ class BoundedCache(Generic[KeyT, ValueT]):
         if found is not None:
             self._bytes -= self._sizes.pop(key)
         return found
+
+    def keep_only(self, is_kept: Callable[[KeyT], bool]) -> None:
+        """Remove all other entries."""
+        for key in [key for key in self._entries if not is_kept(key)]:
+            self.pop(key)
 
     def clear(self) -> None:
         """Remove all entries."""

@@ -391,6 +391,14 @@ class Cluster:
         self.templates_in_use.let_go()
         return pod
 
+    def forget_long_unused(self) -> None:
+        """Let go of what is kept for templates that had no pods when this was called last, and have none now.
+
+        Not while a pod is decided or tried on other nodes.
+        """
+        self.templates_in_use.let_long_idle_go()
+        self.templates.forget_long_unused(self.templates_in_use)
+
     def _unassume(self, uid: str) -> bool:
         self.assumed.since.pop(uid, None)
         return self.assumed.pop(uid, None) is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+
+from kube_policy_scheduler.remembered import remembered
 
 _NAME_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _NAME = re.compile(_NAME_FORM, re.ASCII)
@@ -19,7 +20,7 @@ def is_qualified_name(text: str) -> bool:
     return len(text) <= _MAX_SUBDOMAIN + 1 + _MAX_NAME and _is_qualified_name(text)
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096)
 def _is_qualified_name(text: str) -> bool:
     prefix, slash, name = text.rpartition("/")
     if slash and (len(prefix) > _MAX_SUBDOMAIN or _SUBDOMAIN.fullmatch(prefix) is None):
@@ -32,7 +33,7 @@ def is_label_value(text: str) -> bool:
     return not text or (len(text) <= _MAX_NAME and _is_name(text))
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096)
 def _is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 

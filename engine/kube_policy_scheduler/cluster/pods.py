@@ -6,7 +6,7 @@ Equal templates are one object, so that what follows from a template is computed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.requests import PodRequests, existing, incomi
 from kube_policy_scheduler.times import unix_seconds
 
 _RECENT_TEMPLATES = 4096
-"""Templates kept alive after their last pod is gone: jobs come back, and their masks with them."""
+"""Templates kept alive for a while after their last pod is gone: jobs come back, and their masks with them."""
 _RECENT_BYTES = 32 * 2**20
 """Of their sizes together. What plugins and policies derive from a template comes on top: up to three times as much."""
 _ITEM_BYTES = 64
@@ -206,6 +206,8 @@ class Templates:
         self._recent: BoundedCache[bytes, PodTemplate] = BoundedCache(
             most=_RECENT_TEMPLATES, most_bytes=_RECENT_BYTES, size_of=lambda key, template: template.size
         )
+        self._long_unused: set[bytes] = set()
+        """The keys of those that were without pods when it was last looked for such."""
         self._by_controller: WeakValueDictionary[str, PodTemplate] = WeakValueDictionary()
         """The template of the last pod of each controller, "" for pods without: most of its pods are alike."""
         self._shapes: WeakValueDictionary[bytes, SharedMemo] = WeakValueDictionary()
@@ -337,8 +339,19 @@ class Templates:
             self._by_key[key] = template
         if self._recent.get(key) is None:
             self._recent.set(key, template)
+        self._long_unused.discard(key)
         self._by_controller[made_by] = template
         return template
+
+    def forget_long_unused(self, in_use: Container[PodTemplate]) -> None:
+        """Keep templates alive no longer that had no pods when this was called last, and have none now.
+
+        in_use: the templates that have pods.
+        """
+        unused = {key for key, template in self._recent.items() if template not in in_use}
+        for key in self._long_unused & unused:
+            self._recent.pop(key)
+        self._long_unused = unused - self._long_unused
 
     def _shape(self, spec: objects.PodSpec) -> SharedMemo:
         kinds = spec.containers or (), spec.init_containers or ()

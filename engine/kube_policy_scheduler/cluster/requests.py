@@ -11,13 +11,13 @@ each time it is looked at, as both share one number. What it is then depends on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import is_qualified_name
 from kube_policy_scheduler.quantities.quantity import NANO, amount, column_scale, nanos, rounded
+from kube_policy_scheduler.remembered import remembered
 
 Amounts = dict[str, int]
 """Amount by resource name, in column units; resources that are not counted are left out."""
@@ -46,7 +46,7 @@ class PodRequests(msgspec.Struct, frozen=True):
     nonzero_memory_bytes: int
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096)
 def is_scalar(resource: str) -> bool:
     """Return whether the scheduler counts this resource besides the native ones (`IsScalarResourceName`)."""
     if "kubernetes.io/" in resource or resource.startswith(("hugepages-", "attachable-volumes-")):

@@ -12,8 +12,8 @@ from weakref import WeakMethod
 from kube_policy_scheduler.cluster.pods import PodTemplate
 
 MOST_IDLE, MOST_IDLE_BYTES = 32, 256 * 2**10
-"""Templates without pods for which everything is kept, and of their sizes together: a workload whose only pod is
-replaced finds it again. A template that asks for very much is large itself."""
+"""Templates without pods for which everything is kept for a while, and of their sizes together: a workload whose only
+pod is replaced finds it again. A template that asks for very much is large itself."""
 
 
 class TemplatesInUse:
@@ -24,6 +24,8 @@ class TemplatesInUse:
         self._idle: dict[PodTemplate, None] = {}
         """Those without holders for which something may be kept; the one that has had none for longest first."""
         self._idle_bytes = 0
+        self._long_idle: set[PodTemplate] = set()
+        """Those of them that were there when it was last looked for long idle ones."""
         self._on_end: list[WeakMethod[Callable[[PodTemplate], None]]] = []
 
     def on_end(self, ended: Callable[[PodTemplate], None]) -> None:
@@ -64,6 +66,7 @@ class TemplatesInUse:
     def _drop(self, template: PodTemplate) -> None:
         del self._idle[template]
         self._idle_bytes -= template.size
+        self._long_idle.discard(template)
 
     def let_go(self) -> None:
         """Let go of templates that have had no pods for longest, if too many are kept.
@@ -71,8 +74,19 @@ class TemplatesInUse:
         Not while a pod is decided or tried on other nodes: it may be about to use what is kept.
         """
         while len(self._idle) > MOST_IDLE or self._idle_bytes > MOST_IDLE_BYTES:
-            template = next(iter(self._idle))
-            self._drop(template)
-            for each in self._on_end:
-                if (ended := each()) is not None:
-                    ended(template)
+            self._end(next(iter(self._idle)))
+
+    def let_long_idle_go(self) -> None:
+        """Let go of templates that nobody has had a pod of, or asked for, since this was called last.
+
+        Not while a pod is decided, as `let_go`.
+        """
+        for template in list(self._long_idle):
+            self._end(template)
+        self._long_idle = set(self._idle)
+
+    def _end(self, template: PodTemplate) -> None:
+        self._drop(template)
+        for each in self._on_end:
+            if (ended := each()) is not None:
+                ended(template)

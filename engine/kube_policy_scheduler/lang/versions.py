@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TypeAlias
+
+from kube_policy_scheduler.remembered import remembered
 
 _MOST_CHARACTERS = 128
 _VERSION = re.compile(r"(?:[a-z][a-z0-9-]{0,30}://)?[vV]?([0-9]{1,18}(?:\.[0-9]{1,18}){0,15})(?![0-9.])(.*)", re.ASCII)
@@ -15,7 +16,6 @@ _BEFORE_RELEASE = frozenset({"alpha", "beta", "rc", "pre", "preview", "dev", "sn
 VersionKey: TypeAlias = tuple[tuple[int, ...], int, tuple[tuple[int, int, str], ...]]
 
 
-@lru_cache(maxsize=1 << 14)
 def version_key(text: str) -> VersionKey | None:
     """Return what versions are compared by; None if the text is not a version.
 
@@ -23,7 +23,12 @@ def version_key(text: str) -> VersionKey | None:
     makes it older than the release, any other, such as `-1051-aws`, newer. Suffixes are compared part by part, numbers
     as numbers, and before words. What follows a `+` does not count.
     """
-    found = _VERSION.fullmatch(text.strip()) if len(text) <= _MOST_CHARACTERS else None
+    return _version_key(text) if len(text) <= _MOST_CHARACTERS else None
+
+
+@remembered(most=1 << 14)
+def _version_key(text: str) -> VersionKey | None:
+    found = _VERSION.fullmatch(text.strip())
     if found is None:
         return None
     numbers = [int(part) for part in found[1].split(".")]

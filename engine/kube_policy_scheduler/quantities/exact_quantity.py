@@ -8,13 +8,13 @@ sum has, and how it prints.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from math import ldexp
 
 import msgspec
 
 from kube_policy_scheduler.quantities.quantity import MAX_INT64, NANO, QuantityError
 from kube_policy_scheduler.quantities.quantity import Quantity as QuantityText
+from kube_policy_scheduler.remembered import remembered
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -128,7 +128,7 @@ def whole_units(value: int, form: str) -> Quantity:
     return Quantity(value, 0, form)
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered(most=1 << 14)
 def parse(text: QuantityText) -> Quantity:
     """Return the value of a quantity (`ParseQuantity`).
 

@@ -7,8 +7,9 @@ The grammar is that of `k8s.io/apimachinery/pkg/api/resource`: a signed decimal 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TypeAlias
+
+from kube_policy_scheduler.remembered import remembered
 
 Quantity: TypeAlias = str | int | float
 """As people write it and as the API server sends it."""
@@ -35,7 +36,7 @@ class QuantityError(ValueError):
     """The text is not a Kubernetes quantity."""
 
 
-@lru_cache(maxsize=1 << 16)
+@remembered(most=1 << 16)
 def nanos(text: Quantity) -> int:
     """Return the quantity in billionths: exactly what Kubernetes keeps of it, capped to int64 whole units.
 
@@ -93,7 +94,7 @@ def column_scale(resource: str) -> int:
     return 3 if resource == "cpu" else 0
 
 
-@lru_cache(maxsize=1 << 12)
+@remembered(most=1 << 12)
 def amount(resource: str, text: Quantity) -> int:
     """Return the quantity in the unit that columns use for `resource`: millicores for cpu, else whole units."""
     return scaled(text, column_scale(resource))

@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
+from kube_policy_scheduler import remembered
 from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from kube_policy_scheduler.cluster.affinity_in_steps import make_affinity
@@ -77,6 +78,8 @@ BATCH_SECONDS = 0.002
 """Longest batch of scheduling cycles before the event loop runs. It limits the delay of watch events and bindings."""
 FLUSH_EVERY_SECONDS = 30.0
 """Interval of the flush of pods that have been unschedulable for too long, as in kube-scheduler."""
+FORGET_EVERY_SECONDS = 150.0
+"""What is kept for pods like those that are gone goes after it was not used for so long, and at most twice that."""
 MOST_QUEUES_COUNTED = 1000
 """Queues by a key for which evicted pods are counted: there can be as many as the texts in labels."""
 MOST_RECLAIMED_KNOWN = 4096
@@ -104,7 +107,7 @@ class Scheduler:
         self.pace = Pace(context.stopwatch, leading=leading)
         self._reporter = context.reporter
         self._work = search_work(context.cluster.store)
-        self._flushed_at = -inf
+        self._flushed_at = self._forgot_at = -inf
         self.algorithm = Algorithm(context)
         self.binding_cycles = BindingCycles()
         self._permit_reports = PermitReports(context, self.algorithm)
@@ -262,7 +265,11 @@ class Scheduler:
         if now - self._flushed_at >= FLUSH_EVERY_SECONDS:
             self._flushed_at = now
             self.queue.flush_leftovers(now, in_steps=True)
-            self.algorithm.cycle.keep_in_use(self.cluster.templates_in_use)
+            if now - self._forgot_at >= FORGET_EVERY_SECONDS:
+                self._forgot_at = now
+                self.cluster.forget_long_unused()
+                remembered.forget()
+            self.algorithm.keep_in_use(self.cluster.templates_in_use)
             if self.cluster.quota_usage is not None:  # a standby keeps the memory of past usage for when it leads
                 self.cluster.quota_usage.remember(now)
         if self.leading:  # a standby writes nothing about pods either

@@ -111,6 +111,14 @@ class ScheduleAlgorithm(ABC):
         self._confined.clear()
         self._run = self._decided_alone = None
 
+    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
+        """Drop what is kept for pods of other templates than these: their pods are gone."""
+        self.cycle.keep_in_use(templates)
+        self._refused.keep_in_use(templates)
+        self._run = None
+        if self._decided_alone is not None and self._decided_alone[0] not in templates:
+            self._decided_alone = None
+
     def _profile_for(self, queued: QueuedPod) -> Profile | None:
         """Return the profile that places a pod, on the nodes where its groups are, with devices as these need it."""
         profile = self.profile(queued.pod)

@@ -148,6 +148,7 @@ class Cycle:
         """Drop what is kept for pods of other templates than these: their pods are gone."""
         self._kept.keep_in_use(templates)
         self._rankings.drop_dead()
+        self._refusals.keep_in_use(templates)
         self._rankings.drop_uncounted()
 
     def decide(

@@ -6,6 +6,8 @@ those with volumes, claims or a nomination, and policies that read more than the
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.cycle import Decision
@@ -44,6 +46,10 @@ class RefusalMemo:
     def clear(self) -> None:
         """Drop all: rules changed, or a pod was placed or displaced where that is only tried out."""
         self._kept.clear()
+
+    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
+        """Drop decisions on pods of other templates than these."""
+        self._kept.keep_only(lambda key: key[0] in templates)
 
     def _follow(self, epoch: int) -> None:
         if epoch != self._epoch:

@@ -6,7 +6,7 @@ Many pods of one template may have to evict others, one after the other, and eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from weakref import ref
 
 import numpy as np
@@ -178,6 +178,10 @@ class KeptRefusals:
     def clear(self) -> None:
         """Drop all."""
         self._kept.clear()
+
+    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
+        """Drop those of other templates than these."""
+        self._kept.keep_only(lambda key: key[0] in templates)
 
     def of(self, frame: Frame, profile: Profile, cache: TemplateCache) -> StandingRefusals | None:
         """Return why the pod fits nowhere; None if that does not follow from each node alone.
