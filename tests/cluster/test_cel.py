@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_policy_scheduler import remembered
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices import device_selectors
 from kube_policy_scheduler.cluster.devices.attribute_references import values
 from kube_policy_scheduler.cluster.devices.device_selectors import (
     MAX_COST,
@@ -198,12 +202,54 @@ def test_devices_equal_in_what_a_selector_reads_get_the_answer_of_a_fresh_evalua
     expression = (
         'device.attributes["gpu.example.com"].model == "h100" && size(device.attributes["gpu.example.com"]) > 2'
     )
-    compile_selector.cache_clear()
+    remembered.forget()
     fresh = ask(expression, about)
 
     ask(expression, device())
 
     assert ask(expression, about) == fresh
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.attributes["gpu.example.com"].model == "{number}"',
+        'device.attributes["gpu.example.com"].size() > {number}',
+        'string(device.attributes["gpu.example.com"].model).replace("", "{number}" + "x", -1).matches("[")',
+    ],
+    ids=["by an attribute", "by all attributes", "errors"],
+)
+def test_results_of_all_selectors_together_are_bounded_by_their_bytes(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered.forget()
+    monkeypatch.setattr(device_selectors._known, "most_bytes", 200_000)
+    devices = [device(model={"string": f"{at}{'m' * 60}"}, own={"string": "o" * 64}) for at in range(20)]
+    tracemalloc.start()
+    try:
+        selectors = [compile_selector(expression.replace("{number}", str(number))) for number in range(40)]
+        before = tracemalloc.get_traced_memory()[0]
+        for selector in selectors:
+            for one in devices:
+                selector.match(DRIVER, one)
+        assert tracemalloc.get_traced_memory()[0] - before < 300_000
+        assert len(device_selectors._known) > 50
+    finally:
+        tracemalloc.stop()
+        remembered.forget()
+
+
+def test_compiled_expressions_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_selectors._compiled, "most_bytes", 2_000_000)
+    each = " && ".join(f'device.driver == "d{number}"' for number in range(300))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(60):
+            assert compile_selector(f'{each} && device.driver != "{number}"').error == ""
+        assert tracemalloc.get_traced_memory()[0] - before < 2_500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_attributes_that_a_selector_does_not_read_make_no_difference_to_it() -> None:

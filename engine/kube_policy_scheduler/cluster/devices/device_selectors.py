@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -15,18 +15,26 @@ from kube_policy_scheduler.cel.functions import parse_semver
 from kube_policy_scheduler.cel.syntax import Mismatch, TooDeep, read
 from kube_policy_scheduler.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.devices.attribute_references import Reference, references, values
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 from kube_policy_scheduler.quantities.exact_quantity import QuantityError, parse
+from kube_policy_scheduler.remembered import on_forget
 
 MAX_COST: Final = 1_000_000
 """The cost limit of one evaluation (`CELSelectorExpressionMaxCost`)."""
 MAX_LENGTH: Final = 10 * 1024
 """Characters of an expression (`CELSelectorExpressionMaxLength`)."""
-_KEPT = 1 << 10
-"""Compiled expressions that are kept."""
-_MOST_KNOWN = 1 << 12
-"""Results that are kept for one expression."""
+_KEPT, _KEPT_BYTES = 1 << 10, 32 * 2**20
+"""Compiled expressions that are kept, and their sizes together."""
+_NODE_BYTES, _EXPRESSION_BYTES = 320, 4096
+"""What a node of an expression takes once it is compiled, and what an expression takes besides."""
+_MOST_KNOWN, _MOST_KNOWN_BYTES = 1 << 16, 32 * 2**20
+"""Results that are kept, of all expressions together, and their sizes."""
+_RESULT_BYTES, _VALUE_BYTES = 300, 64
+"""Of a result, and of each value by which it is known, besides texts."""
+_MOST_ERROR = 2000
+"""Characters of an error: an expression can make 1 MB of one."""
 _STEPS_TO_BEGIN = 6
 """Of an evaluation: the device's attributes become values."""
 _MOST_UNDER_WAY = 4
@@ -42,11 +50,8 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
     """Why it cannot be compiled, "" if it can."""
     reads: tuple[Reference, ...] = ()
     """What it reads of a device."""
-    known: dict[Hashable, Match] = msgspec.field(default_factory=dict)
-    """Results for devices, by what it reads of them."""
-
     under_way: dict[Hashable, Evaluation] = msgspec.field(default_factory=dict)
-    """Evaluations that paused, by the same."""
+    """Evaluations that paused, by what it reads of the device."""
     nodes: int = 1
     """Of the expression."""
 
@@ -62,7 +67,7 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
         work: pays for the evaluation.
         """
         key = values(self.reads, driver, device)
-        known = self.known.get(key)
+        known = _known.get((self, key))
         if known is None:
             evaluation = self.under_way.pop(key, None)
             if evaluation is None:
@@ -77,9 +82,7 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
                     del self.under_way[next(iter(self.under_way))]
                 self.under_way[key] = evaluation
                 return None
-            if len(self.known) >= _MOST_KNOWN:
-                self.known.clear()
-            self.known[key] = known
+            _known.set((self, key), known)
         return known
 
     def matches(self, device: DeviceVariables) -> Match:
@@ -107,7 +110,7 @@ class Evaluation:
         except Paused:
             return None
         except (CelError, CostLimitExceeded) as error:
-            return Match(False, f"CEL runtime error: {error}", run.cost)
+            return Match(False, f"CEL runtime error: {_shortened(str(error))}", run.cost)
         except RecursionError:
             return Match(False, "CEL runtime error: the expression is nested too deeply", run.cost)
         finally:
@@ -125,6 +128,26 @@ class Match(msgspec.Struct, frozen=True):
     error: str = ""
     """The error of the evaluation, in cel-go's words; "" without an error."""
     cost: int = 0
+
+
+def _size(key: object) -> int:
+    """Return about how many bytes what a selector reads of a device takes."""
+    if isinstance(key, tuple):
+        return _VALUE_BYTES + sum(map(_size, key))
+    return _VALUE_BYTES + (len(key) if isinstance(key, str) else 0)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_ERROR else f"{text[:_MOST_ERROR]}…"
+
+
+_known: BoundedCache[tuple[Selector, Hashable], Match] = BoundedCache(
+    most=_MOST_KNOWN,
+    most_bytes=_MOST_KNOWN_BYTES,
+    size_of=lambda key, match: _RESULT_BYTES + _size(key[1]) + len(match.error),
+)
+"""Results for devices, by what selectors read of them."""
+on_forget(_known.clear)  # devices keep the results that are asked for again and again
 
 
 DeviceVariables = Mapping[str, Any]
@@ -207,9 +230,24 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 # --- compiling --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=_KEPT)
+_compiled: BoundedCache[str, Selector] = BoundedCache(
+    most=_KEPT,
+    most_bytes=_KEPT_BYTES,
+    size_of=lambda text, selector: _EXPRESSION_BYTES + len(text) + len(selector.error) + _NODE_BYTES * selector.nodes,
+)
+
+
 def compile_selector(expression: str) -> Selector:
     """Return an expression compiled, or with the reason why it is not valid; the same object for the same text."""
+    known = _compiled.get(expression)
+    if known is None:
+        known = _compile(expression)
+        if len(expression) <= MAX_LENGTH:
+            _compiled.set(expression, known)
+    return known
+
+
+def _compile(expression: str) -> Selector:
     if len(expression) > MAX_LENGTH:
         return Selector(expression, None, f"compilation failed: expression is longer than {MAX_LENGTH} characters")
     try:
