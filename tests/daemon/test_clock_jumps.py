@@ -15,12 +15,6 @@ from tests.simulation.calm import Calm, story
 
 PLAIN = "score node.free.cpu\n"
 JUMPS = pytest.mark.parametrize("seconds", [3 * 3600.0, -3 * 3600.0], ids=["forward", "back"])
-GANG = "gang by pod.label.job size number(pod.label.size) within 40s if pod.label.job\n"
-
-
-def gang_of(calm: Calm, job: str, *, size: int, members: int, millis: int = 1000) -> None:
-    for number in range(members):
-        calm.pod(f"{job}-{number}", millis=millis, job=job, size=str(size))
 
 
 @JUMPS
@@ -55,21 +49,6 @@ def test_what_no_event_concerned_is_looked_at_again_after_five_minutes_all_the_s
         assert calm.told.told["unschedulable"] == before + 1
 
     story(PLAIN, tell, cpus=(4,))
-
-
-@JUMPS
-def test_a_group_holds_its_places_for_as_long_as_it_may_and_no_longer(seconds: float) -> None:
-    async def tell(calm: Calm) -> None:
-        gang_of(calm, "j", size=3, members=3, millis=1500)
-        await calm.after(5)
-        assert len(calm.waiting()) == 2
-        calm.server.clock_ahead = seconds
-        await calm.after(20)
-        assert len(calm.waiting()) == 2, "given back too early"
-        await calm.after(25)
-        assert calm.waiting() == [], "held too long"
-
-    story(GANG, tell, cpus=(3,))
 
 
 @JUMPS

@@ -103,10 +103,7 @@ STORIES = {
         (33.0, 79.0),
         140,
     ),
-    "places of a gang are kept": Story(
-        GANG, (3,), [(1, pods("j", 3, millis=1500, job="j", size="3"))], (5.0, 29.0), 200
-    ),
-    "a gang rests": Story(
+    "a gang waits for room": Story(
         GANG,
         (3,),
         [(1, pods("j", 3, millis=1500, job="j", size="3")), (150, node("n1", 4))],

@@ -265,11 +265,14 @@ def test_pods_that_are_held_or_wait_for_their_gang_have_one_event_that_names_the
     assert {cluster.condition(name)["message"] for name in wanted} == {texts[0][1] for texts in wanted.values()}
     assert all(event["type"] == "Normal" for event in cluster.events("held"))
 
-    def waits() -> list[str]:
-        found = [event for name in ("pair-0", "pair-1") for event in cluster.events(name, reason="WaitingOnPermit")]
+    def refused() -> list[str]:
+        found = [event for name in ("pair-0", "pair-1") for event in cluster.events(name, reason="FailedScheduling")]
         return [event["note"] for event in found]
 
-    eventually(lambda: waits() == [gang_of("be scheduled", "pair", 2)])
+    no_room = (
+        f'gang "default/pair" starts with 2 pods ({RULE}): the nodes have no room for all pods that it needs at once.'
+    )
+    eventually(lambda: refused() == [no_room, no_room])
     assert told() == wanted, "said once"
 
 

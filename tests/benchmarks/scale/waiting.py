@@ -155,28 +155,22 @@ async def gang_evicts(site: Site) -> None:
         await asyncio.sleep(1.0)
 
 
-async def gang_expires(site: Site) -> None:
-    """All members of a gang but one have a place; they give it back when their time is over."""
-    async with (
-        _scheduling(site, _GANG.format(within=2)),
-        _pods(site, MEMBERS - 1, labels=_job("expires"), cpu="100m"),
-        _pods(site, 1, labels=_job("expires"), cpu="1000"),
-    ):
-        waiting = site.scheduler.waiting_pods
-        await _until(lambda: bool(waiting.next_due()), seconds=20.0)
-        await asyncio.sleep(4.0)
+async def gang_starts(site: Site) -> None:
+    """All members of a gang fit, and are bound."""
+    bound = site.hands.bound_pods
+    async with _scheduling(site, _GANG.format(within=600)), _pods(site, MEMBERS, labels=_job("starts"), cpu="100m"):
+        await _until(lambda: site.hands.bound_pods - bound >= MEMBERS)
 
 
-async def gang_rests(site: Site) -> None:
-    """A gang whose members all differ rests, as one fits nowhere; it is tried whether all of it would fit."""
+async def gang_differs(site: Site) -> None:
+    """The members of a gang all differ, and one fits nowhere."""
     async with (
-        _scheduling(site, _GANG.format(within=2)),
-        _pods(site, MEMBERS - 1, labels=_job("rests"), differ=lambda number: {"cpu": f"{100 + number}m"}),
-        _pods(site, 1, labels=_job("rests"), cpu="100m", nodeSelector={"nobody": "has it"}, priority=-1),
+        _scheduling(site, _GANG.format(within=600)),
+        _pods(site, MEMBERS - 1, labels=_job("differs"), differ=lambda number: {"cpu": f"{100 + number}m"}),
+        _pods(site, 1, labels=_job("differs"), cpu="100m", nodeSelector={"nobody": "has it"}, priority=-1),
     ):
-        waiting = site.scheduler.waiting_pods
-        await _until(lambda: bool(waiting.next_due()), seconds=20.0)
-        await asyncio.sleep(14.0)
+        await _settled(site)
+        await asyncio.sleep(5.0)
 
 
 def _quotas() -> str:
