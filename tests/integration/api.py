@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client import ApiClient, Configuration, CoreV1Api
+from kubernetes.watch import Watch
 
 Json = dict[str, Any]
 
@@ -125,6 +128,13 @@ class Api:
     def delete(self, plural: str, name: str, *, namespace: str = "default") -> None:
         path = f"{self.path(plural, name, namespace=namespace)}?gracePeriodSeconds=0"
         self.request("DELETE", path)
+
+    def changes_of_pods(self, *, after: str, within: float) -> Iterator[tuple[str, Json]]:
+        """Watch pods: yield the kind of each change after a resource version, with the pod, for so many seconds."""
+        every = CoreV1Api(self._client).list_pod_for_all_namespaces
+        watched = Watch().stream(every, resource_version=after, timeout_seconds=math.ceil(within), deserialize=False)
+        with closing(watched):
+            yield from ((event["type"], event["object"]) for event in watched)
 
     def delete_all(self, plural: str, *, namespace: str = "default") -> None:
         self.request("DELETE", f"{self.path(plural, namespace=namespace)}?gracePeriodSeconds=0")

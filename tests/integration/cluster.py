@@ -6,6 +6,7 @@ import base64
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -111,14 +112,28 @@ class Cluster(ABC):
 
     def wait_bound(self, *names: str, within: float = PATIENCE_SECONDS) -> dict[str, str]:
         """Wait until these pods, or all, have a node; return them."""
-        placed: dict[str, str] = {}
+        listed = self.api.request("GET", "/api/v1/pods")
+        placed = {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+            for pod in listed["items"]
+            if pod["metadata"]["namespace"] in self.namespaces
+        }
 
         def bound() -> bool:
-            placed.clear()
-            placed.update(self.placements())
-            return all(placed.get(name) for name in names or placed) and bool(placed)
+            return bool(placed) and all(placed.get(name) for name in names or placed)
 
-        eventually(bound, within=within, else_=lambda: self._unbound(names))
+        after = listed["metadata"]["resourceVersion"]
+        with closing(self.api.changes_of_pods(after=after, within=within)) as changes:
+            while not bound():
+                kind, pod = next(changes, ("", {}))
+                if not kind:
+                    raise AssertionError(f"not bound within {within:g} s\n{self._unbound(names)}")
+                meta = pod["metadata"]
+                if meta["namespace"] not in self.namespaces:
+                    continue
+                placed[meta["name"]] = pod["spec"].get("nodeName", "")
+                if kind == "DELETED":
+                    del placed[meta["name"]]
         return {name: placed[name] for name in names or placed}
 
     def _unbound(self, names: Iterable[str]) -> str:
