@@ -302,7 +302,11 @@ class PrometheusClient(_Asking):
 
 
 class PrometheusRanges(_Asking):
-    """Asks range queries, for commands."""
+    """Asks range queries, for commands.
+
+    The library's data frames are not for this: they need pandas, take 20 times the bytes of an answer, because each
+    sample has all labels, and have no place for labels called `value` or `timestamp`.
+    """
 
     def __init__(self, endpoint: PrometheusEndpoint) -> None:
         from prometheus_api_client import PrometheusConnect
