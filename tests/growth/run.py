@@ -66,7 +66,7 @@ async def _staged() -> Stage:
         stage.event_handlers.object_changed(stage.thing(objects.Namespace, {"metadata": {"name": ns}}))
     for number in range(4):
         stage.place(stage.pod("neighbour", _BODY), number)
-    await life(stage, _Unmeasured(), "", stage.pod("neighbour", _BODY))
+    await life(stage, Unmeasured(), "", stage.pod("neighbour", _BODY))
     return stage
 
 
@@ -130,10 +130,10 @@ async def afterwards(axis: Axis, n: int, meter: Meter) -> None:
     """Let a tenant's n things come and go; then a neighbour, and another pod of the tenant, live."""
     stage = await _staged()
     before = stage.event_handlers.there()
-    await _come(axis, n, stage, _Unmeasured())
+    await _come(axis, n, stage, Unmeasured())
     stage.event_handlers.let_go(but=before)
     stage.move_pods()
-    await life(stage, _Unmeasured(), "first", stage.pod("neighbour", _BODY))
+    await life(stage, Unmeasured(), "first", stage.pod("neighbour", _BODY))
     await life(stage, meter, "known", stage.pod("neighbour", _BODY))
     await life(stage, meter, "new", stage.pod("neighbour", _BODY, {"metadata": {"labels": {"app": "new"}}}))
     await life(stage, meter, "apart", stage.pod("neighbour", _APART))
@@ -157,16 +157,18 @@ async def left_over(axis: Axis, n: int, meter: Meter) -> None:
     gc.collect()
     old = gc.get_objects()  # which hold their ids
     known = {id(each) for each in old}
-    await _come(axis, n, stage, _Unmeasured())
+    await _come(axis, n, stage, Unmeasured())
     stage.event_handlers.let_go(but=before)
     stage.move_pods()
-    await life(stage, _Unmeasured(), "first", stage.pod("neighbour", _BODY))
+    await life(stage, Unmeasured(), "first", stage.pod("neighbour", _BODY))
     stage.let_minutes_pass()
     gc.collect()
     meter.taken["objects"] = sum(id(each) not in known for each in gc.get_objects())
 
 
-class _Unmeasured(Meter):
+class Unmeasured(Meter):
+    """Runs steps, and measures none."""
+
     def _measured(self, run: Any) -> float:
         run()
         return 0.0

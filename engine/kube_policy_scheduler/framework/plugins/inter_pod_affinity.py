@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -206,7 +207,7 @@ class _Required:
     """The required terms that matter to one template over one state of the node table."""
 
     def __init__(self, frame: Frame, carried: CarriedTowards) -> None:
-        self._cluster = frame.cluster
+        self._cluster = weakref.ref(frame.cluster)  # which keeps the template, and with it this
         nodes, counters = frame.cluster.nodes, frame.cluster.counters
         sets = asked_sets(frame.pod.template)
         self._namespace = frame.template.namespace
@@ -233,7 +234,7 @@ class _Required:
         """Return whether this is still valid."""
         own = (*self._affinity, *self._anti_affinity)
         return (
-            self._cluster is cluster
+            self._cluster() is cluster
             and self._existing.serves(own)
             and self._namespace_labels is cluster.counters.namespaces.get(self._namespace)
             and self._existing.follow(carried)
@@ -267,7 +268,7 @@ class _Preferred:
     """The terms that score a template's pods over one state of the node table."""
 
     def __init__(self, frame: Frame, carried: CarriedTowards, hard_weight: int) -> None:
-        self._cluster = frame.cluster
+        self._cluster = weakref.ref(frame.cluster)  # which keeps the template, and with it this
         self._hard_weight = hard_weight
         self._own = _by_key(frame, asked_sets(frame.template).preferred)
         factors = {"preferred": 1, "required": hard_weight} if hard_weight > 0 else {"preferred": 1}
@@ -289,7 +290,7 @@ class _Preferred:
     def serves(self, cluster: Cluster, carried: CarriedTowards, hard_weight: int) -> bool:
         """Return whether this is still valid."""
         return (
-            self._cluster is cluster
+            self._cluster() is cluster
             and self._existing.serves(self._own)
             and self._hard_weight == hard_weight
             and self._existing.follow(carried)

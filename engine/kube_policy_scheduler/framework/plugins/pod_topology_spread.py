@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -177,7 +178,7 @@ class _HardSpread:
 
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> None:
         self._constraints = constraints
-        self._cluster = frame.cluster
+        self._cluster = weakref.ref(frame.cluster)  # which keeps the template, and with it this
         self._state = state_of(constraints, frame.template, frame.cluster.nodes)
         self._totals: list[DomainTotals] = []
         self._known: list[IntArray | None] = []
@@ -205,7 +206,7 @@ class _HardSpread:
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> bool:
         """Return whether this is still valid."""
         return (
-            self._cluster is frame.cluster
+            self._cluster() is frame.cluster
             and (self._constraints is constraints or self._constraints == constraints)
             and self._state == state_of(constraints, frame.template, frame.cluster.nodes)
             and all(totals.sync() for totals in self._totals)

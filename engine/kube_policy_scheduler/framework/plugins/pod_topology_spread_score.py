@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 
 import msgspec
@@ -51,7 +52,7 @@ class SoftSpread:
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> None:
         self._constraints = constraints
         self._require_all_keys = require_all_keys
-        self._cluster = frame.cluster
+        self._cluster = weakref.ref(frame.cluster)  # which keeps the template, and with it this
         self._state = state_of(constraints, frame.template, frame.cluster.nodes)
         nodes = frame.cluster.nodes
         complete = has_all_keys(constraints, nodes)
@@ -82,7 +83,7 @@ class SoftSpread:
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> bool:
         """Return whether this is still valid."""
         return (
-            self._cluster is frame.cluster
+            self._cluster() is frame.cluster
             and self._require_all_keys == require_all_keys
             and (self._constraints is constraints or self._constraints == constraints)
             and self._state == state_of(constraints, frame.template, frame.cluster.nodes)
