@@ -19,6 +19,8 @@ from tests.parts import LONG_FOLDERS, is_long, quick
 # `make laws`. How long an example takes says more about what else runs on the machine than about us.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("many", deadline=None, max_examples=500)
+# the same ones in each run: who changes nothing meets no failure; new ones are tried by `make laws`, each night
+hypothesis.settings.register_profile("same", hypothesis.settings.get_profile("few"), derandomize=True)
 hypothesis.settings.load_profile("few")
 
 # the tests start our programs some hundred times: compiled once, whatever the environment says
