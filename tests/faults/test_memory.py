@@ -31,7 +31,7 @@ BOUNDED = {
     "terms that came or went": 1024,
     "log": 2000,
     "log by pod": 2000,
-    "gangs tried": 3000,
+    "gangs planned": 3000,
 }
 MOST_GROWTH_MB = 15.0
 
