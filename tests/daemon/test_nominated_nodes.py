@@ -30,23 +30,6 @@ def assumed(calm: Calm) -> dict[str, str]:
     return {cluster.pods[uid].name: cluster.assumed[uid] for uid in cluster.assumed}
 
 
-def test_members_that_wait_for_their_gang_are_nominated_and_count_once() -> None:
-    async def tell(calm: Calm) -> None:
-        gang(calm, "a", 3, millis=700)
-        await calm.after(0.5)
-        assert nominated(calm) == {}, "not before it is clear that the gang is not complete at once"
-        await calm.after(3)
-        assert len(calm.waiting()) == 2
-        assert nominated(calm) == assumed(calm) != {}
-        assert calm.process.scheduler.cluster.nominated == {}, "they count as assumed pods already"
-        for number in range(3):
-            calm.pod(f"other{number}", millis=300, priority=-1)
-        await calm.after(3)
-        assert len(calm.on_nodes()) == 2, "so much is left beside them, and not less"
-
-    story(GANG, tell, cpus=(1, 1))
-
-
 def test_a_gang_that_is_complete_at_once_and_plain_pods_cost_no_write() -> None:
     async def tell(calm: Calm) -> None:
         gang(calm, "a", 3)
@@ -56,71 +39,6 @@ def test_a_gang_that_is_complete_at_once_and_plain_pods_cost_no_write() -> None:
         assert calm.told.told["nominated"] == 0
 
     story(GANG, tell, cpus=(2, 2))
-
-
-def test_a_gang_that_gives_its_places_back_is_nominated_no_longer_and_the_room_is_free() -> None:
-    async def tell(calm: Calm) -> None:
-        gang(calm, "a", 3)
-        await calm.after(5)
-        assert len(nominated(calm)) == 2
-        await calm.after(60)
-        assert (calm.waiting(), nominated(calm)) == ([], {})
-        assert calm.process.scheduler.cluster.nominated == {}
-        calm.pod("low", priority=-1, millis=2000)
-        await calm.after(10)
-        assert calm.on_nodes() == ["low"]
-
-    story(GANG, tell, cpus=(2,))
-
-
-def test_who_takes_over_tries_the_nominated_nodes_first() -> None:
-    async def tell(calm: Calm) -> None:
-        gang(calm, "a", 3)
-        await calm.after(5)
-        before = nominated(calm)
-        assert len(before) == 2
-        calm.restart()
-        calm.server.set_node("n9", cpu=9, labels={})  # by far the best node by score
-        await calm.after(10)
-        assert calm.on_nodes() == ["a0", "a1", "a2"]
-        found = {name: calm.server.pods[name]["spec"]["nodeName"] for name in before}
-        assert found == before
-        assert nominated(calm) == {}, "the API server ends a nomination with the binding"
-
-    story(GANG, tell, cpus=(1, 1))
-
-
-def test_a_replica_that_leads_no_longer_leaves_the_nominations_to_the_next_one() -> None:
-    async def tell(calm: Calm) -> None:
-        gang(calm, "a", 3)
-        await calm.after(5)
-        before = nominated(calm)
-        scheduler = calm.process.scheduler
-        scheduler.lead(False)
-        await calm.after(5)
-        assert nominated(calm) == before
-        assert sum(map(len, scheduler.cluster.nominated.values())) == 2
-        scheduler.lead(True)
-        await calm.after(5)
-        assert assumed(calm) == before
-        assert scheduler.cluster.nominated == {}
-
-    story(GANG, tell, cpus=(1, 1))
-
-
-def test_other_policies_end_the_nominations_and_decide_again() -> None:
-    async def tell(calm: Calm) -> None:
-        gang(calm, "a", 3)
-        await calm.after(5)
-        assert set(nominated(calm).values()) == {"n0", "n1"}
-        calm.server.set_node("n8", cpu=1, labels={"new": "yes"})
-        calm.server.set_node("n9", cpu=1, labels={"new": "yes"})
-        calm.process.scheduler.use_policies(Calm.policies_of(GANG + 'filter node.label.new == "yes"\n'))
-        await calm.after(5)
-        assert set(nominated(calm).values()) == {"n8", "n9"}
-        assert nominated(calm) == assumed(calm)
-
-    story(GANG, tell, cpus=(1, 1))
 
 
 class SlowVolumes:
@@ -134,24 +52,65 @@ class SlowVolumes:
         return self.why
 
 
+def slow_volumes(calm: Calm, monkeypatch: pytest.MonkeyPatch, *, seconds: float, why: str = "") -> None:
+    """Give each pod a volume whose binding takes so long."""
+    scheduler = calm.process.scheduler
+    assume = scheduler.assume
+
+    def with_volumes(*args: Any) -> Any:
+        found = assume(*args)
+        return msgspec.structs.replace(found, volumes=object()) if found is not None else None
+
+    monkeypatch.setattr(scheduler, "assume", with_volumes)
+    monkeypatch.setattr(calm.told, "bind", SlowVolumes(seconds, why).bind)
+
+
+def test_members_of_a_gang_that_wait_for_their_volumes_are_nominated_and_count_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def tell(calm: Calm) -> None:
+        slow_volumes(calm, monkeypatch, seconds=20.0)
+        gang(calm, "a", 2, millis=700)
+        await calm.after(0.5)
+        assert nominated(calm) == {}, "not before it is clear that they are not bound at once"
+        await calm.after(3)
+        assert nominated(calm) == assumed(calm) != {}
+        assert calm.process.scheduler.cluster.nominated == {}, "they count as assumed pods already"
+        for number in range(3):
+            calm.pod(f"other{number}", millis=300, priority=-1)
+        await calm.after(3)
+        assert len(assumed(calm)) == 4, "so much is left beside them, and not less"
+
+    story(GANG, tell, cpus=(1, 1))
+
+
+def test_who_takes_over_tries_the_nominated_nodes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tell(calm: Calm) -> None:
+        slow_volumes(calm, monkeypatch, seconds=60.0)
+        gang(calm, "a", 2)
+        await calm.after(5)
+        before = nominated(calm)
+        assert len(before) == 2
+        calm.restart()
+        calm.server.set_node("n9", cpu=9, labels={})  # by far the best node by score
+        await calm.after(10)
+        assert calm.on_nodes() == ["a0", "a1"]
+        assert {name: calm.server.pods[name]["spec"]["nodeName"] for name in before} == before
+        assert nominated(calm) == {}, "the API server ends a nomination with the binding"
+
+    story(GANG, tell, cpus=(1, 1))
+
+
 @pytest.mark.parametrize("why", ["", "no such disk"])
 def test_a_pod_that_waits_for_its_volumes_is_nominated_until_it_is_bound_or_fails(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def tell(calm: Calm) -> None:
-        scheduler = calm.process.scheduler
-        assume = scheduler.assume
-
-        def with_volumes(*args: Any) -> Any:
-            found = assume(*args)
-            return msgspec.structs.replace(found, volumes=object()) if found is not None else None
-
-        monkeypatch.setattr(scheduler, "assume", with_volumes)
-        monkeypatch.setattr(calm.told, "bind", SlowVolumes(20.0, why).bind)
+        slow_volumes(calm, monkeypatch, seconds=20.0, why=why)
         calm.pod("p")
         await calm.after(10)
         assert (calm.on_nodes(), nominated(calm)) == ([], {"p": "n0"})
-        assert scheduler.cluster.nominated == {}
+        assert calm.process.scheduler.cluster.nominated == {}
         await calm.after(10.5)
         assert calm.on_nodes() == ([] if why else ["p"])
         assert nominated(calm) == {}
