@@ -13,7 +13,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import TriedDevices
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool
-from kube_policy_scheduler.cluster.search_work import Work, now
+from kube_policy_scheduler.cluster.search_work import Work
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices import allocator
 from kube_policy_scheduler.framework.devices.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
 from kube_policy_scheduler.framework.devices.requests import ClaimRequests, read_claim

@@ -177,7 +177,7 @@ _FIRST, _AGAIN, _FAILING = range(3)
 """Whose turn it is: see `Outbox._turns`."""
 
 
-class _Turn(msgspec.Struct, Generic[Key, Item], frozen=True):
+class _Taken(msgspec.Struct, Generic[Key, Item], frozen=True):
     """An item that was taken to be sent, out of a lane that may change meanwhile."""
 
     entry: _Entry[Key, Item]
@@ -350,7 +350,7 @@ class Outbox(Generic[Key, Item]):
 
     # --- whose turn it is ----------------------------------------------------------------------------
 
-    def _take_next(self, now: float) -> _Turn[Key, Item] | None:
+    def _take_next(self, now: float) -> _Taken[Key, Item] | None:
         """Take an item to send now out of its place, None where there is none."""
         while self._rests and (self._rests[0][0] <= now or self._has_moved(*self._rests[0])):
             due, ticket, entry = heapq.heappop(self._rests)
@@ -374,7 +374,7 @@ class Outbox(Generic[Key, Item]):
     def _is_under_way(self, entry: _Entry[Key, Item]) -> bool:
         return entry.key not in entry.lane.waiting and entry.key not in entry.lanes.resting
 
-    def _take(self, kind: int, now: float) -> _Turn[Key, Item] | None:
+    def _take(self, kind: int, now: float) -> _Taken[Key, Item] | None:
         """Take the first item of the next lane that may send."""
         turns = self._turns[kind]
         for _ in range(min(len(turns), MOST_LOOKS)):
@@ -388,7 +388,7 @@ class Outbox(Generic[Key, Item]):
                 self._in_flight += 1
                 self._suspects_in_flight += kind != _FIRST
                 self._file(lane)
-                return _Turn(entry, lane, kind != _FIRST)
+                return _Taken(entry, lane, kind != _FIRST)
         return None
 
     def _most_of(self, lane: _Lane[Key, Item]) -> int:
@@ -473,7 +473,7 @@ class Outbox(Generic[Key, Item]):
 
     # --- sending -------------------------------------------------------------------------------------
 
-    async def _deliver_in_turn(self, turn: _Turn[Key, Item]) -> None:
+    async def _deliver_in_turn(self, turn: _Taken[Key, Item]) -> None:
         """Send an item that was taken, and others after it while all goes well: a task for each would cost more."""
         clock, following = asyncio.get_running_loop().time, turn
         while True:
@@ -487,7 +487,7 @@ class Outbox(Generic[Key, Item]):
                 return
             following = found
 
-    async def _deliver(self, turn: _Turn[Key, Item]) -> bool:
+    async def _deliver(self, turn: _Taken[Key, Item]) -> bool:
         """Send an item that was taken; return whether all is as it was but for its place, which is free."""
         entry, lane, is_well = turn.entry, turn.lane, False
         try:

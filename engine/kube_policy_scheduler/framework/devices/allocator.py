@@ -31,7 +31,7 @@ from kube_policy_scheduler.framework.devices.candidates import (
     candidates_on,
 )
 from kube_policy_scheduler.framework.devices.constraints import Constraint, MatchAttribute, read_constraint
-from kube_policy_scheduler.framework.devices.pruning import Dead, Pruning, Room
+from kube_policy_scheduler.framework.devices.pruning import CounterRoom, Dead, Pruning
 from kube_policy_scheduler.framework.devices.requests import (
     MAX_RESULTS,
     AllocationError,
@@ -406,7 +406,7 @@ class _Search:
             )
         return not device.counters or self._counters.could_take(device, self._pools[device.slice.pool])
 
-    def _room(self, device: SlicedDevice) -> Room | None:
+    def _room(self, device: SlicedDevice) -> CounterRoom | None:
         return self._counters.room(device, self._pools[device.slice.pool])
 
     # --- the order of the search ---------------------------------------------------------------------
@@ -654,11 +654,11 @@ class _Counters:
             self.give_back(device, pool)
         return could
 
-    def room(self, device: SlicedDevice, pool: Pool) -> Room | None:
+    def room(self, device: SlicedDevice, pool: Pool) -> CounterRoom | None:
         """Return what is left of the counter that is the first to be short if devices like one are taken."""
         left = self._left_of(pool)
         rooms = (
-            Room((pool.id, name, counter), left[name, counter], amount)
+            CounterRoom((pool.id, name, counter), left[name, counter], amount)
             for name, amounts in device.counters.items()
             for counter, amount in amounts.items()
             if amount > 0

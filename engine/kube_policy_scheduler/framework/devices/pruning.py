@@ -40,7 +40,7 @@ _MOST_FAILED = 20_000
 Supply = TypeVar("Supply", bound=Hashable)
 
 
-class Room(msgspec.Struct, frozen=True):
+class CounterRoom(msgspec.Struct, frozen=True):
     """What a pool has left of the counter that is the first to be short if devices like one are taken."""
 
     counter: Hashable
@@ -120,7 +120,7 @@ class Pruning:
         claims: Sequence[Sequence[Sequence[Wanted]]],
         constraints: Sequence[Sequence[Constraint]],
         times: Callable[[Wanted, SlicedDevice], float],
-        room: Callable[[SlicedDevice], Room | None],
+        room: Callable[[SlicedDevice], CounterRoom | None],
         work: Work,
     ) -> None:
         """Prepare it.
