@@ -24,7 +24,6 @@ from kube_policy_scheduler.cluster.affinity import (
     PodTerm,
     WeightedTerms,
     affinity_terms,
-    carried_terms,
     pod_affinity,
 )
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -34,6 +33,7 @@ from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.pod_sets import NamespaceLabels, PlainSet, Weighing
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.selectors import label_selector
+from kube_policy_scheduler.cluster.steps import now
 
 NAMES = ["a", "b", "c", "d", "e"]
 NAMESPACES = ["red", "blue"]
@@ -342,7 +342,9 @@ def test_a_rehearsal_leaves_no_trace(events: list[tuple[Any, ...]], tried: list[
 def test_equal_terms_of_one_pod_add_up() -> None:
     cluster = small_cluster()
     pod = make_pod(cluster, 1, {"namespace": "red", "app": "web", "affinity": AFFINITIES[1], "terminating": False})
-    assert [(term.kind, term.term.weight) for term in carried_terms(pod.template)] == [("required_anti", 2)]
+    known = pod_affinity(pod.template)
+    assert known is not None
+    assert [(term.kind, term.term.weight) for term in now(known.carried())] == [("required_anti", 2)]
 
 
 def test_terms_that_come_and_go_many_times_are_still_found() -> None:

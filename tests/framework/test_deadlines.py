@@ -20,10 +20,10 @@ def test_a_pause_begins_again_and_can_be_ended() -> None:
     deadlines = Deadlines[str]()
     deadlines.pause("a", Steady(100.0), seconds=5.0)
     deadlines.pause("a", Steady(104.0), seconds=5.0)
-    assert deadlines.pausing(Steady(108.0)) == {"a"}
+    assert deadlines.pauses("a", Steady(108.0))
     deadlines.end("a")
 
-    assert deadlines.pausing(Steady(108.0)) == set()
+    assert not deadlines.pauses("a", Steady(108.0))
 
 
 def test_pauses_that_are_over_are_forgotten_though_nobody_asks() -> None:

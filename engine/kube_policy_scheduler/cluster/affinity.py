@@ -441,12 +441,6 @@ def asked_sets(template: PodTemplate) -> AskedSets:
     return NO_SETS if known is None else now(known.asked())
 
 
-def carried_terms(template: PodTemplate) -> Sequence[CarriedTerm]:
-    """Return the terms that a placed pod of this template weighs on others with, each once."""
-    known = pod_affinity(template)
-    return () if known is None else now(known.carried())
-
-
 def _term(namespace: str, term: objects.PodAffinityTerm, weight: int) -> AffinityTerm:
     own = not term.namespaces and term.namespace_selector is None
     pods = PodTerm(

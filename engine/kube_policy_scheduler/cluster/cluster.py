@@ -100,8 +100,6 @@ class Cluster:
         """Since when pods are being evicted, on the steady clock, by uid; the oldest first."""
         self.ahead = 0.0
         """By how many seconds the wall clock is ahead of the steady one: the starts of pods are times of the first."""
-        self.keeps_nominated = False
-        """Whether nominated pods keep their nodes from pods of higher priority too."""
         self.on_unknown_nodes: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._elsewhere: dict[str, str] = {}
@@ -681,15 +679,6 @@ class Cluster:
         if not there:
             del self.nominated[before]
         return known, before
-
-    @contextmanager
-    def keeping_nominated(self) -> Iterator[None]:
-        """Have nominated pods keep their nodes from pods of higher priority too, while this lasts."""
-        self.keeps_nominated = True
-        try:
-            yield
-        finally:
-            self.keeps_nominated = False
 
     def is_nominated(self, uid: str) -> bool:
         """Return whether a pod is nominated to a node."""

@@ -44,10 +44,6 @@ class Deadlines(Generic[KeyT]):
         del self._until[key]
         return False
 
-    def pausing(self, now: Steady) -> set[KeyT]:
-        """Return what pauses."""
-        return {key for key, until in self._until.items() if until > now}
-
     def end(self, key: KeyT) -> None:
         """End a pause, if there is one."""
         self._until.pop(key, None)

@@ -184,8 +184,6 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
 
 def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
     """Return whether a nominated pod keeps what it is to get from another one: as one with a node of its own would."""
-    if cluster.keeps_nominated:
-        return True
     by_quota = has_precedence(cluster, other, pod)
     return other.priority >= pod.priority if by_quota is None else by_quota
 

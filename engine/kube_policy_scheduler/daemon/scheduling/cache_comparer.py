@@ -58,8 +58,6 @@ class CacheComparer:
         """Pods whose binding the watch does not show, and which were reported."""
         self._stopwatch = stopwatch
         self._round = self._go_round()
-        self.rounds = 0
-        """How often everything was looked at."""
 
     async def run(self, *, every_seconds: float) -> NoReturn:
         """Look now and then, for ever."""
@@ -67,18 +65,17 @@ class CacheComparer:
             await asyncio.sleep(every_seconds)
             self.look()
 
-    def look(self) -> None:
-        """Look at the next few; nothing else may run meanwhile."""
+    def look(self) -> bool:
+        """Look at the next few, and return whether all have been looked at; nothing else may run meanwhile."""
         if not self._is_current():
             self._current_since = self._clock()
         end = self._stopwatch() + LOOK_SECONDS
         while True:
             if next(self._round, self) is self:
                 self._round = self._go_round()
-                self.rounds += 1
-                return
+                return True
             if self._stopwatch() > end:
-                return
+                return False
 
     def _go_round(self) -> Iterator[None]:
         """Yield after each; between two of them anything may have happened."""

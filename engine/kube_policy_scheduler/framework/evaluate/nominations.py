@@ -48,13 +48,6 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
     ]
 
 
-def is_kept_for_others(pod: PodInfo, node_name: str, cluster: Cluster) -> bool:
-    """Return whether pods are nominated to a node over which the pod has precedence."""
-    there = cluster.nominated.get(node_name, ())
-    kept = nominated_for(pod, node_name, cluster) if there else ()
-    return sum(uid != pod.uid and uid not in cluster.pods for uid in there) > len(kept)
-
-
 def nominate(cluster: Cluster, queued: QueuedPod, node_name: str) -> list[PodInfo]:
     """Nominate a pod to a node; "" clears the nomination. Return the pods that lose theirs to the same node.
 

@@ -439,11 +439,6 @@ class Candidates(Mapping[str, Victims]):
         return len(self._rows)
 
     @property
-    def any_harmless(self) -> bool:
-        """Return whether one of them violates no budget."""
-        return self.first()[1].violations == 0
-
-    @property
     def ties(self) -> tuple[str, ...]:
         """Return the best candidates, by name."""
         return tuple(sorted(map(self._names.__getitem__, self._rows[self._best].tolist())))
