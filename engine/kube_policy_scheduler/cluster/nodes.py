@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -80,17 +81,25 @@ MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in a dry run."""
 
 
-class CpuAndMemory(NamedTuple):
-    """Columns `int64[nodes]` by the names that they have in `NodeTable`."""
+class InBlock(IntEnum):
+    """The columns of `NodeTable.cpu_and_memory`, by the names that they have in the table."""
 
-    pod_count: IntArray
-    allocatable_pods: IntArray
-    allocatable_cpu: IntArray
-    allocatable_memory: IntArray
-    requested_cpu: IntArray
-    requested_memory: IntArray
-    nonzero_cpu: IntArray
-    nonzero_memory: IntArray
+    POD_COUNT = 0
+    ALLOCATABLE_PODS = 1
+    ALLOCATABLE_CPU = 2
+    ALLOCATABLE_MEMORY = 3
+    REQUESTED_CPU = 4
+    REQUESTED_MEMORY = 5
+    NONZERO_CPU = 6
+    NONZERO_MEMORY = 7
+
+
+_ALLOCATABLE_IN_BLOCK = {
+    "pods": InBlock.ALLOCATABLE_PODS,
+    "cpu": InBlock.ALLOCATABLE_CPU,
+    "memory": InBlock.ALLOCATABLE_MEMORY,
+}
+_REQUESTED_IN_BLOCK = {"cpu": InBlock.REQUESTED_CPU, "memory": InBlock.REQUESTED_MEMORY}
 
 
 class NodeTable:
@@ -112,11 +121,20 @@ class NodeTable:
         self.identity_changes: Journal[int] = Journal()
         """Rows where a name, a hostname label or an address changed, and those of added, moved or removed nodes."""
         self._capacity = _FIRST_CAPACITY
-        self._allocatable: dict[str, IntArray] = {name: _no_amounts() for name in NATIVE}
-        self._requested = {name: SumColumn(_FIRST_CAPACITY) for name in NATIVE}
-        self._nonzero_cpu = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
-        self._nonzero_memory = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
-        self._pod_count = _no_amounts()
+        self.cpu_and_memory: IntArray = np.zeros((len(InBlock), _FIRST_CAPACITY), np.int64)
+        """`int64[8, capacity]`, see `InBlock`: the columns that nearly every decision reads. Read-only."""
+        block = self.cpu_and_memory
+        self._allocatable: dict[str, IntArray] = {
+            name: block[_ALLOCATABLE_IN_BLOCK[name]] if name in _ALLOCATABLE_IN_BLOCK else _no_amounts()
+            for name in NATIVE
+        }
+        self._requested = {
+            name: SumColumn(block[_REQUESTED_IN_BLOCK[name]] if name in _REQUESTED_IN_BLOCK else _no_amounts())
+            for name in NATIVE
+        }
+        self._nonzero_cpu = SumColumn(block[InBlock.NONZERO_CPU], most=MOST_NONZERO)
+        self._nonzero_memory = SumColumn(block[InBlock.NONZERO_MEMORY], most=MOST_NONZERO)
+        self._pod_count: IntArray = block[InBlock.POD_COUNT]
         self.offers_version = 0
         """Changes with what any node offers."""
         self._offers: Counter[str] = Counter()
@@ -129,7 +147,6 @@ class NodeTable:
         """Resources that are no longer counted since the last change of a node."""
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, rebuilt when that changes."""
-        self._cpu_and_memory: CpuAndMemory | None = None
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], Any]] = {}
         self._row_names: list[str] = []
         self._names: tuple[int, list[str]] = (0, [])
@@ -226,23 +243,6 @@ class NodeTable:
         """Return `int64[nodes]`: pods on the node."""
         view = self._views.get(("count", "pods"))
         return view if view is not None else self._cut("count", "pods", self._pod_count)
-
-    @property
-    def cpu_and_memory(self) -> CpuAndMemory:
-        """Return the columns that nearly every decision reads."""
-        columns = self._cpu_and_memory
-        if columns is None:
-            columns = self._cpu_and_memory = CpuAndMemory(
-                self.pod_count,
-                self.allocatable("pods"),
-                self.allocatable("cpu"),
-                self.allocatable("memory"),
-                self.requested("cpu"),
-                self.requested("memory"),
-                self.nonzero_cpu,
-                self.nonzero_memory,
-            )
-        return columns
 
     @property
     def unschedulable(self) -> BoolArray:
@@ -574,7 +574,6 @@ class NodeTable:
 
     def _forget_views(self) -> None:
         self._views.clear()
-        self._cpu_and_memory = None
 
     def _cut(self, kind: str, resource: str, column: IntArray | None) -> IntArray:
         """Return a column cut to the number of nodes; None: one of zeros, which is not kept for each name."""
@@ -589,14 +588,21 @@ class NodeTable:
         if size <= self._capacity:
             return
         self._capacity = max(size, self._capacity * 2)
+        block = self.cpu_and_memory = self._extended(self.cpu_and_memory)
         for resource, column in self._allocatable.items():
-            self._allocatable[resource] = self._extended(column)
-        self._pod_count = self._extended(self._pod_count)
-        for sums in self._sums():
-            sums.extend(self._capacity)
+            place = _ALLOCATABLE_IN_BLOCK.get(resource)
+            self._allocatable[resource] = self._extended(column) if place is None else block[place]
+        for resource, sums in self._requested.items():
+            place = _REQUESTED_IN_BLOCK.get(resource)
+            sums.extend(self._extended(sums.whole) if place is None else block[place])
+        self._nonzero_cpu.extend(block[InBlock.NONZERO_CPU])
+        self._nonzero_memory.extend(block[InBlock.NONZERO_MEMORY])
+        self._pod_count = block[InBlock.POD_COUNT]
 
-    def _extended(self, column: IntArray) -> IntArray:
-        return np.concatenate((column, np.zeros(self._capacity - len(column), np.int64)))
+    def _extended(self, columns: IntArray) -> IntArray:
+        """Return columns `int64[…, capacity]` with room for more nodes."""
+        more = self._capacity - columns.shape[-1]
+        return np.concatenate((columns, np.zeros((*columns.shape[:-1], more), np.int64)), axis=-1)
 
     def _offer(self, info: NodeInfo, before: Amounts, after: Amounts) -> None:
         """Take over what a node offers: resources that it is the first one to offer, or was the last one to, change."""
@@ -616,7 +622,7 @@ class NodeTable:
                 continue
             if not self._offers[resource]:
                 self._allocatable[resource] = np.zeros(self._capacity, np.int64)
-                self._requested[resource] = SumColumn(self._capacity)
+                self._requested[resource] = SumColumn(np.zeros(self._capacity, np.int64))
                 self.appeared.add(resource)
             self._offers[resource] += count
 

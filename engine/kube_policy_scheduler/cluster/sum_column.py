@@ -20,8 +20,9 @@ class SumColumn:
 
     __slots__ = ("_beyond", "_most", "whole")
 
-    def __init__(self, capacity: int, *, most: int = MAX_INT64) -> None:
-        self.whole: _Column = np.zeros(capacity, np.int64)
+    def __init__(self, whole: _Column, *, most: int = MAX_INT64) -> None:
+        """Keep the sums in a column of zeros; show at most so much."""
+        self.whole = whole
         """`int64[capacity]`"""
         self._most = most
         self._beyond: dict[int, int] = {}
@@ -62,9 +63,9 @@ class SumColumn:
         if source in self._beyond:
             self._beyond[target] = self._beyond.pop(source)
 
-    def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
-        self.whole = np.concatenate((self.whole, np.zeros(capacity - len(self.whole), np.int64)))
+    def extend(self, whole: _Column) -> None:
+        """Go on in a larger column, in which the sums stand already."""
+        self.whole = whole
 
 
 def plus(column: _Column, amount: int) -> _Column:

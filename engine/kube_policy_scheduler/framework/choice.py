@@ -88,9 +88,8 @@ class TieBreak:
 
     def choose(self, maxima: BlockMaxima | BoundedTotals, kernels: Kernels) -> Choice | None:
         """Return `first_of_many` of the rows with the highest total, by compiled loops; None: they can't tell."""
-        totals, of_blocks, counts = maxima.columns()
         factor = seeded_hash(self._uid, seed=self._seed) | 1
-        row, total, ties = kernels.choose(of_blocks, counts, totals, *self._by_hash.columns(), factor, _FEW_BLOCKS)
+        row, total, ties = kernels.choose(maxima.columns(), self._by_hash.columns(), factor, _FEW_BLOCKS)
         return Choice(row, total, ties) if row >= 0 else None  # rows without a number, or without any node
 
     def first_of_many(self, tied: TiedRows) -> int:

@@ -187,15 +187,15 @@ def _check(kernels: CompiledKernels) -> None:
     Raises:
         ValueError: they differ: a broken compiler must not decide.
     """
-    columns = [first + step * np.arange(8) for first, step in _CHECKED_COLUMNS]
+    columns = np.array([first + step * np.arange(8) for first, step in _CHECKED_COLUMNS])
     amounts, weights = np.array([500, 1 << 20, LEAST_ALLOCATED, 500, 1 << 20, 1, 1, 500, 1 << 20]), np.array([1.0, 2.0])
     results: list[list[Any]] = []
     plain = CompiledKernels(*_FUNCTIONS)
     for run in (kernels, plain):
         ok, totals = np.zeros(8, dtype=bool), np.zeros(8)
-        run.score_resources(np.arange(0), ok, totals, *columns, amounts, weights)
+        run.score_resources(np.arange(0), ok, totals, columns, amounts, weights)
         some_ok, some_totals = np.zeros(8, dtype=bool), np.zeros(8)
-        run.score_resources(np.array([5, 2]), some_ok, some_totals, *columns, amounts, weights)
+        run.score_resources(np.array([5, 2]), some_ok, some_totals, columns, amounts, weights)
         both, sums, maxima, counts = np.zeros(8, dtype=bool), np.zeros(8), np.zeros(2), np.zeros(2, dtype=np.int64)
         passing = run.combine(ok, totals, ok[::-1].copy(), totals[::-1].copy(), both, sums, maxima, counts)
         results.append(
@@ -203,18 +203,19 @@ def _check(kernels: CompiledKernels) -> None:
         )
         run.write(np.array([0, 5]), np.array([-np.inf, 400.0]), sums, maxima, counts)
         results[-1] += [array.tolist() for array in (sums, maxima, counts)]
-        columns_of_one = *[ok, ok[::-1].copy(), *[np.zeros(0, dtype=bool)] * 4], *[totals, sums, *[np.zeros(0)] * 4]
-        results[-1].append(run.add_up(np.array([7, 1]), both, sums, maxima, counts, *columns_of_one))
+        nowhere, none = np.zeros(0, dtype=bool), np.zeros(0)
+        verdicts, summands = (ok, ok[::-1].copy(), *[nowhere] * 4), (totals, sums, *[none] * 4)
+        results[-1].append(run.add_up(np.array([7, 1]), both, (sums, maxima, counts), verdicts, summands))
         results[-1] += [array.tolist() for array in (both, sums, maxima, counts)]
-        of_others = *[both.copy(), np.zeros(0, dtype=bool), ok.copy()], *[totals.copy(), np.ones(8), np.zeros(0)]
-        follows = *columns, amounts, weights, both, sums, maxima, counts, *of_others
-        results[-1].append(run.follow(np.array([1, 6, 3]), some_ok, some_totals, *follows))
+        of_others = (both.copy(), nowhere, ok.copy()), (totals.copy(), np.ones(8), none)
+        follows = columns, amounts, weights, both, (sums, maxima, counts), *of_others
+        results[-1].append(run.follow(np.array([1, 6, 3]), (some_ok, some_totals), *follows))
         results[-1] += [array.tolist() for array in (some_ok, some_totals, both, sums, maxima, counts)]
         pods, held, numbers = np.arange(8, dtype=np.int32), np.full(8, -1, np.int32), np.zeros(9, np.int64)
         results[-1].append(run.recount(np.arange(8), ok, pods, held, numbers))
         results[-1].append(run.recount(np.array([6, 3]), both, pods, held, numbers))
-        scores = totals, sums[:8].copy(), *[np.zeros(0)] * 4, totals, held, np.arange(8.0), sums[:8].copy()
-        run.rank(np.array([6, 0]), np.arange(8)[::-1].copy(), ok, 3.0, sums, maxima, counts, *scores)
+        scores = (totals, sums[:8].copy(), *[none] * 4), totals, (held, np.arange(8.0)), sums[:8].copy()
+        run.rank(np.array([6, 0]), np.arange(8)[::-1].copy(), ok, 3.0, (sums, maxima, counts), *scores)
         results[-1] += [array.tolist() for array in (held, numbers, sums, maxima, counts)]
         hashes, factor = np.arange(1, 9, dtype=np.uint64) * np.uint64(2**61 + 1), np.uint64(2**63 + 5)
         rows, top = np.arange(8), np.ones(8)
@@ -222,10 +223,10 @@ def _check(kernels: CompiledKernels) -> None:
             members, sizes = np.arange(8).reshape(2, 4), np.array([4, 3])
             names = hashes, rows // 4, hashes[:2], members, sizes
             for few_blocks in (0, 2):
-                results[-1].append(run.choose(maxima, counts, sums, *names, factor, few_blocks))
-                results[-1].append(run.choose(top[:1], sizes[:1], top, *names, factor, few_blocks))
+                results[-1].append(run.choose((sums, maxima, counts), names, factor, few_blocks))
+                results[-1].append(run.choose((top, top[:1], sizes[:1]), names, factor, few_blocks))
             whole, shares = np.zeros((8, 8), np.int64), np.zeros((7, 8), np.float32)
-            run.derive_shares(rows, *columns, whole, shares)
+            run.derive_shares(rows, columns, whole, shares)
             other, bounds, highest = (np.zeros(size, np.float32) for size in (8, _BOUNDED_ROWS, 1))
             tied = np.zeros(1, np.int64)
             results[-1].append(run.bound_totals(other, top, whole, shares, amounts, weights, bounds, highest, tied))
@@ -237,41 +238,39 @@ def _check(kernels: CompiledKernels) -> None:
 def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
     bools, ints, floats = "boolean[::1]", "int64[::1]", "float64[::1]"
     kernel = {"error_model": "numpy", "cache": on_disk}
-    columns = ", ".join([ints] * 8)
+    columns, blocks = "int64[:, ::1]", f"Tuple(({floats}, {floats}, {ints}))"
     score_resources = numba.njit(f"void({ints}, {bools}, {floats}, {columns}, {ints}, {floats})", **kernel)(
         _score_resources
     )
     answers = f"{bools}, {floats}, {bools}, {floats}"
     combine = numba.njit(f"int64({answers}, {bools}, {floats}, {floats}, {ints})", **kernel)(_combine)
-    written = f"{floats}, {floats}, {ints}"
-    write = numba.njit(f"void({ints}, {floats}, {written})", **kernel)(_write)
-    columns = ", ".join([*[bools] * 6, *[floats] * 6])
-    add_up = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {written}, {columns})", **kernel)(
+    write = numba.njit(f"void({ints}, {floats}, {floats}, {floats}, {ints})", **kernel)(_write)
+    six = f"UniTuple({bools}, 6), UniTuple({floats}, 6)"
+    add_up = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {blocks}, {six})", **kernel)(
         _calling(_add_up, _write=write)
     )
-    resources = f"{ints}, {bools}, {floats}, {', '.join([ints] * 8)}, {ints}, {floats}"
-    columns = ", ".join([*[bools] * 3, *[floats] * 3])
-    follow = numba.njit(f"UniTuple(int64, 2)({resources}, {bools}, {written}, {columns})", **kernel)(
-        _calling(_follow, _score_resources=score_resources, _add_up=add_up)
-    )
+    own, three = f"Tuple(({bools}, {floats}))", f"UniTuple({bools}, 3), UniTuple({floats}, 3)"
+    follow = numba.njit(
+        f"UniTuple(int64, 2)({ints}, {own}, {columns}, {ints}, {floats}, {bools}, {blocks}, {three})", **kernel
+    )(_calling(_follow, _score_resources=score_resources, _add_up=add_up))
     small = "int32[::1]"
-    columns = ", ".join([*[floats] * 7, small, *[floats] * 2])
-    rank = numba.njit(f"void({ints}, {ints}, {bools}, float64, {written}, {columns})", **kernel)(
-        _calling(_rank, _write=write)
-    )
+    by_count = f"Tuple(({small}, {floats}))"
+    rank = numba.njit(
+        f"void({ints}, {ints}, {bools}, float64, {blocks}, UniTuple({floats}, 6), {floats}, {by_count}, {floats})",
+        **kernel,
+    )(_calling(_rank, _write=write))
     recount = numba.njit(f"UniTuple(int64, 2)({ints}, {bools}, {small}, {small}, {ints})", **kernel)(_recount)
     hashes, singles = "uint64[::1]", "float32[::1]"
+    names = f"Tuple(({hashes}, {ints}, {hashes}, int64[:, ::1], {ints}))"
     choose = numba.njit(
         [
-            f"Tuple((int64, float64, int64))({each}, {ints}, {each}, "
-            f"{hashes}, {ints}, {hashes}, int64[:, ::1], {ints}, uint64, int64)"
+            f"Tuple((int64, float64, int64))(Tuple(({each}, {each}, {ints})), {names}, uint64, int64)"
             for each in (floats, singles)
         ],
         **kernel,
     )(_choose)
     table = "int64[:, ::1], float32[:, ::1]"
-    columns = ", ".join([ints] * 9)
-    derive_shares = numba.njit(f"void({columns}, {table})", **kernel)(_derive_shares)
+    derive_shares = numba.njit(f"void({ints}, {columns}, {table})", **kernel)(_derive_shares)
     pod = f"{table}, {ints}, {floats}"
     bound_totals = numba.njit(f"int64({singles}, {floats}, {pod}, {singles}, {singles}, {ints})", **kernel)(
         _bound_totals
@@ -302,14 +301,7 @@ def _score_resources(
     rows: Ints,
     passes: Bools,
     totals: Floats,
-    pod_counts: Ints,
-    offered_pods: Ints,
-    offered_cpus: Ints,
-    offered_memories: Ints,
-    requested_cpus: Ints,
-    requested_memories: Ints,
-    nonzero_cpus: Ints,
-    nonzero_memories: Ints,
+    columns: Any,
     amounts: Ints,
     weights: Floats,
 ) -> None:
@@ -319,6 +311,8 @@ def _score_resources(
         """Return an integer from 0 to `_MOST_CONVERTED` as a float."""
         return np.int64(whole | _EXPONENT).view(np.float64) - _TWO_52
 
+    pod_counts, offered_pods, offered_cpus, offered_memories = columns[0], columns[1], columns[2], columns[3]
+    requested_cpus, requested_memories, nonzero_cpus, nonzero_memories = columns[4], columns[5], columns[6], columns[7]
     fit_cpu, fit_memory, strategy = amounts[0], amounts[1], amounts[2]
     scored_cpu, scored_memory, cpu_weight, memory_weight = amounts[3], amounts[4], amounts[5], amounts[6]
     balanced_cpu, balanced_memory = amounts[7], amounts[8]
@@ -498,36 +492,19 @@ def _write(rows: Ints, values: Floats, totals: Floats, maxima: Floats, counts: I
             maxima[block] = np.nan
 
 
-def _add_up(
-    rows: Ints,
-    ok: Bools,
-    totals: Floats,
-    maxima: Floats,
-    counts: Ints,
-    first_ok: Bools,
-    second_ok: Bools,
-    third_ok: Bools,
-    fourth_ok: Bools,
-    fifth_ok: Bools,
-    sixth_ok: Bools,
-    first: Floats,
-    second: Floats,
-    third: Floats,
-    fourth: Floats,
-    fifth: Floats,
-    sixth: Floats,
-) -> tuple[int, int]:
+def _add_up(rows: Ints, ok: Bools, blocks: Any, verdicts: Any, scores: Any) -> tuple[int, int]:
     """See `Kernels.add_up`."""
+    totals, maxima, counts = blocks
     sums = np.empty(len(rows))
     more, turned = 0, 0
     for i in range(len(rows)):
         row, passes, total = rows[i], True, 0.0
-        for verdicts in (first_ok, second_ok, third_ok, fourth_ok, fifth_ok, sixth_ok):
-            if len(verdicts) > 0:
-                passes = passes and verdicts[row]
-        for scores in (first, second, third, fourth, fifth, sixth):
-            if len(scores) > 0:
-                total += scores[row]
+        for verdict in verdicts:
+            if len(verdict) > 0:
+                passes = passes and verdict[row]
+        for score in scores:
+            if len(score) > 0:
+                total += score[row]
         sums[i] = total if passes else -np.inf
         if passes != ok[row]:
             ok[row] = passes
@@ -540,65 +517,21 @@ def _add_up(
 
 def _follow(
     rows: Ints,
-    fits: Bools,
-    fit_scores: Floats,
-    pod_counts: Ints,
-    offered_pods: Ints,
-    offered_cpus: Ints,
-    offered_memories: Ints,
-    requested_cpus: Ints,
-    requested_memories: Ints,
-    nonzero_cpus: Ints,
-    nonzero_memories: Ints,
+    own: Any,
+    columns: Any,
     amounts: Ints,
     weights: Floats,
     ok: Bools,
-    totals: Floats,
-    maxima: Floats,
-    counts: Ints,
-    first_ok: Bools,
-    second_ok: Bools,
-    third_ok: Bools,
-    first: Floats,
-    second: Floats,
-    third: Floats,
+    blocks: Any,
+    verdicts: Any,
+    scores: Any,
 ) -> tuple[int, int]:
     """See `Kernels.follow`."""
-    _score_resources(
-        rows,
-        fits,
-        fit_scores,
-        pod_counts,
-        offered_pods,
-        offered_cpus,
-        offered_memories,
-        requested_cpus,
-        requested_memories,
-        nonzero_cpus,
-        nonzero_memories,
-        amounts,
-        weights,
-    )
+    fits, fit_scores = own
+    _score_resources(rows, fits, fit_scores, columns, amounts, weights)
     nowhere, none = fits[:0], fit_scores[:0]
-    return _add_up(
-        rows,
-        ok,
-        totals,
-        maxima,
-        counts,
-        first_ok,
-        second_ok,
-        third_ok,
-        fits,
-        nowhere,
-        nowhere,
-        first,
-        second,
-        third,
-        fit_scores,
-        none,
-        none,
-    )
+    all_verdicts = (verdicts[0], verdicts[1], verdicts[2], fits, nowhere, nowhere)
+    return _add_up(rows, ok, blocks, all_verdicts, (scores[0], scores[1], scores[2], fit_scores, none, none))
 
 
 def _rank(
@@ -606,29 +539,23 @@ def _rank(
     places: Ints,
     ok: Bools,
     constant: float,
-    totals: Floats,
-    maxima: Floats,
-    counts: Ints,
-    first: Floats,
-    second: Floats,
-    third: Floats,
-    fourth: Floats,
-    fifth: Floats,
-    sixth: Floats,
+    blocks: Any,
+    scores: Any,
     before: Floats,
-    numbers: Any,
-    by_number: Floats,
+    by_count: Any,
     after: Floats,
 ) -> None:
     """See `Kernels.rank`."""
+    totals, maxima, counts = blocks
+    numbers, by_number = by_count
     sums, written = np.empty(len(rows)), np.empty(len(rows), np.int64)
     for i in range(len(rows)):
         row, total = rows[i], -np.inf
         if ok[row]:
             total = 0.0
-            for scores in (first, second, third, fourth, fifth, sixth):
-                if len(scores) > 0:
-                    total += scores[row]
+            for score in scores:
+                if len(score) > 0:
+                    total += score[row]
             total += constant
             if len(before) > 0:
                 total += before[row]
@@ -663,31 +590,22 @@ def _recount(rows: Ints, ok: Bools, counted: Any, counts: Any, numbers: Ints) ->
     return fewest, most
 
 
-def _choose(
-    maxima: Floats,
-    counts: Ints,
-    totals: Floats,
-    hashes: Hashes,
-    groups: Ints,
-    group_hashes: Hashes,
-    members: Ints,
-    sizes: Ints,
-    factor: Any,
-    few_blocks: int,
-) -> tuple[int, float, int]:
+def _choose(blocks: Any, names: Any, factor: Any, few_blocks: int) -> tuple[int, float, int]:
     """See `Kernels.choose`; NaN, which no row equals, is higher than any number."""
-    highest, ties, blocks = maxima[0], 0, 0
+    totals, maxima, counts = blocks
+    hashes, groups, group_hashes, members, sizes = names
+    highest, ties, tied_blocks = maxima[0], 0, 0
     for i in range(1, len(maxima)):
         if maxima[i] > highest or maxima[i] != maxima[i]:
             highest = maxima[i]
     for i in range(len(maxima)):
         if maxima[i] == highest:
             ties += counts[i]
-            blocks += 1
+            tied_blocks += 1
     first, least, least_group = -1, np.uint64(0), np.uint64(0)
     if ties == 0 or highest == -np.inf:
         return first, highest, ties
-    if blocks > few_blocks:
+    if tied_blocks > few_blocks:
         group, least_group = 0, group_hashes[0] * factor
         for i in range(1, len(group_hashes)):
             place = group_hashes[i] * factor
@@ -715,18 +633,13 @@ def _choose(
 
 def _derive_shares(
     rows: Ints,
-    pod_counts: Ints,
-    offered_pods: Ints,
-    offered_cpus: Ints,
-    offered_memories: Ints,
-    requested_cpus: Ints,
-    requested_memories: Ints,
-    nonzero_cpus: Ints,
-    nonzero_memories: Ints,
+    columns: Any,
     whole: Any,
     shares: Any,
 ) -> None:
     """See `Kernels.derive_shares`."""
+    pod_counts, offered_pods, offered_cpus, offered_memories = columns[0], columns[1], columns[2], columns[3]
+    requested_cpus, requested_memories, nonzero_cpus, nonzero_memories = columns[4], columns[5], columns[6], columns[7]
     for i in range(len(rows)):
         row = rows[i]
         cpu, memory = offered_cpus[row], offered_memories[row]

@@ -439,11 +439,10 @@ class RankedTotals:
                 self._maxima.places,
                 cache.ok,
                 self._constant,
-                *self._maxima.written,
-                *sums,
+                self._maxima.written,
+                sums,
                 before.column if before is not None else _NO_SCORES,
-                by_count.counts if by_count is not None else _NO_COUNTS,
-                by_count.by_count if by_count is not None else _NO_SCORES,
+                (by_count.counts, by_count.by_count) if by_count is not None else (_NO_COUNTS, _NO_SCORES),
                 after.column if after is not None else _NO_SCORES,
             )
             return

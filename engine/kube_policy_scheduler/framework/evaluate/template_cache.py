@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.evaluate.evaluation import named_nodes
 from kube_policy_scheduler.framework.evaluate.known_shapes import KnownShape, KnownShapes
 from kube_policy_scheduler.framework.evaluate.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Blocks, Kernels, Summands, Verdicts
 from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.kernels.fused_resources import FusedResources
@@ -96,7 +96,7 @@ _MOST_STATIC = 3
 """Kinds of results of scope TEMPLATE."""
 _NO_VERDICTS: BoolArray = np.zeros(0, np.bool_)
 _NO_SUMS: FloatArray = np.zeros(0)
-_NO_TOTALS: tuple[FloatArray, FloatArray, IntArray] = _NO_SUMS, _NO_SUMS, np.zeros(0, np.int64)
+_NO_TOTALS: Blocks = _NO_SUMS, _NO_SUMS, np.zeros(0, np.int64)
 """In the place of columns that there are none of."""
 _PartKey: TypeAlias = tuple[Profile, int, Hashable]
 """The number of the kind, and its key."""
@@ -396,8 +396,9 @@ class _Answers:
         kernels: Kernels,
         beside: ChangedRows,
         rows: Sequence[int],
-        written: Sequence[BoolArray | FloatArray | IntArray],
-        others: Sequence[BoolArray | FloatArray],
+        ok: BoolArray,
+        blocks: Blocks,
+        others: tuple[Verdicts, Summands],
     ) -> tuple[int, int] | None:
         """Do what `refresh` does, and add up, by one compiled loop; None: nothing was done, as it can't.
 
@@ -406,16 +407,17 @@ class _Answers:
             kernels: the loops.
             beside: a reader of the same journals.
             rows: what it took, at least one.
-            written: what is written besides, see `Kernels.follow`.
+            ok: is written, as the next one, see `Kernels.follow`.
+            blocks: see above.
             others: what is added, before what is evaluated here.
         """
-        fused = self._fused
-        if not self._is_fused or fused is None or fused.others or len(self.ok) != frame.cluster.nodes.size:
+        fused, nodes = self._fused, frame.cluster.nodes
+        if not self._is_fused or fused is None or fused.others or len(self.ok) != nodes.size:
             return None
         if not self._changes.take_beside(beside):
             return None
         self.version += 1
-        return fused.follow(frame.cluster.nodes, kernels, beside.array(rows), (self.ok, self.base), written, others)
+        return fused.follow(nodes, kernels, beside.array(rows), (self.ok, self.base), ok, blocks, others)
 
     def _resize(self, size: int) -> None:
         self.ok = _resized(self.ok, size) if self.filters else self._neutral.passing(size)
@@ -566,8 +568,8 @@ def _added(parts: Sequence[_Answers], rows: Rows) -> tuple[BoolArray, FloatArray
     return ok, totals
 
 
-def _padded(columns: list[FloatArray]) -> list[FloatArray]:
-    return columns + [_NO_SUMS] * (_MOST_ADDED - len(columns))
+def _padded(columns: list[FloatArray]) -> Summands:
+    return (*columns, *[_NO_SUMS] * (_MOST_ADDED - len(columns)))
 
 
 class _LookedAt(msgspec.Struct, frozen=True):
@@ -651,7 +653,7 @@ class TemplateCache:
         self._reads_metrics = any(part.scope in _BY_READING for part in parts)
         self._statics = -1
         """The number of static changes that all parts have read."""
-        self._static_columns: list[BoolArray | FloatArray] | None = None
+        self._static_columns: tuple[Verdicts, Summands] | None = None
         """What `Kernels.follow` adds to the only part that is not of scope TEMPLATE, until the next static change."""
         self._accelerator = accelerator
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.image_changes, nodes.dynamic_changes)
@@ -813,11 +815,10 @@ class TemplateCache:
             static = [part for part in self._parts if part.scope is Scope.TEMPLATE]
             passing = [part.ok for part in static if part.filters]
             sums = [part.base for part in static if part.scores]
-            others = [*passing, *[_NO_VERDICTS] * (_MOST_STATIC - len(passing))]
-            others += [*sums, *[_NO_SUMS] * (_MOST_STATIC - len(sums))]
-            self._static_columns = others
-        written = self._ok, *maxima.written
-        added = live[0].refresh_and_add(frame, kernels, self._changes, rows, written, others)
+            passing += [_NO_VERDICTS] * (_MOST_STATIC - len(passing))
+            sums += [_NO_SUMS] * (_MOST_STATIC - len(sums))
+            others = self._static_columns = tuple(passing), tuple(sums)
+        added = live[0].refresh_and_add(frame, kernels, self._changes, rows, self._ok, maxima.written, others)
         if added is None:
             return False
         self.changes.note_many(rows)
@@ -947,9 +948,9 @@ class TemplateCache:
     def _add_up(self, changed: Sequence[int], kernels: Kernels) -> bool:
         passing = [part.ok for part in self._parts if part.filters]
         passing += [_NO_VERDICTS] * (_MOST_ADDED - len(passing))
-        columns: list[BoolArray | FloatArray] = [*passing, *_padded(self._added_columns())]
-        totals, maxima, counts = self._maxima.written if self._maxima is not None else _NO_TOTALS
-        more, turned = kernels.add_up(self._changes.array(changed), self._ok, totals, maxima, counts, *columns)
+        blocks = self._maxima.written if self._maxima is not None else _NO_TOTALS
+        summands = _padded(self._added_columns())
+        more, turned = kernels.add_up(self._changes.array(changed), self._ok, blocks, tuple(passing), summands)
         if turned:
             self.count += more
             self._passing = None
@@ -958,7 +959,7 @@ class TemplateCache:
     def _added_columns(self) -> list[FloatArray]:
         return [part.base for part in self._parts if part.scores] + [scaled.final for scaled in self._scaled]
 
-    def summands(self) -> list[FloatArray] | None:
+    def summands(self) -> Summands | None:
         """Return six columns, of length 0 where there are fewer: added in this order they are `total` where `ok` is.
 
         None: there are more.

@@ -12,6 +12,10 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 
 SingleArray: TypeAlias = NDArray[np.float32]
 CountArray: TypeAlias = NDArray[np.int32]
+Blocks: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
+"""Totals, the highest of each block, and how many rows of the block have it; see `Kernels.combine`."""
+Verdicts: TypeAlias = tuple[BoolArray, ...]
+Summands: TypeAlias = tuple[FloatArray, ...]
 
 
 class Kernels(Protocol):
@@ -22,14 +26,7 @@ class Kernels(Protocol):
         rows: IntArray,
         ok: BoolArray,
         totals: FloatArray,
-        pod_count: IntArray,
-        offered_pods: IntArray,
-        offered_cpu: IntArray,
-        offered_memory: IntArray,
-        requested_cpu: IntArray,
-        requested_memory: IntArray,
-        nonzero_cpu: IntArray,
-        nonzero_memory: IntArray,
+        columns: IntArray,
         amounts: IntArray,
         weights: FloatArray,
         /,
@@ -40,14 +37,7 @@ class Kernels(Protocol):
             rows: `int64[n]`, which rows are written; all of them if none are given.
             ok: is written: what NodeResourcesFit returns for pods, cpu and memory.
             totals: is written: the sum of a strategy of NodeResourcesFit and of NodeResourcesBalancedAllocation.
-            pod_count: the columns, as the next seven.
-            offered_pods: see above.
-            offered_cpu: see above.
-            offered_memory: see above.
-            requested_cpu: see above.
-            requested_memory: see above.
-            nonzero_cpu: see above.
-            nonzero_memory: see above.
+            columns: `NodeTable.cpu_and_memory`.
             amounts: cpu and memory that must be free; the strategy (0 none, 1 LeastAllocated, 2 MostAllocated), the cpu
                 and memory that it adds, and their weights; cpu and memory that balanced allocation adds.
             weights: of the strategy's score, and of balanced allocation, 0 to leave it out.
@@ -92,70 +82,43 @@ class Kernels(Protocol):
         """
 
     def add_up(
-        self,
-        rows: IntArray,
-        ok: BoolArray,
-        totals: FloatArray,
-        maxima: FloatArray,
-        counts: IntArray,
-        /,
-        *columns: BoolArray | FloatArray,
+        self, rows: IntArray, ok: BoolArray, blocks: Blocks, verdicts: Verdicts, scores: Summands, /
     ) -> tuple[int, int]:
         """Write where some rows pass everywhere, and the sums of totals there; return how many more pass, and turned.
 
         Args:
             rows: `int64[rows]`, each once.
             ok: is written, `bool[nodes]`.
-            totals: is written, as by `combine`, and the next two; all three of length 0: only `ok` is.
-            maxima: see above.
-            counts: see above.
-            columns: six `bool[nodes]`, all of which must be true for a row to pass, then six `float64[nodes]`, which
-                are added up in this order; of length 0 where there are fewer.
+            blocks: is written, as by `combine`; all three of length 0: only `ok` is.
+            verdicts: six `bool[nodes]`, all of which must be true for a row to pass; of length 0 where there are fewer.
+            scores: six `float64[nodes]`, which are added up in this order; of length 0 where there are fewer.
         """
 
     def follow(
         self,
         rows: IntArray,
-        fits: BoolArray,
-        scores: FloatArray,
-        pod_count: IntArray,
-        offered_pods: IntArray,
-        offered_cpu: IntArray,
-        offered_memory: IntArray,
-        requested_cpu: IntArray,
-        requested_memory: IntArray,
-        nonzero_cpu: IntArray,
-        nonzero_memory: IntArray,
+        own: tuple[BoolArray, FloatArray],
+        columns: IntArray,
         amounts: IntArray,
         weights: FloatArray,
         ok: BoolArray,
-        totals: FloatArray,
-        maxima: FloatArray,
-        counts: IntArray,
+        blocks: Blocks,
+        verdicts: Verdicts,
+        scores: Summands,
         /,
-        *columns: BoolArray | FloatArray,
     ) -> tuple[int, int]:
         """Do what `score_resources` does for some rows, and then what `add_up` does.
 
         Args:
             rows: `int64[rows]`, each once, at least one.
-            fits: `score_resources` writes it, and the next one; `add_up` reads both after the columns.
-            scores: see above.
-            pod_count: as for `score_resources`, and the next nine.
-            offered_pods: see above.
-            offered_cpu: see above.
-            offered_memory: see above.
-            requested_cpu: see above.
-            requested_memory: see above.
-            nonzero_cpu: see above.
-            nonzero_memory: see above.
+            own: `score_resources` writes both; `add_up` reads them after the others.
+            columns: as for `score_resources`, and the next two.
             amounts: see above.
             weights: see above.
-            ok: is written, as by `add_up`, and the next three.
-            totals: see above.
-            maxima: see above.
-            counts: see above.
-            columns: as for `add_up`, three of each kind.
+            ok: is written, as by `add_up`, and the next one.
+            blocks: see above.
+            verdicts: as for `add_up`, three of them.
+            scores: as for `add_up`, three of them.
         """
 
     def rank(
@@ -164,11 +127,12 @@ class Kernels(Protocol):
         places: IntArray,
         ok: BoolArray,
         constant: float,
-        totals: FloatArray,
-        maxima: FloatArray,
-        counts: IntArray,
+        blocks: Blocks,
+        scores: Summands,
+        before: FloatArray,
+        by_count: tuple[CountArray, FloatArray],
+        after: FloatArray,
         /,
-        *columns: FloatArray | CountArray,
     ) -> None:
         """Write the totals of some rows: sums of kept scores, and of those that compare nodes.
 
@@ -176,13 +140,13 @@ class Kernels(Protocol):
             rows: `int64[rows]`
             places: where the total of each row is written, `int64[nodes]`; of length 0: in the order of rows.
             ok: `bool[nodes]`: which rows have a total; that of the others is -inf.
-            constant: what is added after the first six columns.
-            totals: is written, as by `combine`, and the next two.
-            maxima: see above.
-            counts: see above.
-            columns: six `float64[nodes]`, which are added up in this order; then, after the constant, another one;
-                `int32[nodes]` and `float64[counts]`, of which the second is added at the place that the first says;
-                and `float64[nodes]` again. Of length 0 where there are fewer.
+            constant: what is added after the scores.
+            blocks: is written, as by `combine`.
+            scores: six `float64[nodes]`, which are added up in this order; of length 0 where there are fewer.
+            before: `float64[nodes]`, added after the constant; of length 0 where there is none.
+            by_count: `int32[nodes]` and `float64[counts]`, of which the second is added at the place that the first
+                says; of length 0 where there are none.
+            after: `float64[nodes]`, added last; of length 0 where there is none.
         """
 
     def recount(
@@ -202,14 +166,8 @@ class Kernels(Protocol):
 
     def choose(
         self,
-        maxima: FloatArray | SingleArray,
-        counts: IntArray,
-        totals: FloatArray | SingleArray,
-        hashes: Hashes,
-        groups: IntArray,
-        group_hashes: Hashes,
-        members: IntArray,
-        sizes: IntArray,
+        blocks: Blocks | tuple[SingleArray, SingleArray, IntArray],
+        names: tuple[Hashes, IntArray, Hashes, IntArray, IntArray],
         factor: int,
         few_blocks: int,
         /,
@@ -219,14 +177,9 @@ class Kernels(Protocol):
         The order is that of groups, then that of names. The row is -1 if no row has a number.
 
         Args:
-            maxima: `float64[blocks]`: the highest total of each.
-            counts: `int64[blocks]`: the rows of the block that have it.
-            totals: of all rows.
-            hashes: `uint64[rows]`, of the names.
-            groups: `int64[rows]`, the group of each row.
-            group_hashes: `uint64[groups]`
-            members: `int64[groups, room]`: the rows of each group.
-            sizes: `int64[groups]`: how many they are.
+            blocks: the totals of all rows; `float64[blocks]`, the highest of each block; and `int64[blocks]`, the rows
+                of the block that have it.
+            names: `HashedRows.columns`.
             factor: the odd number of the pod, by which hashes are multiplied.
             few_blocks: with rows that tie in more blocks, the first group is looked at before all rows are.
         """
@@ -234,14 +187,7 @@ class Kernels(Protocol):
     def derive_shares(
         self,
         rows: IntArray,
-        pod_count: IntArray,
-        offered_pods: IntArray,
-        offered_cpu: IntArray,
-        offered_memory: IntArray,
-        requested_cpu: IntArray,
-        requested_memory: IntArray,
-        nonzero_cpu: IntArray,
-        nonzero_memory: IntArray,
+        columns: IntArray,
         whole: IntArray,
         shares: SingleArray,
         /,
@@ -250,14 +196,7 @@ class Kernels(Protocol):
 
         Args:
             rows: `int64[n]`
-            pod_count: the columns, as the next seven.
-            offered_pods: see above.
-            offered_cpu: see above.
-            offered_memory: see above.
-            requested_cpu: see above.
-            requested_memory: see above.
-            nonzero_cpu: see above.
-            nonzero_memory: see above.
+            columns: `NodeTable.cpu_and_memory`.
             whole: is written, `int64[8, rows]`: free cpu (the smallest number where no pod more is allowed) and memory;
                 cpu and memory offered, requested, and requested with the defaults of scores.
             shares: is written, `float32[7, rows]`: cpu and memory requested with the defaults of scores, and requested,

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster.nodes import BoolArray, CpuAndMemory, FloatArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kernels.accelerator import Kernels
+from kube_policy_scheduler.framework.kernels.accelerator import Blocks, Kernels, Summands, Verdicts
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin
 from kube_policy_scheduler.framework.plugins.balanced_allocation import (
     NodeResourcesBalancedAllocation,
@@ -113,8 +113,8 @@ class FusedResources(msgspec.Struct, frozen=True):
         columns, rows = frame.cluster.nodes.cpu_and_memory, frame.rows
         ok, totals = (np.empty(frame.size, np.bool_), np.empty(frame.size)) if into is None else into
         if not isinstance(rows, slice):
-            columns = CpuAndMemory(*[column[rows] for column in columns])
-        kernels.score_resources(_ALL, ok, totals, *columns, self.amounts, self.weights)
+            columns = columns.take(rows, axis=1)
+        kernels.score_resources(_ALL, ok, totals, columns, self.amounts, self.weights)
         for resource, amount in self.others:
             ok &= fits(frame, self.wanted, resource, amount)
         return ok, totals
@@ -122,7 +122,7 @@ class FusedResources(msgspec.Struct, frozen=True):
     def write_rows(self, frame: Frame, kernels: Kernels, rows: IntArray, ok: BoolArray, totals: FloatArray) -> None:
         """Evaluate some rows, of columns of all rows."""
         columns = frame.cluster.nodes.cpu_and_memory
-        kernels.score_resources(rows, ok, totals, *columns, self.amounts, self.weights)
+        kernels.score_resources(rows, ok, totals, columns, self.amounts, self.weights)
         for resource, amount in self.others:
             ok[rows] &= fits(frame.at(rows), self.wanted, resource, amount)
 
@@ -132,12 +132,12 @@ class FusedResources(msgspec.Struct, frozen=True):
         kernels: Kernels,
         rows: IntArray,
         own: tuple[BoolArray, FloatArray],
-        written: Sequence[BoolArray | FloatArray | IntArray],
-        others: Sequence[BoolArray | FloatArray],
+        ok: BoolArray,
+        blocks: Blocks,
+        others: tuple[Verdicts, Summands],
     ) -> tuple[int, int]:
         """Evaluate some rows where there are no `others`, and add up: see `Kernels.follow`."""
-        columns: Any = (*nodes.cpu_and_memory, self.amounts, self.weights, *written, *others)
-        return kernels.follow(rows, *own, *columns)
+        return kernels.follow(rows, own, nodes.cpu_and_memory, self.amounts, self.weights, ok, blocks, *others)
 
     def evaluate_row(self, nodes: NodeTable, row: int) -> tuple[bool, float] | None:
         """Return the same for one row with Python's numbers; None where the plugins have special cases.
@@ -145,26 +145,20 @@ class FusedResources(msgspec.Struct, frozen=True):
         The sum is 0.0 where the pod does not fit.
         """
         (
-            pod_counts,
-            offered_pods,
-            offered_cpus,
-            offered_memories,
-            held_cpus,
-            held_memories,
-            nonzero_cpus,
-            nonzero_memories,
-        ) = nodes.cpu_and_memory
-        cpu, memory = offered_cpus.item(row), offered_memories.item(row)
+            pods,
+            most_pods,
+            cpu,
+            memory,
+            held_cpu,
+            held_memory,
+            nonzero_cpu,
+            nonzero_memory,
+        ) = nodes.cpu_and_memory[:, row].tolist()
         if not (0 < cpu < _MOST_PLAIN and 0 < memory < _MOST_PLAIN):
             return None
         amounts, (score_weight, balance_weight) = self.numbers
         fit_cpu, fit_memory, strategy, more_cpu, more_memory, cpu_weight, memory_weight, add_cpu, add_memory = amounts
-        held_cpu, held_memory = held_cpus.item(row), held_memories.item(row)
-        if (
-            pod_counts.item(row) >= offered_pods.item(row)
-            or cpu - held_cpu < fit_cpu
-            or memory - held_memory < fit_memory
-        ):
+        if pods >= most_pods or cpu - held_cpu < fit_cpu or memory - held_memory < fit_memory:
             return False, 0.0
         for resource, amount in self.others:
             offered = nodes.allocatable(resource).item(row)
@@ -174,7 +168,7 @@ class FusedResources(msgspec.Struct, frozen=True):
                 return False, 0.0
         total = 0.0
         if strategy:
-            used_cpu, used_memory = nonzero_cpus.item(row) + more_cpu, nonzero_memories.item(row) + more_memory
+            used_cpu, used_memory = nonzero_cpu + more_cpu, nonzero_memory + more_memory
             if strategy == _LEAST_ALLOCATED:
                 part_cpu = cpu - used_cpu if used_cpu < cpu else 0
                 part_memory = memory - used_memory if used_memory < memory else 0

@@ -82,7 +82,7 @@ class ResourceBounds:
         self._derive(np.arange(self.nodes.size))
 
     def _derive(self, rows: IntArray) -> None:
-        self._kernels.derive_shares(rows, *self.nodes.cpu_and_memory, self._whole, self._shares)
+        self._kernels.derive_shares(rows, self.nodes.cpu_and_memory, self._whole, self._shares)
 
     def _follow(self) -> None:
         rows = self._changes.take()
