@@ -194,9 +194,15 @@ def told(story_of: Story, *, jump_at: float | None, seconds: float) -> Told:
 
 
 CASES = [
-    pytest.param(name, at, sign, id=f"{name}, {'forward' if sign > 0 else 'back'} at {at:g} s")
+    pytest.param(
+        name,
+        at,
+        sign,
+        id=f"{name}, {'forward' if sign > 0 else 'back'} at {at:g} s",
+        marks=[pytest.mark.long] * (position % 2 == (sign > 0)),  # quick: back and forward by turns
+    )
     for name, each in STORIES.items()
-    for at in each.jumps_at
+    for position, at in enumerate(each.jumps_at)
     for sign in (-1, 1)
 ]
 _WITHOUT: dict[str, Told] = {}
