@@ -194,3 +194,24 @@ def test_the_same_call_with_the_same_arguments_is_the_same() -> None:
 )  # fmt: skip
 def test_what_is_never_always_or_implied_is_found_in_every_statement(text: str, expected: list[str]) -> None:
     assert codes(text, select={"P0301", "P0302", "P0303", "P0304", "P0305"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("quiet", "loud", "is_drowned"),
+    [
+        ("score 1 if label a=b", "score scale(node.free.cpu, 0, 64) weight 9.99", False),
+        ("score 1 if label a=b", "score scale(node.free.cpu, 0, 64) weight 10", True),
+        ("score -1 if label a=b", "score scale(node.free.cpu, 0, 64) weight 10", True),
+        ("score 1 if label a=b", "score -999 if label c=d", False),
+        ("score 1 if label a=b", "score -1000 if label c=d", True),
+        ("score 1 if label a=b", "spread by pod.label.app over zone weight 9.99", False),
+        ("score 1 if label a=b", "spread by pod.label.app over zone weight 10", True),
+        ("spread by pod.label.app over zone", "score 99999 if label a=b", False),
+        ("spread by pod.label.app over zone", "score 100000 if label a=b", True),
+        ("score 1 if label a=b", "score node.free.mem weight 1000000", False),
+    ],
+)
+def test_a_score_is_drowned_by_one_of_a_thousand_times_its_range(quiet: str, loud: str, is_drowned: bool) -> None:
+    found = codes(f"{quiet}\n{loud}")
+    assert ("P0324" in found) is is_drowned, found
+    assert ("P0324" in codes(f"{loud}\n{quiet}")) is is_drowned

@@ -85,7 +85,7 @@ def score_without_weight(policy: CheckedPolicy) -> Iterator[Finding]:
 
 @rule("P0324")
 def drowned_score(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The range of this score is less than a thousandth of the range of another score. It matters only between nodes
+    """The range of this score is at most a thousandth of the range of another score. It matters only between nodes
     that are otherwise equal.
 
     Avoid::
