@@ -2,8 +2,8 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# one for each core
-WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+# one more than there are cores, because some tests wait
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1 )))
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -19,10 +19,9 @@ demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine
 test: $(VENV)/.dev ## run the quick tests (under 5 min on two cores); ARGS='-k tenant' for some of them
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long and not dear' --hypothesis-profile same $(ARGS)
 
-# most of these wait for processes, so there are more workers than a small machine has cores
 test-long: $(VENV)/.dev ## run the tests with processes, browsers, control planes, packages and simulations
 	@.ci/programs
-	@$(BIN)/python -m pytest -n $$(($(WORKERS) + 1)) --dist worksteal -m 'long and not dear' --hypothesis-profile same $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'long and not dear' --hypothesis-profile same $(ARGS)
 
 test-all: test test-long ## run all tests, first the quick ones
 
