@@ -403,6 +403,21 @@ def _ordered(stage: Stage, n: int) -> None:
     stage.decide()
 
 
+def _limits(stage: Stage, n: int) -> None:
+    """Use n `limit` statements, beside pods of 2,000 templates; each pod has keys of its own."""
+    from tests.growth.stage import POLICY, _compiled
+
+    _placed(stage, 2_000, _own)
+    lines = "\n".join(f"limit sum(request.cpu * {i + 1}) by pod.label.own to 1000000000" for i in range(min(n, 512)))
+    policies = _compiled(POLICY + lines + "\n")
+    for _ in stage.scheduler.preparing(policies):
+        pass
+    stage.turns.take("use policies", lambda: stage.scheduler.use_policies(policies))  # type: ignore[attr-defined]
+    for i in range(3):
+        _decide(stage, stage.pod(TENANT, _own(10_000 + i)))
+    _placed(stage, 64, lambda i: _own(20_000 + i))
+
+
 def _namespaces_relabelled(stage: Stage, n: int) -> None:
     for i in range(n):
         _namespace(stage, f"ns{i}", team=f"t{i % 16}")
@@ -501,6 +516,7 @@ SCENES = [
     Axis("a namespace with terms that is labelled anew", world=_relabelled_terms),
     Axis("pods of a node that goes", world=_node_goes),
     Axis("pods that wait in an order of their own", world=_ordered),
+    Axis("limits of a policy", world=_limits),
     Axis("namespaces that are labelled anew", world=_namespaces_relabelled),
     Axis("members of a gang with many terms each", world=_gang_with_terms),
     Axis("pods that go", world=_gone),

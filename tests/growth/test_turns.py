@@ -26,7 +26,7 @@ from kube_policy_scheduler.framework.plugins.volume_matching import (
 from tests.growth.axes import HOST, IN_A_POD, ZONE, Axis, node_terms, required, term, volume
 from tests.growth.device_axes import DEVICES
 from tests.growth.scenes import SCENES
-from tests.growth.stage import Json, Lines, Stage, container
+from tests.growth.stage import POLICY, Json, Lines, Stage, _compiled, container
 
 NODES = 400
 FEW, MANY = 2_048, 6_144
@@ -324,3 +324,59 @@ def test_what_statements_make_of_texts_of_nodes_is_made_in_steps_and_kept(statem
         assert (many - few) / 24 < LINES_EACH_STATEMENT, (few, many)
 
     asyncio.run(run())
+
+
+LINES_EACH_LIMIT = 400
+"""At a decision, of which each looks at what is held; to count 300 templates for the first time takes 10,000."""
+
+
+def test_limits_count_the_pods_of_a_new_key_in_turns() -> None:
+    async def longest(n: int) -> float:
+        stage = _Stage(nodes=4)
+        for number in range(300):
+            stage.place(stage.pod("tenant", {"metadata": {"labels": {f"k{number % 8}": str(number)}}}), number)
+        limits = [f"limit sum(request.cpu * {i + 1}) by pod.label.k{i % 8} to 1000000000" for i in range(n)]
+        policies = _compiled(POLICY + "\n".join(limits))
+        steps = stage.scheduler.preparing(policies)
+        more = True
+        while more:
+            meter = Lines()
+            meter.step("turn", lambda: next(steps, "end"))
+            assert meter.taken["turn"] < 20_000, "of the templates that are placed"
+            more = steps.gi_frame is not None  # type: ignore[attr-defined]
+        stage.scheduler.use_policies(policies)
+        for labels in ({}, {f"k{i}": "new" for i in range(8)}):
+            pod = stage.pod("neighbour", {"metadata": {"labels": labels}})
+            stage.event_handlers.pod_changed(pod)
+            stage.decide()
+            assert stage.node_of(pod) is not None
+        await stage.scheduler.drained()
+        return stage.longest
+
+    few, many = asyncio.run(longest(32)), asyncio.run(longest(96))
+    assert (many - few) / 64 < LINES_EACH_LIMIT, (few, many)
+
+
+def test_limits_by_the_same_key_find_templates_by_one_index() -> None:
+    stage = Stage(nodes=2)
+    limits = [f"limit sum(request.cpu * {i + 1}) by pod.label.app to 1000000000" for i in range(16)]
+    policies = _compiled("\n".join(limits))
+    for _ in stage.scheduler.preparing(policies):
+        pass
+    assert len(stage.scheduler.cluster.counters._families) == 1
+
+
+def test_templates_whose_pods_are_all_gone_are_let_go_a_few_at_a_time() -> None:
+    stage = Stage(nodes=2)
+    in_use, templates = stage.scheduler.cluster.templates_in_use, stage.scheduler.cluster.templates
+    kept = [
+        templates.pod(stage.pod("tenant", {"metadata": {"labels": {"own": str(i)}}})).template for i in range(3_000)
+    ]
+    for template in kept:
+        in_use.asked(template)
+    meter = Lines()
+    meter.step("turn", in_use.let_go)
+    assert meter.taken["turn"] < 10_000
+    for _ in range(20):
+        in_use.let_go()
+    assert sum(template in in_use for template in kept) <= 32

@@ -104,7 +104,7 @@ def member_anchors(members: Members) -> tuple[Anchor]:
     by = members.by
     if by is None:
         return (ANY,)
-    return (Value(Family(members.expression, lambda template: by(Item(template))), members.captured[0]),)
+    return (Value(Family(by, lambda template: by(Item(template))), members.captured[0]),)
 
 
 class MemberStateSet(msgspec.Struct, frozen=True):

@@ -279,7 +279,7 @@ Side: TypeAlias = tuple[str, str]
 """The kind of some terms and their topology key."""
 
 
-class PodAffinity:
+class TemplateAffinity:
     """The pod (anti-)affinity of templates: read when it is asked for, at once or in steps.
 
     It does not lead back to a template: it lives as long as one that has it.
@@ -418,19 +418,19 @@ _LONG_KEY = 4096
 """Longer ones are compared by a digest."""
 
 
-def pod_affinity(template: PodTemplate) -> PodAffinity | None:
+def pod_affinity(template: PodTemplate) -> TemplateAffinity | None:
     """Return the template's pod affinity; None: it has none."""
     affinity = template.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return None
-    known: PodAffinity | None = template.memo.get("pod-affinity")
+    known: TemplateAffinity | None = template.memo.get("pod-affinity")
     if known is None:
-        known = template.memo["pod-affinity"] = PodAffinity(template.namespace, affinity)
+        known = template.memo["pod-affinity"] = TemplateAffinity(template.namespace, affinity)
     return known
 
 
 def affinity_terms(template: PodTemplate) -> AffinityTerms:
-    """Return the terms of the template's pod affinity; see `PodAffinity.terms`."""
+    """Return the terms of the template's pod affinity; see `TemplateAffinity.terms`."""
     known = pod_affinity(template)
     return NO_TERMS if known is None else now(known.terms())
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.affinity import PodAffinity
+from kube_policy_scheduler.cluster.affinity import TemplateAffinity
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.pod_sets import PodSet
@@ -711,6 +711,6 @@ class Carriers(Counter):
 
     __slots__ = ("affinity",)
 
-    def __init__(self, affinity: PodAffinity, *, owner: Owner, capacity: int) -> None:
+    def __init__(self, affinity: TemplateAffinity, *, owner: Owner, capacity: int) -> None:
         super().__init__(owner=owner, capacity=capacity)
         self.affinity = affinity

@@ -110,10 +110,18 @@ class Work:
             OutOfTurn: the turn is over.
         """
         while not go_on():
-            if self.is_open:
-                self.left_now -= STEPS_IN_A_TURN / 2
-                self._left_later += STEPS_IN_A_TURN / 2
-                self.end_turn_if_over()
+            self.use_turn(0.5)
+
+    def use_turn(self, share: float) -> None:
+        """Note that a share of the turn was used for what is kept; it takes nothing of the attempt's budget.
+
+        Raises:
+            OutOfTurn: the turn is over.
+        """
+        if self.is_open:
+            self.left_now -= share * STEPS_IN_A_TURN
+            self._left_later += share * STEPS_IN_A_TURN
+            self.end_turn_if_over()
 
     def end_turn_if_over(self) -> None:
         """Let others have their turn if this one is over.

@@ -15,6 +15,7 @@ from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.requests import scoring_request
+from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import About
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -329,6 +330,10 @@ class RequireClause(PolicyClause, FilterPlugin):
         return f"policy clause {self.name} rejects the pod on any node"
 
 
+_COMPARED_IN_A_TURN = 2_048
+"""Templates that limits count for the first time, 10 ms: a policy may have 512 limits, and each pod keys of its own."""
+
+
 class LimitClause(PolicyClause, FilterPlugin):
     """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
 
@@ -351,11 +356,18 @@ class LimitClause(PolicyClause, FilterPlugin):
         return (pod.template, id(pod.demand)) if self._leaves_alike else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Refuse the pod, or have nothing more to say."""
-        clause = self.clause
+        """Refuse the pod, or have nothing more to say.
+
+        Raises:
+            OutOfTurn: pods of its key were counted for the first time, as those of other limits were in this turn.
+        """
+        clause, counters = self.clause, frame.cluster.counters
         if not is_limited(clause, frame):
             return SKIP
+        before = counters.compared
         used, more, bound = self.usage(frame)
+        if counters.compared > before:
+            search_work(frame.cluster.store).use_turn((counters.compared - before) / _COMPARED_IN_A_TURN)
         if used + more <= bound:
             return SKIP
         return Status(Code.UNSCHEDULABLE, self.name, (clause.reason,))

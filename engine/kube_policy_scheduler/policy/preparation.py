@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kube_policy_scheduler.builtins.pods import set_of
+from kube_policy_scheduler.builtins.pods import member_anchors, set_of
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ColumnsAsked
+from kube_policy_scheduler.cluster.pod_sets import Value
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Grouping, Quota, values_of
+from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota
 from kube_policy_scheduler.lang.environment import CLUSTER
 from kube_policy_scheduler.lang.types import Depends, Shape
 from kube_policy_scheduler.policy.policy import Policy
@@ -27,6 +29,11 @@ def preparing(policies: Iterable[Policy], cluster: Cluster) -> Iterator[None]:
     frame = _frame(cluster)
     for of_text in (each for policy in given for each in policy.compiled.of_texts):
         yield from of_text.in_steps(frame)
+    quotas = [each for policy in given for each in policy.compiled.clauses if isinstance(each, CompiledQuota)]
+    found = (anchor for each in quotas for anchor in member_anchors(each.members(frame)))
+    for family in dict.fromkeys(anchor.family for anchor in found if isinstance(anchor, Value)):
+        for counters in (cluster.counters, cluster.counters_on_unknown_nodes):
+            yield from counters.family_in_steps(family)
     for read in dict.fromkeys(read for policy in given for read in policy.compiled.pods_read):
         pods = set_of(read)
         if pods is not None:

@@ -210,6 +210,8 @@ class _Maker:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._one_row = OneRow(compiler)
+        self._keys: dict[tuple[str, object], tuple[typed.Typed, Evaluate]] = {}
+        """Those by which clauses tell pods apart, by text and type."""
 
     def clause_again(
         self, clause: checked.Clause, known: Mapping[object, CompiledTest | CompiledScore]
@@ -468,8 +470,13 @@ class _Maker:
 
         return of_row
 
+    def _key(self, key: typed.Typed) -> tuple[typed.Typed, Evaluate]:
+        """Return a key by which pods are told apart, compiled: one for all clauses that write it in the same way."""
+        text = " ".join(key.span.text.split()), key.info.type
+        return self._keys.setdefault(text, (key, self._compiler.compile(key)))
+
     def _same_key(self, key: typed.Typed) -> Callable[[Any], Members]:
-        evaluate = self._compiler.compile(key)
+        key, evaluate = self._key(key)
 
         def members(frame: Any) -> Members:
             wanted = evaluate(frame)
@@ -487,7 +494,7 @@ class _Maker:
         test, captures = self._compiler.item(clause.of_pods)
         if clause.key is None:
             return lambda frame: Members(clause, captured_values(captures, frame), test)
-        evaluate = self._compiler.compile(clause.key)
+        _, evaluate = self._key(clause.key)
 
         def counts(item: Item) -> bool:
             if evaluate(item) != item.captured[0]:
