@@ -16,8 +16,8 @@ from kube_policy_scheduler.cluster.devices.attribute_references import values
 from kube_policy_scheduler.cluster.devices.device_selectors import (
     MAX_COST,
     MAX_LENGTH,
-    Evaluation,
     Match,
+    SelectorRun,
     compile_selector,
     device_variables,
 )
@@ -170,7 +170,7 @@ def test_an_evaluation_that_pauses_has_the_result_of_one_that_does_not(expressio
     selector = compile_selector(expression)
     variables = device_variables(DRIVER, device())
     assert not isinstance(variables, str)
-    evaluation = Evaluation(selector, variables)
+    evaluation = SelectorRun(selector, variables)
 
     found = None
     while found is None:
@@ -180,7 +180,7 @@ def test_an_evaluation_that_pauses_has_the_result_of_one_that_does_not(expressio
 
 
 def test_an_evaluation_pauses_when_its_work_is_done() -> None:
-    evaluation = Evaluation(compile_selector(nested(6)), device_variables(DRIVER, device()))
+    evaluation = SelectorRun(compile_selector(nested(6)), device_variables(DRIVER, device()))
     taken = []
     while True:
         work = Work(1_000)

@@ -17,11 +17,11 @@ import pytest
 from kube_policy_scheduler.cluster import node_lookup, objects
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.framework.plugins.volume_matching import (
-    Candidates,
+    CandidateVolumes,
     ClassVolumes,
     Matches,
-    Place,
     VolumeFacts,
+    VolumePlace,
 )
 from tests.growth.axes import HOST, IN_A_POD, ZONE, Axis, node_terms, required, term, volume
 from tests.growth.device_axes import DEVICES
@@ -227,8 +227,10 @@ def test_volumes_of_a_pod_are_read_in_linear_time() -> None:
 def test_reserved_volumes_are_chosen_in_linear_time() -> None:
     def run(n: int) -> Callable[[], object]:
         every = [msgspec.convert(volume(f"v{i}"), objects.PersistentVolume) for i in range(n)]
-        facts = [VolumeFacts(each, 1, "Filesystem", "", frozenset(), available=True, place=Place()) for each in every]
-        found = [Candidates(ClassVolumes(()), each, np.zeros(0, np.bool_)) for each in facts]
+        facts = [
+            VolumeFacts(each, 1, "Filesystem", "", frozenset(), available=True, place=VolumePlace()) for each in every
+        ]
+        found = [CandidateVolumes(ClassVolumes(()), each, np.zeros(0, np.bool_)) for each in facts]
         matches = Matches(NodeTable())
         return lambda: [matches.choose(each) for each in found]
 
@@ -238,7 +240,7 @@ def test_reserved_volumes_are_chosen_in_linear_time() -> None:
 def test_claims_to_be_provisioned_take_no_column_each() -> None:
     """8,192 claims on 2,000 nodes would take 64 MB, and as long as it takes to write them."""
     matches = Matches(Stage(nodes=4).scheduler.cluster.nodes)
-    nothing = Candidates(ClassVolumes(()), None, np.zeros(0, np.bool_))
+    nothing = CandidateVolumes(ClassVolumes(()), None, np.zeros(0, np.bool_))
     found = [matches.choose(nothing) for _ in range(3)]
     assert all(each is found[0] for each in found)
     assert not found[0].any()

@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
-from kube_policy_scheduler.cluster.pod_states import PodState
+from kube_policy_scheduler.cluster.pod_states import RunningState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.reductions import reduced
@@ -115,7 +115,7 @@ class MemberStateSet(msgspec.Struct, frozen=True):
     value: Members | None = None
     """What each counts for; None: 1."""
 
-    def worth(self, template: PodTemplate, state: PodState, now: float) -> float | None:
+    def worth(self, template: PodTemplate, state: RunningState, now: float) -> float | None:
         """Return what a pod of the template in a state counts for, at a time in Unix seconds; None: nothing."""
         if not self.members.test(Item(template, self.members.captured, state, now)):
             return None

@@ -32,7 +32,7 @@ _CLOCK_ERROR_SECONDS = 1e-3
 """A sum of times may be off by the last digit of a float; a pod is checked so much earlier."""
 
 
-class PodState(NamedTuple):
+class RunningState(NamedTuple):
     """The current state of a pod. Fields of existing pods read it as they read a `PodInfo`."""
 
     ready: bool
@@ -48,7 +48,7 @@ class StateSet(Hashable, Protocol):
         """Return the running times at which pods may join or leave, in seconds, ascending, none negative."""
         ...
 
-    def worth(self, template: PodTemplate, state: PodState, now: float) -> float | None:
+    def worth(self, template: PodTemplate, state: RunningState, now: float) -> float | None:
         """Return what a pod of the template in a state counts for, at a time in Unix seconds.
 
         None if it does not belong to the set.
@@ -60,7 +60,7 @@ def worths(pods: StateSet, template: PodTemplate) -> tuple[float | None, ...] | 
     """Return what pods of a template count for in a set, by their `kind_of`; None if none belongs to it."""
     edges = pods.thresholds
     table = tuple(
-        pods.worth(template, PodState(ready, all_started, 0.0), running)
+        pods.worth(template, RunningState(ready, all_started, 0.0), running)
         for ready in (False, True)
         for all_started in (False, True)
         for running in _examples(edges)

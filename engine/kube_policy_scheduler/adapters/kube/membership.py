@@ -30,7 +30,7 @@ LEAVE_SECONDS = 3.0
 """How long our end may be delayed by what is on the way to our watch."""
 
 
-class Membership:
+class ReplicaMembership:
     """Keeps our Lease, and knows whose part is whose."""
 
     def __init__(

@@ -41,7 +41,7 @@ _MOST_UNDER_WAY = 4
 """Evaluations of one expression that are kept while they pause."""
 
 
-class Selector(msgspec.Struct, frozen=True, eq=False):
+class CompiledSelector(msgspec.Struct, frozen=True, eq=False):
     """A compiled expression."""
 
     expression: str
@@ -50,7 +50,7 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
     """Why it cannot be compiled, "" if it can."""
     reads: tuple[Reference, ...] = ()
     """What it reads of a device."""
-    under_way: dict[Hashable, Evaluation] = msgspec.field(default_factory=dict)
+    under_way: dict[Hashable, SelectorRun] = msgspec.field(default_factory=dict)
     """Evaluations that paused, by what it reads of the device."""
     nodes: int = 1
     """Of the expression."""
@@ -75,7 +75,7 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
                 variables = device_variables(driver, device)
                 if isinstance(variables, str):
                     return Match(False, variables)
-                evaluation = Evaluation(self, variables)
+                evaluation = SelectorRun(self, variables)
             known = evaluation.go_on(work)
             if known is None:
                 if len(self.under_way) >= _MOST_UNDER_WAY:
@@ -87,15 +87,15 @@ class Selector(msgspec.Struct, frozen=True, eq=False):
 
     def matches(self, device: DeviceVariables) -> Match:
         """Return the result of the expression for a device, with its cost."""
-        found = Evaluation(self, device).go_on(UNLIMITED)
+        found = SelectorRun(self, device).go_on(UNLIMITED)
         assert found is not None
         return found
 
 
-class Evaluation:
+class SelectorRun:
     """One evaluation of an expression, which may pause."""
 
-    def __init__(self, selector: Selector, device: DeviceVariables) -> None:
+    def __init__(self, selector: CompiledSelector, device: DeviceVariables) -> None:
         assert selector.step is not None
         self._step, self._nodes = selector.step, selector.nodes
         self._run = Run(device, MAX_COST)
@@ -141,7 +141,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_ERROR else f"{text[:_MOST_ERROR]}…"
 
 
-_known: BoundedCache[tuple[Selector, Hashable], Match] = BoundedCache(
+_known: BoundedCache[tuple[CompiledSelector, Hashable], Match] = BoundedCache(
     most=_MOST_KNOWN,
     most_bytes=_MOST_KNOWN_BYTES,
     size_of=lambda key, match: _RESULT_BYTES + _size(key[1]) + len(match.error),
@@ -230,14 +230,14 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 # --- compiling --------------------------------------------------------------------------------------------
 
 
-_compiled: BoundedCache[str, Selector] = BoundedCache(
+_compiled: BoundedCache[str, CompiledSelector] = BoundedCache(
     most=_KEPT,
     most_bytes=_KEPT_BYTES,
     size_of=lambda text, selector: _EXPRESSION_BYTES + len(text) + len(selector.error) + _NODE_BYTES * selector.nodes,
 )
 
 
-def compile_selector(expression: str) -> Selector:
+def compile_selector(expression: str) -> CompiledSelector:
     """Return an expression compiled, or with the reason why it is not valid; the same object for the same text."""
     known = _compiled.get(expression)
     if known is None:
@@ -247,22 +247,24 @@ def compile_selector(expression: str) -> Selector:
     return known
 
 
-def _compile(expression: str) -> Selector:
+def _compile(expression: str) -> CompiledSelector:
     if len(expression) > MAX_LENGTH:
-        return Selector(expression, None, f"compilation failed: expression is longer than {MAX_LENGTH} characters")
+        return CompiledSelector(
+            expression, None, f"compilation failed: expression is longer than {MAX_LENGTH} characters"
+        )
     try:
         checked = read(_check(expression))
         if checked.mismatches:
             texts = (_at(expression, one.position, _mismatch(one)) for one in checked.mismatches)
-            return Selector(expression, None, "compilation failed: " + "\n".join(texts))
+            return CompiledSelector(expression, None, "compilation failed: " + "\n".join(texts))
         if checked.type_name not in ("bool", "any"):
             shown = re.sub(r"\bany\b", "google.protobuf.Any", checked.type_name)
             text = f"must evaluate to bool or the unknown type, not {shown}"
-            return Selector(expression, None, text)
+            return CompiledSelector(expression, None, text)
         root = checked.root
-        return Selector(expression, compile_node(root), reads=references(root), nodes=node_count(root))
+        return CompiledSelector(expression, compile_node(root), reads=references(root), nodes=node_count(root))
     except (CelError, TooDeep, RuntimeError, RecursionError) as error:
-        return Selector(expression, None, f"compilation failed: {_plain(str(error))}")
+        return CompiledSelector(expression, None, f"compilation failed: {_plain(str(error))}")
 
 
 def _mismatch(one: Mismatch) -> str:

@@ -44,7 +44,7 @@ def uses_of(allocation: objects.AllocationResult | None) -> Iterator[DeviceUse]:
             yield DeviceUse(DeviceID(result.driver, result.pool, result.device), result.share_id, consumed)
 
 
-class InFlight(msgspec.Struct, frozen=True):
+class ClaimsInFlight(msgspec.Struct, frozen=True):
     """An allocation that is not written yet."""
 
     claim: objects.ResourceClaim
@@ -186,7 +186,7 @@ class ResourceClaims:
         self._stored_users: dict[DeviceID, tuple[str, ...]] = {}
         """Keys of the delivered claims by the devices that they take away from others."""
         self._assumed: dict[str, objects.ResourceClaim] = {}
-        self._in_flight: dict[str, InFlight] = {}
+        self._in_flight: dict[str, ClaimsInFlight] = {}
         self._uses: dict[str, tuple[DeviceUse, ...]] = {}
         self._made_for_pods: dict[str, dict[str, None]] = {}
         self._holders: set[str] = set()
@@ -323,7 +323,7 @@ class ResourceClaims:
             return
         self.end_allocation(claim.metadata.uid)
         uses = tuple(uses_of(claim.status.allocation))
-        self._in_flight[claim.metadata.uid] = InFlight(claim, uses, {pod_uid}, frozenset(groups))
+        self._in_flight[claim.metadata.uid] = ClaimsInFlight(claim, uses, {pod_uid}, frozenset(groups))
         self.allocated.add(uses)
         self.version += 1
         self._ledger.note(ClusterEvent.TAKEN)

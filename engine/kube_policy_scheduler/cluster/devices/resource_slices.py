@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.steps import every
 from kube_policy_scheduler.quantities.exact_quantity import Quantity, QuantityError, parse
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.devices.device_selectors import Match, Selector
+    from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector, Match
 
 
 class DeviceID(NamedTuple):
@@ -76,15 +76,15 @@ class SlicedDevice:
         )
         """Whether it is used as a whole, takes of no counters, and has no rules about requests of its capacities."""
         self._problem: str | None = None
-        self._matches: dict[Selector, Match] = {}
+        self._matches: dict[CompiledSelector, Match] = {}
 
-    def match(self, selector: Selector) -> Match:
+    def match(self, selector: CompiledSelector) -> Match:
         """Return the result of a selector for the device; evaluated once."""
         found = self.try_match(selector, UNLIMITED)
         assert found is not None
         return found
 
-    def try_match(self, selector: Selector, work: Work) -> Match | None:
+    def try_match(self, selector: CompiledSelector, work: Work) -> Match | None:
         """Return the result of a selector for the device; None: first other work gets its turn, then it goes on.
 
         work: pays if it must be evaluated.

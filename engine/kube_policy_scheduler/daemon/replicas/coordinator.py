@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
-from kube_policy_scheduler.adapters.kube.membership import Membership
+from kube_policy_scheduler.adapters.kube.membership import ReplicaMembership
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -117,11 +117,11 @@ class ReplicaCoordinator:
             renew_deadline_seconds=settings.renew_deadline,
             retry_seconds=settings.retry_period,
         )
-        self._membership: Membership | None = None
+        self._membership: ReplicaMembership | None = None
         """Set while replicas share the work."""
         self._elector: LeaderElector | None = None
         if fence.shares:
-            self._membership = Membership(
+            self._membership = ReplicaMembership(
                 transport,
                 self._lease,
                 held=fence.held,

@@ -23,7 +23,7 @@ MOST_ROWS = 30
 _ELSEWHERE = "several nodes"
 
 
-class DeviceUse(msgspec.Struct, frozen=True):
+class ShownUse(msgspec.Struct, frozen=True):
     """The devices of one driver on one node."""
 
     node: str
@@ -38,7 +38,7 @@ class DeviceUse(msgspec.Struct, frozen=True):
 class DeviceUses(msgspec.Struct, frozen=True):
     """All devices, as far as they were looked at."""
 
-    rows: Sequence[DeviceUse]
+    rows: Sequence[ShownUse]
     devices: int
     """In all slices."""
     looked_at: int
@@ -65,7 +65,7 @@ def device_uses(cluster: Cluster) -> DeviceUses | None:
                 count[1] += 1
                 by.setdefault(key, {}).update(dict.fromkeys(users.get(device.id, ())))
     rows = [
-        DeviceUse(node, driver, devices, used, tuple(by.get((node, driver), ())))
+        ShownUse(node, driver, devices, used, tuple(by.get((node, driver), ())))
         for (node, driver), (devices, used) in counts.items()
     ]
     return DeviceUses(rows, slices.device_count(), looked_at)

@@ -30,7 +30,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutco
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.devices.device_selectors import Selector
+    from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
 
 _MOST_CLASSES = 64
 """Classes that columns are kept for: 17 bytes a node each."""
@@ -125,7 +125,7 @@ def devices_of(cluster: Cluster, info: NodeInfo) -> Iterator[SlicedDevice]:
                 yield device
 
 
-def class_selectors(cluster: Cluster, name: str) -> list[Selector] | None:
+def class_selectors(cluster: Cluster, name: str) -> list[CompiledSelector] | None:
     """Return the selectors of a class, None if there is no such class."""
     from kube_policy_scheduler.cluster.devices.device_selectors import compile_selector  # most clusters have no devices
 
@@ -136,7 +136,7 @@ def class_selectors(cluster: Cluster, name: str) -> list[Selector] | None:
     return [compile_selector(text) for text in texts]
 
 
-def is_of_class(device: SlicedDevice, selectors: Sequence[Selector] | None) -> bool:
+def is_of_class(device: SlicedDevice, selectors: Sequence[CompiledSelector] | None) -> bool:
     """Return whether a device has all that the selectors of a class ask for; not if they cannot be compiled."""
     if selectors is None or any(selector.error for selector in selectors):
         return False

@@ -23,10 +23,10 @@ from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices.candidates import (
-    Candidates,
+    DeviceCandidates,
     KeptCandidates,
     NodeName,
-    Wanted,
+    WantedDevices,
     candidates_in_order,
     candidates_on,
 )
@@ -239,14 +239,14 @@ class _Search:
         pools: Sequence[Pool],
         allocated: DevicesInUse,
         node: NodeName,
-        candidates: Callable[[Request], Candidates],
+        candidates: Callable[[Request], DeviceCandidates],
         work: Work,
     ) -> None:
         self._claims, self._node = claims, node
         self._pools = {pool.id: pool for pool in pools}
         self._allocated = allocated
         self._candidates, self._work = candidates, work
-        self._wanted: list[list[list[Wanted]]] = []
+        self._wanted: list[list[list[WantedDevices]]] = []
         self._constraints: list[list[Constraint]] = []
         self.results: list[list[Chosen]] = [[] for _ in claims]
         self._taken: dict[tuple[int, int], int] = {}
@@ -337,7 +337,7 @@ class _Search:
         self._steps = most_steps
         for claim in self._claims:
             least = 0
-            alternatives: list[list[Wanted]] = []
+            alternatives: list[list[WantedDevices]] = []
             for requests in claim.requests:
                 one = []
                 for request in requests:
@@ -368,9 +368,9 @@ class _Search:
             for place, claim in enumerate(self._claims)
         )
 
-    def _prepare(self, request: Request) -> Generator[None, None, Wanted]:
+    def _prepare(self, request: Request) -> Generator[None, None, WantedDevices]:
         if not request.takes_all:
-            return Wanted(request, request.count, [], self._candidates(request))
+            return WantedDevices(request, request.count, [], self._candidates(request))
         every: list[SlicedDevice] = []
         for pool in self._pools.values():
             if pool.incomplete or pool.invalid:
@@ -384,9 +384,9 @@ class _Search:
                     amounts = request.consumes(device.device)
                     if amounts is not None and self._has_capacity(device, amounts):
                         every.append(device)
-        return Wanted(request, len(every), every, Candidates(()))
+        return WantedDevices(request, len(every), every, DeviceCandidates(()))
 
-    def _times(self, wanted: Wanted, device: SlicedDevice) -> float:
+    def _times(self, wanted: WantedDevices, device: SlicedDevice) -> float:
         """Return how often a request could take a device that it selects, if this search took nothing else."""
         request, identity = wanted.request, device.id
         if not request.admin and identity in self._allocated:
@@ -439,7 +439,7 @@ class _Search:
         return False
 
     def _next_device(
-        self, claim: int, number: int, wanted: Wanted, done: int, start: int
+        self, claim: int, number: int, wanted: WantedDevices, done: int, start: int
     ) -> Generator[None, None, bool]:
         """Allocate the devices of a request from the `done`th on, looking from `start` on, and then the rest."""
         request = wanted.request
@@ -508,7 +508,7 @@ class _Search:
             self._dead.note(key, start)
         return False
 
-    def _state(self, claim: int, number: int, wanted: Wanted, done: int) -> Hashable:
+    def _state(self, claim: int, number: int, wanted: WantedDevices, done: int) -> Hashable:
         """Return what names a state of the search; None: it is not kept."""
         if self._dead is None:
             return None
@@ -552,7 +552,9 @@ class _Search:
                 return False
         return True
 
-    def _take(self, claim: int, wanted: Wanted, device: SlicedDevice, *, must: bool) -> Callable[[], None] | None:
+    def _take(
+        self, claim: int, wanted: WantedDevices, device: SlicedDevice, *, must: bool
+    ) -> Callable[[], None] | None:
         """Take a device for a claim; return what releases it, None if it is not available."""
         request, identity = wanted.request, device.id
         shared = bool(device.device.allow_multiple_allocations)

@@ -81,7 +81,7 @@ class CandidatesInPool:
         return not device.slice.slice.spec.per_device_node_selection or device.is_on(*self._node)
 
 
-class Candidates:
+class DeviceCandidates:
     """The devices that a request may get on a node."""
 
     def __init__(self, parts: Sequence[CandidatesInPool]) -> None:
@@ -112,14 +112,14 @@ class Candidates:
         return True
 
 
-class Wanted(msgspec.Struct):
+class WantedDevices(msgspec.Struct):
     """One request or alternative in the search."""
 
     request: Request
     count: int
     every: list[SlicedDevice]
     """The requested devices if it takes all."""
-    candidates: Candidates
+    candidates: DeviceCandidates
     signs: list[int] | None = None
     """For each candidate a number, equal for devices that can stand for each other; None: nobody looked."""
     amounts: dict[int, dict[str, Quantity] | None] = msgspec.field(default_factory=dict)
@@ -138,10 +138,10 @@ KeptCandidates: TypeAlias = dict[tuple[int, Request], CandidatesInPool]
 
 def candidates_on(
     pools: Sequence[Pool], allocated: DevicesInUse, node: NodeName, kept: KeptCandidates | None
-) -> Callable[[Request], Candidates]:
+) -> Callable[[Request], DeviceCandidates]:
     """Return what takes a request and returns its candidates on a node, in the order of the pools."""
 
-    def of(request: Request) -> Candidates:
+    def of(request: Request) -> DeviceCandidates:
         parts = []
         for pool in pools:
             if pool.incomplete or pool.invalid or not pool.devices:
@@ -154,13 +154,13 @@ def candidates_on(
                     kept[key] = part
             if not part.is_empty:
                 parts.append(part)
-        return Candidates(parts)
+        return DeviceCandidates(parts)
 
     return of
 
 
 def candidates_in_order(
     devices: Sequence[SlicedDevice], allocated: DevicesInUse, node: NodeName
-) -> Callable[[Request], Candidates]:
+) -> Callable[[Request], DeviceCandidates]:
     """Return what takes a request and returns its candidates on a node, in the order of the devices."""
-    return lambda request: Candidates([CandidatesInPool(request, devices, allocated, node)])
+    return lambda request: DeviceCandidates([CandidatesInPool(request, devices, allocated, node)])

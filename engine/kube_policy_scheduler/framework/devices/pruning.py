@@ -24,7 +24,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice
 from kube_policy_scheduler.cluster.search_work import Work
-from kube_policy_scheduler.framework.devices.candidates import Candidates, Wanted
+from kube_policy_scheduler.framework.devices.candidates import DeviceCandidates, WantedDevices
 from kube_policy_scheduler.framework.devices.constraints import (
     Constraint,
     DistinctAttribute,
@@ -94,7 +94,7 @@ class Dead:
 class _Option:
     """One request or alternative, with the devices that it could take."""
 
-    def __init__(self, wanted: Wanted, number: int, constraints: Sequence[Constraint]) -> None:
+    def __init__(self, wanted: WantedDevices, number: int, constraints: Sequence[Constraint]) -> None:
         self.wanted, self.number = wanted, number
         self.matching = [one for one in constraints if isinstance(one, MatchAttribute) and one.concerns(wanted.request)]
         self.concerning = [one for one in constraints if one.concerns(wanted.request)]
@@ -117,9 +117,9 @@ class Pruning:
 
     def __init__(
         self,
-        claims: Sequence[Sequence[Sequence[Wanted]]],
+        claims: Sequence[Sequence[Sequence[WantedDevices]]],
         constraints: Sequence[Sequence[Constraint]],
-        times: Callable[[Wanted, SlicedDevice], float],
+        times: Callable[[WantedDevices, SlicedDevice], float],
         room: Callable[[SlicedDevice], CounterRoom | None],
         work: Work,
     ) -> None:
@@ -179,7 +179,7 @@ class Pruning:
     def _options(self) -> Iterator[_Option]:
         return (option for claim in self._claims for alternatives in claim for option in alternatives)
 
-    def _reach(self, candidates: Candidates, place: int) -> Generator[None, None, bool]:
+    def _reach(self, candidates: DeviceCandidates, place: int) -> Generator[None, None, bool]:
         while (there := candidates.reach(place, self._work)) is None:
             yield
         return there
@@ -328,7 +328,7 @@ class Pruning:
         for option in self._options():
             wanted = option.wanted
             if not wanted.request.takes_all:
-                wanted.candidates = Candidates(())
+                wanted.candidates = DeviceCandidates(())
                 wanted.candidates.found = option.usable
                 wanted.signs = [signs[device.id] for device in option.usable]
                 wanted.amounts.clear()

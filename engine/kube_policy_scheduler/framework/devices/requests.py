@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster.taints import TaintKey, tolerates
 from kube_policy_scheduler.quantities.exact_quantity import BINARY_SI, Quantity, whole_units
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.devices.device_selectors import Selector
+    from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
 
 MAX_RESULTS = 32
 """Devices of one claim (`AllocationResultsMaxSize`)."""
@@ -36,8 +36,8 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     parent: str
     """Name of the request that it is an alternative of, "" if it is none."""
     device_class: objects.DeviceClass
-    class_selectors: tuple[Selector, ...]
-    selectors: tuple[Selector, ...]
+    class_selectors: tuple[CompiledSelector, ...]
+    selectors: tuple[CompiledSelector, ...]
     takes_all: bool
     count: int
     """Requested devices; not used if it takes all."""
@@ -188,7 +188,7 @@ def _request(
     )
 
 
-def _compiled(selectors: list[objects.DeviceSelector] | None) -> tuple[Selector, ...]:
+def _compiled(selectors: list[objects.DeviceSelector] | None) -> tuple[CompiledSelector, ...]:
     if not selectors:
         return ()
     from kube_policy_scheduler.cluster.devices.device_selectors import compile_selector  # most clusters have no devices

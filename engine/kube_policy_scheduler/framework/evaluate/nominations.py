@@ -30,13 +30,13 @@ Active: TypeAlias = Sequence[tuple[FilterPlugin, Any]]
 """Filters that PreFilter did not skip, in order, with their state."""
 
 
-class Refused(Enum):
+class RefusedAsAWhole(Enum):
     """In place of a state: PreFilter refused the pod as a whole, and must run again."""
 
     REFUSED = "refused"
 
 
-REFUSED = Refused.REFUSED
+REFUSED = RefusedAsAWhole.REFUSED
 
 
 def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInfo]:

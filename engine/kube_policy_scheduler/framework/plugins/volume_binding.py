@@ -89,7 +89,7 @@ class NodeVolumes(msgspec.Struct, frozen=True):
     """Claims for which to provision volumes."""
 
 
-class PodClaims(msgspec.Struct, frozen=True):
+class VolumeClaims(msgspec.Struct, frozen=True):
     """A pod's claims, by their state, and what rejects each node: `bool[nodes]` each."""
 
     bound: Claims
@@ -155,12 +155,12 @@ class VolumeBinding(FilterPlugin, msgspec.Struct, frozen=True):
         key = self.name, pod.namespace, tuple(uses)
         return Ready(cluster.store.keep(self.name, stamp, lambda: _judged(key, bound, delayed, cluster)))
 
-    def filter(self, frame: Frame, state: PodClaims) -> BoolArray:
+    def filter(self, frame: Frame, state: VolumeClaims) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
         against: BoolArray = state.out_of_reach | state.no_volume | state.no_room | state.gone
         return ~against[frame.rows]
 
-    def refusals(self, frame: Frame, state: PodClaims) -> Sequence[Refusal]:
+    def refusals(self, frame: Frame, state: VolumeClaims) -> Sequence[Refusal]:
         """Return why nodes are refused; bound and unbound claims can both reject one."""
         return [
             Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where[frame.rows])
@@ -189,7 +189,7 @@ def _read_ahead(bound: Claims, delayed: Claims, cluster: Cluster) -> None:
             work.in_turns(partial(make_rows_of_volume, required, cluster.nodes))
 
 
-def volumes_on(row: int, state: PodClaims) -> NodeVolumes:
+def volumes_on(row: int, state: VolumeClaims) -> NodeVolumes:
     """Return the changes to the claims for one node, which passed the filter."""
     bindings, provisions = [], list(state.selected)
     for position, claim in enumerate(state.matching):
@@ -217,7 +217,7 @@ def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> s
     return ""
 
 
-def _judged(key: Hashable, bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
+def _judged(key: Hashable, bound: Claims, delayed: Claims, cluster: Cluster) -> VolumeClaims:
     """Evaluate all nodes; in turns where there are very many claims, volumes, or terms of volumes.
 
     Volumes and claims that changed since it began are found out when they are reserved.
@@ -226,7 +226,7 @@ def _judged(key: Hashable, bound: Claims, delayed: Claims, cluster: Cluster) -> 
         OutOfTurn: the turn of the attempt that is under way is over.
     """
     _read_ahead(bound, delayed, cluster)
-    nodes, found = cluster.nodes, cluster.store.keep("judged", None, dict[Hashable, PodClaims])
+    nodes, found = cluster.nodes, cluster.store.keep("judged", None, dict[Hashable, VolumeClaims])
 
     def judging() -> Iterator[None]:
         for _ in range(_MOST_RESTARTS):
@@ -247,7 +247,7 @@ def _judged(key: Hashable, bound: Claims, delayed: Claims, cluster: Cluster) -> 
     return found.pop(key, None) or now(_judge(bound, delayed, cluster))
 
 
-def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> Generator[None, None, PodClaims]:
+def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> Generator[None, None, VolumeClaims]:
     nodes = cluster.nodes
     selected = [claim for claim in delayed if _selected_node(claim) is not None]
     matching = sorted((claim for claim in delayed if _selected_node(claim) is None), key=size)
@@ -284,7 +284,7 @@ def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> Generator[None, 
         full = need & ~judged & ~where.room(claim)
         no_room |= full
         judged = judged | full
-    return PodClaims(bound, selected, matching, matches, out_of_reach, gone, no_volume, no_room)
+    return VolumeClaims(bound, selected, matching, matches, out_of_reach, gone, no_volume, no_room)
 
 
 def _selected_node(claim: objects.PersistentVolumeClaim) -> str | None:

@@ -56,7 +56,7 @@ def bound_to(volume: objects.PersistentVolume, claim: objects.PersistentVolumeCl
     )
 
 
-class Place(NamedTuple):
+class VolumePlace(NamedTuple):
     """The nodes from which volumes can be used, by what they have in common."""
 
     local: str = ""
@@ -75,7 +75,7 @@ class VolumeFacts(msgspec.Struct, frozen=True, eq=False):
     attributes_class: str
     access_modes: frozenset[str]
     available: bool
-    place: Place
+    place: VolumePlace
     value: str = ""
     """Of the label that its place names."""
 
@@ -165,7 +165,7 @@ def _facts(volume: objects.PersistentVolume) -> VolumeFacts:
         spec.volume_attributes_class_name or "",
         frozenset(spec.access_modes or ()),
         volume.status.phase == "Available",
-        Place(affinity=msgspec.msgpack.encode(terms)) if label is None else Place(local=label[0]),
+        VolumePlace(affinity=msgspec.msgpack.encode(terms)) if label is None else VolumePlace(local=label[0]),
         "" if label is None else label[1],
     )
 
@@ -207,7 +207,7 @@ class ClassVolumes:
         self._label_keys = {key for facts in free for key in facts.volume.metadata.labels or ()}
         self._labels: dict[str, CodedColumn[str]] = {}
         places = CodedColumn([facts.place for facts in free])
-        self.places: Sequence[Place] = places.values
+        self.places: Sequence[VolumePlace] = places.values
         """Of all volumes, each once."""
         self.place_codes: IntArray = places.codes.astype(np.int64)
         """`int64[free]`: an index into `places`."""
@@ -264,7 +264,7 @@ def _wanted(claim: objects.PersistentVolumeClaim) -> tuple[int, str, str]:
     return size(claim), claim.spec.volume_mode or "Filesystem", claim.spec.volume_attributes_class_name or ""
 
 
-class Candidates(msgspec.Struct, frozen=True):
+class CandidateVolumes(msgspec.Struct, frozen=True):
     """Existing volumes that a claim could be bound to, node affinity apart."""
 
     volumes: ClassVolumes
@@ -274,17 +274,17 @@ class Candidates(msgspec.Struct, frozen=True):
     """`bool[free]`: which of those that any claim may get."""
 
 
-def candidates(claim: objects.PersistentVolumeClaim, volumes: ClassVolumes) -> Candidates:
+def candidates(claim: objects.PersistentVolumeClaim, volumes: ClassVolumes) -> CandidateVolumes:
     """Return the volumes to which the claim could be bound."""
     none = np.zeros(len(volumes.free), np.bool_)
     if volumes.are_none_for(claim):
-        return Candidates(volumes, None, none)
+        return CandidateVolumes(volumes, None, none)
     try:
         selector = label_selector(claim.spec.selector)
     except SelectorError:
-        return Candidates(volumes, None, none)
+        return CandidateVolumes(volumes, None, none)
     reserved = volumes.reserved(claim)
-    return Candidates(volumes, reserved, none if reserved is not None else volumes.fitting(claim, selector))
+    return CandidateVolumes(volumes, reserved, none if reserved is not None else volumes.fitting(claim, selector))
 
 
 class _Taken:
@@ -316,7 +316,7 @@ class Matches:
         self._nothing: CodeArray = np.full(nodes.size, _NONE, np.int32)
         self._nowhere: BoolArray = np.zeros(nodes.size, np.bool_)
 
-    def choose(self, available: Candidates) -> BoolArray:
+    def choose(self, available: CandidateVolumes) -> BoolArray:
         """Choose for the next claim, on every node; return `bool[nodes]`: where there is a volume for it."""
         if available.reserved is None and not available.fitting.any():  # claims to be provisioned share a column
             self._chosen.append(self._nothing)

@@ -11,7 +11,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.devices.device_selectors import Selector, compile_selector
+from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector, compile_selector
 from kube_policy_scheduler.cluster.devices.resource_slices import PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.diagnostics import closest
@@ -132,7 +132,7 @@ def _selectors(
                 yield Finding("devices", subject, Status.PROBLEM, problem, advice=advice)
 
 
-def _problem(selector: Selector, devices: Sequence[SlicedDevice]) -> str:
+def _problem(selector: CompiledSelector, devices: Sequence[SlicedDevice]) -> str:
     if selector.error:
         return f"it cannot be compiled: {one_line(selector.error, _MOST_TEXT)}"
     if not devices:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.attribute_references import ATTRIBUTES, CAPACITY, Reference
-from kube_policy_scheduler.cluster.devices.device_selectors import Selector
+from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
 from kube_policy_scheduler.cluster.devices.node_devices import WHOLE
 from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
@@ -213,7 +213,7 @@ def _on_node(frame: Frame, claim: str, request: Request, devices: Sequence[Slice
     return found
 
 
-def _unmet_selector(selectors: Sequence[Selector], device: SlicedDevice) -> tuple[int, str] | None:
+def _unmet_selector(selectors: Sequence[CompiledSelector], device: SlicedDevice) -> tuple[int, str] | None:
     """Return the first selector that a device does not meet, with its error; None if it meets all."""
     for number, selector in enumerate(selectors):
         if selector.error:
@@ -231,7 +231,7 @@ def _taint(request: Request, device: SlicedDevice) -> str | None:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _values(selector: Selector, device: SlicedDevice) -> str:
+def _values(selector: CompiledSelector, device: SlicedDevice) -> str:
     """Return what a selector reads of a device, in words: `memory 40Gi, no model`."""
     parts = [text for one in selector.reads[:4] if (text := _value(one, device))]
     return listed(parts) if parts else ""
