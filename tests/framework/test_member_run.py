@@ -116,7 +116,7 @@ def test_members_get_the_nodes_that_each_would_get_alone(data: st.DataObject) ->
             case "domain":
                 zone = data.draw(st.sampled_from([None, *ZONES]))
                 domain = Domain("zone", zone) if zone is not None else None
-                algorithm.confine(GANG, domain)
+                algorithm.gangs.settle(GANG, domain)
             case "nominated" if cluster.nodes.size:
                 name = data.draw(st.sampled_from(["", *sorted(cluster.nodes.rows)]))
                 cluster.nominate(cluster.templates.pod(make_pod("important", {"cpu": "2", "priority": 9})), name)
@@ -148,7 +148,7 @@ def placed(algorithm: Algorithm, cluster: Cluster, members: list[QueuedPod]) -> 
 def test_all_nodes_are_evaluated_once_for_a_gang(domain: Domain | None) -> None:
     cluster = cluster_of(30)
     algorithm = Algorithm(cluster, kubernetes_profile())
-    algorithm.confine(GANG, domain)
+    algorithm.gangs.settle(GANG, domain)
     hosts = placed(algorithm, cluster, gang(cluster, 40))
     assert hosts.total() == 40
     assert algorithm.begun == 1

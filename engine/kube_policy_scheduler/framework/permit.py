@@ -185,14 +185,24 @@ class MissingGroupError(ValueError):
         self.group = group
 
 
+class _Waiting(msgspec.Struct, eq=False):
+    """The waiting pods of one group."""
+
+    since: float
+    """When the first of them arrived."""
+    due: float
+    """When they time out."""
+    uids: dict[str, None] = msgspec.field(default_factory=dict)
+    """In order of arrival."""
+
+
 class Permit:
     """The waiting pods, with their groups and timeouts."""
 
     def __init__(self) -> None:
         self._requirements: dict[str, tuple[GangRequirement, ...]] = {}
-        self._members: dict[Group, dict[str, None]] = {}
-        self._since: dict[Group, float] = {}
-        self._due: dict[Group, float] = {}
+        self._groups: dict[Group, _Waiting] = {}
+        """The longest wait first."""
         self._numbers = count()
         self._next_due: list[tuple[float, int, Group]] = []
         """A heap; an entry is stale where its group is due at another time, or not due."""
@@ -208,39 +218,42 @@ class Permit:
 
     def groups(self) -> tuple[Group, ...]:
         """Return the groups with waiting pods, the longest wait first."""
-        return tuple(self._since)
+        return tuple(self._groups)
 
     def since(self, group: Group) -> float | None:
         """Return when the first waiting pod arrived; None if no pod waits."""
-        return self._since.get(group)
+        waiting = self._groups.get(group)
+        return waiting.since if waiting is not None else None
 
     def members(self, group: Group) -> tuple[str, ...]:
         """Return the uids of a group's waiting pods, in order of arrival."""
-        return tuple(self._members.get(group, ()))
+        waiting = self._groups.get(group)
+        return tuple(waiting.uids) if waiting is not None else ()
 
     def number(self, group: Group) -> int:
         """Return the number of a group's waiting pods."""
-        return len(self._members.get(group, ()))
+        waiting = self._groups.get(group)
+        return len(waiting.uids) if waiting is not None else 0
 
     def wait(self, uid: str, requirements: tuple[GangRequirement, ...], now: Steady) -> None:
         """Add a pod that has a node."""
         self.leave(uid)
         self._requirements[uid] = requirements
         for requirement in requirements:
-            if requirement.group not in self._since:
-                self._since[requirement.group] = now
-                due = self._due[requirement.group] = now + requirement.within_seconds
-                heapq.heappush(self._next_due, (due, next(self._numbers), requirement.group))
-            self._members.setdefault(requirement.group, {})[uid] = None
+            waiting = self._groups.get(requirement.group)
+            if waiting is None:
+                waiting = self._groups[requirement.group] = _Waiting(now, now + requirement.within_seconds)
+                heapq.heappush(self._next_due, (waiting.due, next(self._numbers), requirement.group))
+            waiting.uids[uid] = None
 
     def leave(self, uid: str) -> bool:
         """Forget a pod; return whether it waited."""
         requirements = self._requirements.pop(uid, None)
         for requirement in requirements or ():
-            members = self._members[requirement.group]
-            del members[uid]
-            if not members:
-                del self._members[requirement.group], self._since[requirement.group], self._due[requirement.group]
+            waiting = self._groups[requirement.group]
+            del waiting.uids[uid]
+            if not waiting.uids:
+                del self._groups[requirement.group]
         return requirements is not None
 
     def release(self, uid: str, placed: NumberOf) -> list[str]:
@@ -272,9 +285,12 @@ class Permit:
     def next_due(self) -> float | None:
         """Return the time of the next group's timeout."""
         heap = self._next_due
-        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+        while heap:
+            waiting = self._groups.get(heap[0][2])
+            if waiting is not None and waiting.due == heap[0][0]:
+                return waiting.due
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return None
 
     def _connected(self, uid: str) -> list[str]:
         """Return all pods that wait for a group of the pod, or for a group of such a pod, and so on."""
@@ -284,7 +300,7 @@ class Permit:
             for requirement in self._requirements[ahead.pop()]:
                 if requirement.group not in groups:
                     groups.add(requirement.group)
-                    fresh = [other for other in self._members[requirement.group] if other not in found]
+                    fresh = [other for other in self._groups[requirement.group].uids if other not in found]
                     found.update(dict.fromkeys(fresh))
                     ahead += fresh
         return list(found)

@@ -57,7 +57,7 @@ def decide_with_gang(
     finally:
         for each in list(queue):
             queue.remove(each.pod.uid)
-    found = (algorithm.domain(requirement.group) for requirement in requirements if requirement.levels)
+    found = (algorithm.gangs.domain(requirement.group) for requirement in requirements if requirement.levels)
     return decision, tuple(domain for domain in found if domain is not None)
 
 

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
@@ -77,33 +77,6 @@ class ScheduleAlgorithm(ABC):
             ValueError: a size has no value.
         """
 
-    def confine(self, group: Group, domain: Domain | None) -> None:
-        """Decide members of a group on the nodes of one domain from now on; None: on any nodes."""
-        record = self.gangs.of(group)
-        record.is_confined, record.domain = True, domain
-
-    def is_confined(self, group: Group) -> bool:
-        """Return whether it was said where members of a group are decided."""
-        record = self.gangs.get(group)
-        return record is not None and record.is_confined
-
-    def domain(self, group: Group) -> Domain | None:
-        """Return the domain on whose nodes members of a group are decided; None: any nodes."""
-        record = self.gangs.get(group)
-        return record.domain if record is not None else None
-
-    def release(self, group: Group) -> None:
-        """Decide members of a group on any nodes."""
-        record = self.gangs.get(group)
-        if record is not None:
-            record.is_confined, record.domain = False, None
-
-    def order_devices(self, group: Group, order: DeviceOrder | None) -> None:
-        """Give members of a group devices in an order from now on; None: in that of their policy."""
-        record = self.gangs.of(group) if order is not None else self.gangs.get(group)
-        if record is not None:
-            record.device_order = order
-
     def forget_domains(self) -> None:
         """Forget where and how groups are decided, and who was refused: the rules have changed."""
         self.gangs.forget_rules()
@@ -125,7 +98,7 @@ class ScheduleAlgorithm(ABC):
         if profile is None or not queued.groups:
             return profile
         records = [record for group in queued.groups if (record := self.gangs.get(group)) is not None]
-        domains = tuple(record.domain for record in records if record.domain is not None)
+        domains = tuple(record.where for record in records if isinstance(record.where, Domain))
         order = next((record.device_order for record in records if record.device_order is not None), None)
         if not domains and order is None:
             return profile

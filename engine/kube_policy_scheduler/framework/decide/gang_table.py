@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterator
+from enum import Enum
 from itertools import count
 
 import msgspec
@@ -28,16 +29,23 @@ KEPT_WITHOUT_PODS = 1000
 """Gangs without pending pods of which it is kept what happened to them: those that come again soon."""
 
 
+class Anywhere(Enum):
+    """In the place of a domain: any nodes."""
+
+    ANYWHERE = "anywhere"
+
+
+ANYWHERE = Anywhere.ANYWHERE
+
+
 class GangRecord(msgspec.Struct, eq=False):
     """What is known of one gang."""
 
     group: Group
     touched: int = 0
     """Grows with the time of the last use."""
-    is_confined: bool = False
-    """Whether it was said where its members are decided."""
-    domain: Domain | None = None
-    """On whose nodes; None: on any."""
+    where: Domain | Anywhere | None = None
+    """On which nodes its members are decided; None: that is not settled."""
     device_order: DeviceOrder | None = None
     """In which its members get devices; None: in that of their policy."""
     shortfall: Shortfall | None = None
@@ -52,8 +60,10 @@ class GangRecord(msgspec.Struct, eq=False):
     """Seconds that the plan under way has taken so far."""
     planned_again_at: float = 0.0
     failures: int = 0
+    under_way: object = None
+    """The plan that goes on in another turn, see `groups.plan`; None: there is none."""
     restarts: int = 0
-    """How often changes set the plan back that is under way."""
+    """How often changes set it back."""
     reclaims_again_at: float = 0.0
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     wanted_at: float | None = None
@@ -101,8 +111,8 @@ class GangTable:
         record = self._records.get(group)
         if record is None:
             return
-        if record.is_confined:
-            self._records[group] = GangRecord(group, record.touched, is_confined=True, domain=record.domain)
+        if record.where is not None:
+            self._records[group] = GangRecord(group, record.touched, where=record.where)
         else:
             del self._records[group]
 
@@ -110,6 +120,30 @@ class GangTable:
         """Forget where and how gangs are decided, and what came of it: the rules have changed."""
         self._records.clear()
         self._wanted.clear()
+
+    # --- where and how members are decided -----------------------------------------------------------
+
+    def where(self, group: Group) -> Domain | Anywhere | None:
+        """Return on which nodes members of a gang are decided; None: that is not settled."""
+        record = self._records.get(group)
+        return record.where if record is not None else None
+
+    def domain(self, group: Group) -> Domain | None:
+        """Return the domain on whose nodes members of a gang are decided; None: on any."""
+        where = self.where(group)
+        return where if isinstance(where, Domain) else None
+
+    def settle(self, group: Group, where: Domain | Anywhere | None) -> None:
+        """Decide members of a gang there from now on; None: that is not settled any more."""
+        record = self.of(group) if where is not None else self.get(group)
+        if record is not None:
+            record.where = where
+
+    def order_devices(self, group: Group, order: DeviceOrder | None) -> None:
+        """Give members of a gang devices in an order from now on; None: in that of their policy."""
+        record = self.of(group) if order is not None else self.get(group)
+        if record is not None:
+            record.device_order = order
 
     # --- plans ---------------------------------------------------------------------------------------
 
@@ -176,7 +210,8 @@ class GangTable:
         return record is not None and record.wanted_at == entry[0]
 
     def _clean(self) -> None:
-        unused = [record for record in self._records.values() if not self.in_use(record.group)]
+        records = self._records.values()
+        unused = [record for record in records if record.under_way is None and not self.in_use(record.group)]
         unused.sort(key=lambda record: record.touched)
         for record in unused[:-KEPT_WITHOUT_PODS]:
             del self._records[record.group]

@@ -6,7 +6,7 @@ together. What is tried out is undone: in one turn of the event loop, or in seve
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -42,6 +42,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     preference,
     rows_of,
 )
+from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod, Attempt
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
@@ -157,9 +158,9 @@ class Planner:
         """
         self.cluster, self._queue, self.algorithm = cluster, queue, algorithm
         self._waiting, self._left = waiting, left
-        self._under_way: dict[Group, _UnderWay] = {}
-        self._restarts: dict[Group, int] = {}
-        """How often changes set a plan back that is under way."""
+        self._gangs = algorithm.gangs
+        self._under_way: deque[GangRecord] = deque()
+        """The gangs whose plans go on in another turn, the one begun first first."""
         self._attempt: Attempt | None = None
         """What is tried out at this moment."""
 
@@ -241,7 +242,7 @@ class Planner:
         self, attempt: Attempt, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
     ) -> Generator[None, None, Plan | Shortfall]:
         """Plan; yields where a turn ends. Domains and orders of devices stay as they were unless there is a plan."""
-        draft, is_complete = _Draft(attempt, self.algorithm), False
+        draft, is_complete = _Draft(attempt, self._gangs), False
         begin = draft.mark()
         try:
             short = yield from self._place_all(draft, queued, requirements)
@@ -296,7 +297,7 @@ class Planner:
             found = self._domain(first, requirement, around, tried)
             if isinstance(found, Shortfall):
                 return msgspec.structs.replace(found, message=_cut(tried, requirement)) if cut else found
-            draft.confine(requirement.group, found)
+            draft.settle(requirement.group, found if found is not None else ANYWHERE)
             short = yield from self._seat(draft, requirement, first, around)
             if short is None:
                 return None
@@ -316,14 +317,16 @@ class Planner:
     ) -> Domain | Shortfall | None:
         """Return the next domain to try for a group: where its members are, or one that may have room for the rest."""
         group, cluster, within = requirement.group, self.cluster, None
-        is_confined, known = self.algorithm.is_confined(group), self.algorithm.domain(group)
+        known = self._gangs.where(group)
         has_places = requirement.members(cluster.counters.group_size) > 0
-        if is_confined and has_places:
-            return known
+        if known is not None and has_places:
+            return known if isinstance(known, Domain) else None
         if not has_places and (nominated := self.nominated_rows(group)):
-            return known if is_confined else domain_of(cluster, requirement.levels, nominated)
+            if known is not None:
+                return known if isinstance(known, Domain) else None
+            return domain_of(cluster, requirement.levels, nominated)
         for other in around:
-            if other.levels and (domain := self.algorithm.domain(other.group)) is not None:
+            if other.levels and (domain := self._gangs.domain(other.group)) is not None:
                 mask = domain.mask(cluster)
                 within = mask if within is None else within & mask
         for inner in self._inside(first, requirement, around):
@@ -508,8 +511,9 @@ class Planner:
 
     def is_evicting(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether the last `evictions` for a pod go on."""
-        trial = self._under_way.get(requirement.group)
-        return trial is not None and trial.evicts and trial.queued is queued
+        record = self._gangs.get(requirement.group)
+        trial = record.under_way if record is not None else None
+        return isinstance(trial, _UnderWay) and trial.evicts and trial.queued is queued
 
     def evictions(
         self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False, most_work: int | None = None
@@ -687,20 +691,19 @@ class Planner:
 
     def _in_turns(self, begun: _UnderWay, group: Group, most_work: int | None) -> Outcome | Unfinished:
         """Go on with the plan that is under way for a group if it is the same, or begin one."""
+        record = self._gangs.of(group)
         with self.cluster.ledger.silent():
-            return self._turn_of(self._resumed(group, begun.basis) or begun, group, most_work)
+            return self._turn_of(self._resumed(record, begun.basis) or begun, record, most_work)
 
-    def _turn_of(self, trial: _UnderWay, group: Group, most_work: int | None) -> Outcome | Unfinished:
-        if self._restarts.get(group, 0) >= _MOST_RESTARTS:
-            most_work = None
+    def _turn_of(self, trial: _UnderWay, record: GangRecord, most_work: int | None) -> Outcome | Unfinished:
         attempt = self._attempt = trial.attempt
-        attempt.begin_turn(most_work)
+        attempt.begin_turn(most_work if record.restarts < _MOST_RESTARTS else None)
         try:
             with search_work(self.cluster.store).at_once():
                 next(trial.steps)
         except StopIteration as end:
             attempt.undo()
-            self._restarts.pop(group, None)
+            record.restarts = 0
             found: Outcome = end.value
             return found
         except BaseException:
@@ -710,31 +713,39 @@ class Planner:
             self._attempt = None
         attempt.pause()
         while len(self._under_way) >= _MOST_UNDER_WAY:
-            self._under_way.pop(next(iter(self._under_way))).steps.close()
-        self._under_way[group] = trial
+            _drop(self._under_way.popleft())
+        record.under_way = trial
+        self._under_way.append(record)
         return UNFINISHED
 
-    def _resumed(self, group: Group, basis: _Basis) -> _UnderWay | None:
+    def _resumed(self, record: GangRecord, basis: _Basis) -> _UnderWay | None:
         """Return the plan that this call continues, with its placements tried again; None: it starts over.
 
         A group has one: if its members took turns to begin their own, none of these would come to its end.
         """
-        trial = self._under_way.pop(group, None)
-        if trial is None:
-            while len(self._restarts) >= _MOST_UNDER_WAY:
-                del self._restarts[next(iter(self._restarts))]
+        trial = record.under_way
+        if not isinstance(trial, _UnderWay):
+            record.restarts = 0
             return None
+        record.under_way = None
+        self._under_way.remove(record)
         if trial.basis.is_same(basis) and trial.attempt.resume():
             return trial
         trial.steps.close()
-        self._restarts[group] = self._restarts.get(group, 0) + 1
+        record.restarts += 1
         return None
+
+    def drop(self, group: Group) -> None:
+        """Drop the plan of a gang that is under way, if there is one: it has started."""
+        record = self._gangs.get(group)
+        if record is not None and record.under_way is not None:
+            self._under_way.remove(record)
+            _drop(record)
 
     def forget(self) -> None:
         """Drop the plans that are under way: the rules have changed."""
         while self._under_way:
-            self._under_way.popitem()[1].steps.close()
-        self._restarts.clear()
+            _drop(self._under_way.popleft())
 
     # --- what needs no trial ---------------------------------------------------------------------------
 
@@ -788,6 +799,13 @@ class Planner:
                 self._attempt = before
 
 
+def _drop(record: GangRecord) -> None:
+    """Drop the plan of a gang that is under way."""
+    if isinstance(record.under_way, _UnderWay):
+        record.under_way.steps.close()
+    record.under_way, record.restarts = None, 0
+
+
 def _at_once(steps: Steps) -> Outcome:
     """Return what comes of steps that are taken one after the other."""
     while True:
@@ -829,8 +847,8 @@ def _differ(kinds: Sequence[Members]) -> bool:
 class _Draft:
     """What a plan has tried so far: places on the columns, and rules of groups."""
 
-    def __init__(self, attempt: Attempt, algorithm: ScheduleAlgorithm) -> None:
-        self.attempt, self._algorithm = attempt, algorithm
+    def __init__(self, attempt: Attempt, gangs: GangTable) -> None:
+        self.attempt, self._gangs = attempt, gangs
         self._rules: list[Callable[[], None]] = []
         """What undoes each, the oldest first."""
 
@@ -849,19 +867,15 @@ class _Draft:
         while self._rules:
             self._rules.pop()()
 
-    def confine(self, group: Group, domain: Domain | None) -> None:
-        """Place members of a group in a domain from now on; None: anywhere."""
-        algorithm = self._algorithm
-        if algorithm.is_confined(group):
-            self._rules.append(partial(algorithm.confine, group, algorithm.domain(group)))
-        else:
-            self._rules.append(partial(algorithm.release, group))
-        algorithm.confine(group, domain)
+    def settle(self, group: Group, where: Domain | Anywhere) -> None:
+        """Place members of a group there from now on."""
+        self._rules.append(partial(self._gangs.settle, group, self._gangs.where(group)))
+        self._gangs.settle(group, where)
 
     def order(self, group: Group, order: Thrifty) -> None:
         """Give members of a group devices in an order from now on."""
-        self._rules.append(partial(self._algorithm.order_devices, group, None))
-        self._algorithm.order_devices(group, order)
+        self._rules.append(partial(self._gangs.order_devices, group, None))
+        self._gangs.order_devices(group, order)
 
 
 class _Search:

@@ -28,7 +28,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     domain_of_members,
     rows_of,
 )
-from kube_policy_scheduler.framework.decide.gang_table import GangRecord
+from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod
@@ -296,33 +296,30 @@ class WaitingPods(Generic[AssumedT]):
         group, tried = requirement.group, set[Domain]()
         if self.planner.nominated_rows(group):
             return None
-        is_confined, before = self._algorithm.is_confined(group), self._algorithm.domain(group)
+        before = self.gangs.where(group)
         for _ in range(MOST_DOMAINS_TRIED):
             domain = self.planner.domain_with_evictions(queued, requirement, tried)
             if isinstance(domain, Shortfall):
                 break
-            self._algorithm.confine(group, domain)
+            self.gangs.settle(group, domain if domain is not None else ANYWHERE)
             found = self.planner.evictions(queued, requirement, last=True)
             if isinstance(found, dict) and found:
                 return found
             if domain is None:
                 break
             tried.add(domain)
-        if is_confined:
-            self._algorithm.confine(group, before)
-        else:
-            self._algorithm.release(group)
+        self.gangs.settle(group, before)
         return None
 
     def _confine(self, requirements: Iterable[GangRequirement]) -> str:
         """Have a member of complete gangs decided where the others are; return why there is no such place, or ""."""
         for requirement in requirements:
-            if requirement.levels and not self._algorithm.is_confined(requirement.group):
+            if requirement.levels and self.gangs.where(requirement.group) is None:
                 rows = rows_of(self._cluster, requirement)
                 domain = domain_of_members(self._cluster, requirement.levels, rows)
                 if isinstance(domain, Shortfall):
                     return f"{requirement}: {domain.message}"
-                self._algorithm.confine(requirement.group, domain)
+                self.gangs.settle(requirement.group, domain if domain is not None else ANYWHERE)
         return ""
 
     # --- refusals ------------------------------------------------------------------------------------
@@ -457,8 +454,9 @@ class WaitingPods(Generic[AssumedT]):
         started = {each.group: each for pod in released for each in pod.requirements}
         for each in released:
             self._queue.resume(each.queued)
-        for requirement in started.values():
-            self.gangs.forget(requirement.group)
+        for group in started:
+            self.planner.drop(group)
+            self.gangs.forget(group)
         if released:  # those that the gang can do without may start now, too
             surplus = {uid: None for group in started for uid in self._queue.group(group)}
             self._queue.help_some(surplus, now)
@@ -477,7 +475,7 @@ class WaitingPods(Generic[AssumedT]):
         for group, requirement in confined.items():
             new = sum(any(each.group == group for each in pod.requirements) for pod in released)
             if requirement.members(self._cluster.counters.group_size) - new < requirement.size:
-                self.domain_counts.count(self.domain_counts.started, self._algorithm.domain(group))
+                self.domain_counts.count(self.domain_counts.started, self.gangs.domain(group))
 
     def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
         """Return whether enough members have a node and need not wait here: they run, or are being bound."""
@@ -596,7 +594,7 @@ class WaitingPods(Generic[AssumedT]):
         if not found.waits:
             for each in short:
                 if each.levels and not self.has_begun(each):
-                    self._algorithm.release(each.group)
+                    self.gangs.settle(each.group, None)
         if found.why is NotReclaimed.NO_VICTIMS:
             record.reclaims_again_at = now + RETRY_SECONDS
         if found.message:
@@ -628,7 +626,7 @@ class WaitingPods(Generic[AssumedT]):
             pending=lambda _, group: self._queue.without_place(group) - joining * (group in requirement.groups),
             holding=self.permit.number(requirement.group) + joining,
             since=self._clock() if since is None and joining else since,
-            domain=str(self._algorithm.domain(requirement.group) or "") if requirement.levels else "",
+            domain=str(self.gangs.domain(requirement.group) or "") if requirement.levels else "",
         )
 
     def unreported(self, *, since: float) -> list[QueuedPod]:
@@ -721,7 +719,7 @@ class WaitingPods(Generic[AssumedT]):
             self._observer.rejected(assumed, f"{requirement}; {why}")
         for group, number in groups.items():
             self._observer.gang_rejected(group, number, why)
-            self._algorithm.order_devices(group, None)
+            self.gangs.order_devices(group, None)
         # their siblings back off with them, or these would take the room again before anyone else can
         for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
             if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):

@@ -118,16 +118,28 @@ class QueuedGroups:
         return found + [f"gang {group} has no members" for group, members in self._groups.items() if not members.pods]
 
 
+class _Gated(msgspec.Struct, eq=False):
+    """The held pods of one group, which is too small, or absent."""
+
+    requirement: GangRequirement | None = None
+    """What one of them requires; None if unknown."""
+    by_size: dict[int, dict[str, QueuedPod]] = msgspec.field(default_factory=dict)
+    """By the size that they wait for, and uid; 0: for the group to exist."""
+    sizes: list[int] = msgspec.field(default_factory=list)
+    """Of `by_size`, ascending."""
+
+    def pods(self) -> Iterator[QueuedPod]:
+        """Yield them."""
+        return (queued for pods in self.by_size.values() for queued in pods.values())
+
+
 class GroupsMissingMembers:
     """Held pods whose group is too small, or absent; those that may continue are found without visiting the others."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[QueuedPod, Group, int]] = {}
-        """With the group and size that each waits for; 0: for the group to exist."""
-        self._by_size: dict[Group, dict[int, dict[str, QueuedPod]]] = {}
-        self._sizes: dict[Group, list[int]] = {}
-        """The sizes in `_by_size`, ascending."""
-        self._requirements: dict[Group, GangRequirement] = {}
+        """With the group and size that each waits for."""
+        self._groups: dict[Group, _Gated] = {}
         self._named: dict[tuple[str, str], dict[Group, None]] = {}
         """By rule and `namespace/key`."""
 
@@ -146,28 +158,27 @@ class GroupsMissingMembers:
         assert group is not None
         size = requirement.size if requirement is not None else 0
         self._pods[queued.pod.uid] = queued, group, size
-        by_size = self._by_size.setdefault(group, {})
-        if size not in by_size:
-            by_size[size] = {}
-            insort(self._sizes.setdefault(group, []), size)
-        by_size[size][queued.pod.uid] = queued
+        gated = self._groups.get(group)
+        if gated is None:
+            gated = self._groups[group] = _Gated()
+            self._named.setdefault((group.rule, str(group)), {})[group] = None
+        if size not in gated.by_size:
+            gated.by_size[size] = {}
+            insort(gated.sizes, size)
+        gated.by_size[size][queued.pod.uid] = queued
         if requirement is not None:
-            self._requirements[group] = requirement
-        self._named.setdefault((group.rule, str(group)), {})[group] = None
+            gated.requirement = requirement
 
     def remove(self, uid: str) -> None:
         """Release a pod."""
         _, group, size = self._pods.pop(uid)
-        by_size = self._by_size[group]
-        del by_size[size][uid]
-        if by_size[size]:
+        gated = self._groups[group]
+        del gated.by_size[size][uid]
+        if gated.by_size[size]:
             return
-        del by_size[size]
-        sizes = self._sizes[group]
-        del sizes[bisect_left(sizes, size)]
-        if not by_size:
-            del self._by_size[group], self._sizes[group]
-            self._requirements.pop(group, None)
+        del gated.by_size[size], gated.sizes[bisect_left(gated.sizes, size)]
+        if not gated.by_size:
+            del self._groups[group]
             named = self._named[group.rule, str(group)]
             del named[group]
             if not named:
@@ -175,7 +186,7 @@ class GroupsMissingMembers:
 
     def groups(self) -> list[Group]:
         """Return the groups that have waiting pods."""
-        return list(self._by_size)
+        return list(self._groups)
 
     def named(self, rule: str, name: str) -> list[Group]:
         """Return the groups of a rule with the name `namespace/key` that have waiting pods."""
@@ -183,14 +194,18 @@ class GroupsMissingMembers:
 
     def requirement(self, group: Group) -> GangRequirement | None:
         """Return what one of the waiting pods of a group requires; None if unknown."""
-        return self._requirements.get(group)
+        gated = self._groups.get(group)
+        return gated.requirement if gated is not None else None
 
     def waiting(self, group: Group) -> list[QueuedPod]:
         """Return the pods that wait for a group."""
-        return [queued for pods in self._by_size.get(group, {}).values() for queued in pods.values()]
+        gated = self._groups.get(group)
+        return list(gated.pods()) if gated is not None else []
 
     def ready(self, group: Group, number: int) -> Iterator[QueuedPod]:
         """Yield the pods for which a group of this size is large enough."""
-        sizes = self._sizes.get(group, [])
-        enough = sizes[: bisect_right(sizes, number)]
-        return (queued for size in enough if size for queued in self._by_size[group][size].values())
+        gated = self._groups.get(group)
+        if gated is None:
+            return iter(())
+        enough = gated.sizes[: bisect_right(gated.sizes, number)]
+        return (queued for size in enough if size for queued in gated.by_size[size].values())
