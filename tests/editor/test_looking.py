@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,7 @@ from kube_policy_scheduler.editor.project import look_at
 from tests.editor.cursor import NAME, at_cursor, project
 from tests.lang.test_broken import FILES as BROKEN
 from tests.lang.texts import ENVIRONMENT
-
-ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "policies").rglob("*.policy"))
+from tests.shipped import POLICIES
 
 
 @pytest.mark.parametrize(
@@ -48,21 +45,6 @@ def test_hover_says_what_a_word_means(text: str, said: str) -> None:
     found = hover(*at_cursor(text))
     assert said in (found.text if found is not None else "")
     assert (found is None) == (not said)
-
-
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_all_words_of_shipped_policies_have_their_colours(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    found = project(text)
-    coloured = outline.colours(found, NAME)
-    for one, other in pairwise(coloured):
-        assert one.end <= other.start
-    left = "".join(
-        character
-        for index, character in enumerate(text)
-        if not any(each.start <= index < each.end for each in coloured)
-    )
-    assert set(left) <= set(" \n.,()[]")
 
 
 def test_colours_tell_names_from_each_other() -> None:
@@ -148,7 +130,7 @@ PIECES = st.sampled_from(
      "𝔸", "\x00", "\ufeff", ":", "and ", "count(p in node.pods where p.", "1Gi", "??", "as ", "by "]
 )  # fmt: skip
 SEEDS = st.sampled_from(
-    [file.read_text(encoding="utf-8") for file in SHIPPED[:12]] + [file.read_text() for file in BROKEN[::25]]
+    [file.read_text(encoding="utf-8") for file in POLICIES[:12]] + [file.read_text() for file in BROKEN[::25]]
 )
 
 

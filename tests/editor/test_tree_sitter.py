@@ -18,10 +18,10 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang.reading import parse_tables
 from kube_policy_scheduler.lang.reading.layout import lay_out
 from tests.editor import tree_sitter_parser
+from tests.shipped import POLICIES
 
 ROOT = Path(__file__).parents[2]
 ZED = ROOT / "editors" / "zed"
-POLICIES = sorted((ROOT / "policies").rglob("*.policy"))
 BROKEN = sorted((ROOT / "tests" / "lang" / "broken").glob("*.policy"))
 LIMITS = ("P0002", "P0012")
 """Codes of what is too large, and of hidden characters: limits of the scheduler, not of the grammar."""

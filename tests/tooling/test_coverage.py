@@ -12,10 +12,9 @@ from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.tooling.coverage.measure import FileCoverage, totals
 from kube_policy_scheduler.tooling.coverage.report import cobertura, lines
 from kube_policy_scheduler.tooling.text_table import Terminal
+from tests.shipped import SUITES
 from tests.tooling.suites import suite
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "policies").rglob("*.test.yaml"))
 PLAIN = "- {name: x, pod: {cpu: 1}, expect: {schedulable: true}}"
 REFUSED = "- {name: x, pod: {cpu: 1}, expect: {schedulable: false}}"
 HELD = "- {name: x, pod: {cpu: 1}, expect: {held: true}}"
@@ -226,17 +225,9 @@ def test_governing_is_covered_only_with_other_policies(tmp_path: Path) -> None:
     assert seen(both)['condition pod.namespace == "default"'] == "true /false"
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_watching_changes_no_decision(path: Path) -> None:
-    loaded, coverage = load_suite(path), Coverage()
-    plain = [(one.case.name, one.state, one.outcomes) for one in loaded.run().results()]
-    watched = [(one.case.name, one.state, one.outcomes) for one in loaded.run(observe=coverage.watch(loaded)).results()]
-    assert watched == plain
-
-
 def test_the_tests_of_our_own_policies_cover_them() -> None:
     coverage = Coverage()
-    for path in SHIPPED:
+    for path in SUITES:
         if path.parent.name in ("policies", "library"):
             loaded = load_suite(path)
             list(loaded.run(observe=coverage.watch(loaded)).results())

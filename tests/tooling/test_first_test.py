@@ -17,8 +17,8 @@ from kube_policy_scheduler.lang.environment import Key
 from kube_policy_scheduler.lang.types import CORES, PLAIN, SECONDS, SHARE, Depends, Kind
 from kube_policy_scheduler.tooling.coverage.measure import totals
 from kube_policy_scheduler.tooling.first_test.writing import common, difference
+from tests.shipped import POLICIES
 
-ROOT = Path(__file__).parents[2]
 NOT_VARIED = (
     "claimed-gpus.policy",
     "gpu-drivers.policy",
@@ -41,8 +41,8 @@ DEAR = (
 )
 """Their tests take 1.5 to 8 s to find; what they have, others have, too."""
 SHIPPED = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.dear] * (path.name in DEAR))
-    for path in sorted((ROOT / "policies").rglob("*.policy"))
+    pytest.param(path, id=path.stem, marks=[pytest.mark.long] * (path.name in DEAR))
+    for path in POLICIES
     if path.name not in NOT_VARIED
 ]
 

@@ -22,8 +22,7 @@ from kube_policy_scheduler.tooling.tester.suite_file import Fixtures, read_suite
 from tests.tooling.tester.command_line import Folder
 from tests.tooling.tester.plain_policies import SCHEDULER, PlainPolicies
 
-ROOT = Path(__file__).parents[3]
-FILES = sorted([*(ROOT / "policies").rglob("*.test.yaml"), *Path(__file__).parent.rglob("*.test.yaml")])
+FILES = sorted(Path(__file__).parent.rglob("*.test.yaml"))
 SCHEMA = json.loads(schema_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
 FORM = "D00"
