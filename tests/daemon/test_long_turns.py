@@ -76,7 +76,7 @@ class Stage:
         self.scheduler.queue.move_on_event(ClusterEvent.TIMEOUT, self.scheduler.context.clock())
         for _ in range(50):
             self.watch.begin_turn()
-            self.scheduler._keep_queue()
+            self.scheduler.keep_queue()
             self.scheduler.schedule_batch()
             self.watch.end_turn()
         assert self.scheduler.queue.misplaced() == []

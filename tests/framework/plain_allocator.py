@@ -16,11 +16,10 @@ from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import UNLIMITED
 from kube_policy_scheduler.framework.devices.allocator import (
-    CANNOT_ALLOCATE,
-    INVALID_POOLS,
     TIMED_OUT,
     Chosen,
     NodeAllocation,
+    NoDevices,
     counters_left,
 )
 from kube_policy_scheduler.framework.devices.constraints import attribute_of
@@ -56,7 +55,9 @@ def plain_allocate(
             alternatives=search.chosen_alternatives(),
             requests=tuple(claim.requests for claim in claims),
         )
-    return NodeAllocation(None, INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE)
+    return NodeAllocation(
+        None, NoDevices.INVALID_POOLS if any(pool.invalid for pool in pools) else NoDevices.CANNOT_ALLOCATE
+    )
 
 
 class _TooManySteps(Exception):

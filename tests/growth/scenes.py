@@ -256,7 +256,7 @@ def _reload(stage: Stage, n: int) -> None:
 def _flush(stage: Stage, n: int) -> None:
     _waiting(stage, n)
     stage.now += 400
-    stage.turns.take("keep queue", stage.scheduler._keep_queue)  # type: ignore[attr-defined]
+    stage.turns.take("keep queue", stage.scheduler.keep_queue)  # type: ignore[attr-defined]
     stage.decide()
 
 
@@ -399,7 +399,7 @@ def _ordered(stage: Stage, n: int) -> None:
     stage.scheduler.use_policies(policies)
     _waiting(stage, n)
     stage.now += 400
-    stage.turns.take("keep queue", stage.scheduler._keep_queue)  # type: ignore[attr-defined]
+    stage.turns.take("keep queue", stage.scheduler.keep_queue)  # type: ignore[attr-defined]
     stage.decide()
 
 

@@ -184,7 +184,7 @@ class Stage:
         """Let nothing happen for as long as anything is kept for pods that may come back."""
         for _ in range(3):
             self.now += FORGET_EVERY_SECONDS
-            self.scheduler._keep_queue()
+            self.scheduler.keep_queue()
 
     def decide(self) -> None:
         """Decide until nothing is left that can be decided; an attempt may take several turns."""

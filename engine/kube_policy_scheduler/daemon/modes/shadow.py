@@ -114,8 +114,9 @@ class ShadowScheduler(Scheduler):
             # it stays in flight, as if it were being bound: that is what the other is at
             logger.debug("pod would be placed", extra={"pod": pod.key, "node": decision.host})
 
-    def _keep_queue(self) -> None:
-        super()._keep_queue()
+    def keep_queue(self) -> None:
+        """Do the work that is due by time, and give up pods that the other has not bound for long."""
+        super().keep_queue()
         now = self._clock()
         if now - self._looked_at < LOOK_EVERY_SECONDS:
             return
@@ -129,7 +130,8 @@ class ShadowScheduler(Scheduler):
 
     # --- what happens to it --------------------------------------------------------------------------
 
-    def _on_assigned(self, pods: Sequence[PodInfo]) -> None:
+    def on_assigned(self, pods: Sequence[PodInfo]) -> None:
+        """Compare where the other has put pods with where we would have."""
         for pod in pods:
             self._compare(pod)
 
@@ -144,7 +146,8 @@ class ShadowScheduler(Scheduler):
         except Exception:
             logger.exception("unexpected error in a comparison", extra={"pod": pod.key})
 
-    def _on_left(self, uids: Sequence[str]) -> None:
+    def on_left(self, uids: Sequence[str]) -> None:
+        """Report pods that are gone and that we would have placed."""
         for uid in uids:
             note = self._notes.pop(uid, None)
             if note is not None and note.decision.host is not None and not note.given_up:

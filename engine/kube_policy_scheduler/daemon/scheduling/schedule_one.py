@@ -117,7 +117,7 @@ class Scheduler:
             context,
             self.algorithm,
             self.waiting_pods,
-            on_assigned=self._on_assigned,
+            on_assigned=self.on_assigned,
             on_left=self._left,
             on_gone=self.binding_cycles.failed,
         )
@@ -189,12 +189,12 @@ class Scheduler:
             self._permit_reports.drop_all()
         self.context.wakeups.requested.set()
 
-    def _on_assigned(self, pods: Sequence[PodInfo]) -> None:
-        """Pods are on nodes, before the cluster knows; a shadow compares."""
+    def on_assigned(self, pods: Sequence[PodInfo]) -> None:
+        """Hear of pods that are on nodes, before the cluster knows; a mode of the scheduler may do more."""
         self.deferred_resizes.note(pods)
 
-    def _on_left(self, uids: Sequence[str]) -> None:
-        """Pods are gone or on nodes, before the cluster knows; a shadow compares."""
+    def on_left(self, uids: Sequence[str]) -> None:
+        """Hear of pods that are gone or on nodes, before the cluster knows; for modes of the scheduler."""
 
     def _left(self, uids: Sequence[str]) -> None:
         """Pods are gone or on nodes: if one waited for new nodes, another one may ask for them now."""
@@ -205,7 +205,7 @@ class Scheduler:
             if queued is not None and queued.place is Place.UNSCHEDULABLE:
                 self.queue.activate(queued, self._clock())
                 self.context.wakeups.requested.set()
-        self._on_left(uids)
+        self.on_left(uids)
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class Scheduler:
                 await asyncio.sleep(LOOP_POLL_SECONDS)
                 self.pace.waited()
                 continue
-            self._keep_queue()
+            self.keep_queue()
             decided = self.schedule_batch() > 0
             self.pace.passed(decided=decided, has_active=self.queue.has_active())
             if self._has_work():
@@ -258,7 +258,7 @@ class Scheduler:
             async with asyncio.timeout(max(pause, 0.001)):
                 await self.context.wakeups.requested.wait()
 
-    def _keep_queue(self) -> None:
+    def keep_queue(self) -> None:
         """Do the work that is due by time, without an event."""
         now = self._clock()
         self.queue.ask_again()

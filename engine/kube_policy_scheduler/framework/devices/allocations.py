@@ -30,9 +30,9 @@ from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, IntArray, R
 from kube_policy_scheduler.cluster.search_work import Work, most_steps, search_work
 from kube_policy_scheduler.framework.devices.allocator import (
     ANY_NUMBER,
-    INVALID_POOLS,
     TIMED_OUT,
     NodeAllocation,
+    NoDevices,
     allocate_in_steps,
     places_in_steps,
 )
@@ -399,7 +399,7 @@ class Allocations:
         elif found.error:
             self._outcomes[row] = Outcome.ERROR
         else:
-            invalid = found.refusal == INVALID_POOLS
+            invalid = found.refusal is NoDevices.INVALID_POOLS
             self._outcomes[row] = Outcome.INVALID_POOLS if invalid else Outcome.CANNOT_ALLOCATE
 
     def _allocate(self, row: int, pools: Sequence[Pool]) -> Generator[None, None, NodeAllocation]:

@@ -12,6 +12,7 @@ takes more than a few steps is looked at as a whole first, see `pruning`: the an
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from enum import StrEnum
 from itertools import count
 from math import inf
 from typing import Any, TypeAlias
@@ -40,8 +41,14 @@ from kube_policy_scheduler.framework.devices.requests import (
 )
 from kube_policy_scheduler.quantities.exact_quantity import Quantity
 
-CANNOT_ALLOCATE = "cannot allocate all claims"
-INVALID_POOLS = "invalid resource pools were encountered"
+
+class NoDevices(StrEnum):
+    """Why the claims of a pod get no devices of a node, in kube-scheduler's words."""
+
+    CANNOT_ALLOCATE = "cannot allocate all claims"
+    INVALID_POOLS = "invalid resource pools were encountered"
+
+
 TIMED_OUT = "timed out trying to allocate devices"
 MOST_STEPS = 400_000
 """Candidates that are tried on one node; kube-scheduler stops after 10 s instead."""
@@ -70,7 +77,7 @@ class NodeAllocation(msgspec.Struct, frozen=True):
 
     claims: tuple[tuple[Chosen, ...], ...] | None
     """For each claim its devices in the order of results; None if not all claims can be allocated."""
-    refusal: str = ""
+    refusal: NoDevices | None = None
     error: str = ""
     """What ends the whole attempt to schedule the pod."""
     alternatives: tuple[tuple[int, ...], ...] = ()
@@ -83,7 +90,7 @@ class NodeAllocation(msgspec.Struct, frozen=True):
 
 _REFUSED = {
     (refusal, is_long): NodeAllocation(None, refusal, is_long=is_long)
-    for refusal in (CANNOT_ALLOCATE, INVALID_POOLS)
+    for refusal in NoDevices
     for is_long in (False, True)
 }
 
@@ -148,7 +155,7 @@ def allocate_in_steps(
             alternatives=search.chosen_alternatives(),
             requests=tuple(claim.requests for claim in claims),
         )
-    refusal = INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE
+    refusal = NoDevices.INVALID_POOLS if any(pool.invalid for pool in pools) else NoDevices.CANNOT_ALLOCATE
     return _REFUSED[refusal, is_long]
 
 

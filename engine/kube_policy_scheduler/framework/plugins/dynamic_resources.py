@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.requests import NATIVE
 from kube_policy_scheduler.framework.devices.allocations import Allocations, Outcome, allocations
-from kube_policy_scheduler.framework.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
+from kube_policy_scheduler.framework.devices.allocator import NodeAllocation, NoDevices
 from kube_policy_scheduler.framework.devices.extended_resources import (
     CLAIM_NAME,
     ExtendedRequests,
@@ -65,8 +65,8 @@ _NOT_SEARCHED = int(Outcome.UNKNOWN)
 _FITS, _ERROR, _NOT_AVAILABLE = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.NOT_AVAILABLE)
 _STALE = int(ClaimOutcome.STALE_EXTENDED_CLAIM)
 _REASONS: Mapping[int, str] = {
-    int(ClaimOutcome.CANNOT_ALLOCATE): CANNOT_ALLOCATE,
-    int(ClaimOutcome.INVALID_POOLS): INVALID_POOLS,
+    int(ClaimOutcome.CANNOT_ALLOCATE): NoDevices.CANNOT_ALLOCATE,
+    int(ClaimOutcome.INVALID_POOLS): NoDevices.INVALID_POOLS,
     int(ClaimOutcome.NOT_AVAILABLE): NOT_AVAILABLE,
     int(ClaimOutcome.STALE_EXTENDED_CLAIM): STALE_EXTENDED_CLAIM,
     int(ClaimOutcome.CANNOT_FIT): CANNOT_FIT,

@@ -11,7 +11,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerated
 from kube_policy_scheduler.diagnostics import Span
-from kube_policy_scheduler.framework.devices.allocator import CANNOT_ALLOCATE
+from kube_policy_scheduler.framework.devices.allocator import NoDevices
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
@@ -309,7 +309,7 @@ _PLAIN = {
     "node(s) didn't satisfy existing pods anti-affinity rules": "the anti-affinity of a running pod",
     "node(s) didn't match the requested node name": "not the node in spec.nodeName",
     "node(s) exceed max volume count": "no more volumes can be attached",
-    CANNOT_ALLOCATE: "the devices that it claims cannot be allocated",
+    NoDevices.CANNOT_ALLOCATE: "the devices that it claims cannot be allocated",
     NOT_AVAILABLE: "the devices that its claims have are not there",
 }
 
