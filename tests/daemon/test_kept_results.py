@@ -18,7 +18,7 @@ def test_results_kept_for_pods_that_are_gone_are_dropped() -> None:
 
         def look() -> None:
             stage.now += 60.0
-            scheduler._keep_queue()
+            scheduler.keep_queue()
             gc.collect()
             found.append(scheduler.algorithm.cycle.kept_bytes)
 

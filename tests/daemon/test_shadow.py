@@ -92,7 +92,7 @@ class Stage:
 
     def look(self) -> None:
         """Let the shadow decide what it can."""
-        self.shadow._keep_queue()
+        self.shadow.keep_queue()
         self.shadow.schedule_batch()
 
     def last(self) -> tuple[str, str, str]:
