@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,6 +39,11 @@ def member(name: str, **more: Any) -> Json:
     return {"name": name, "namespace": "shop", "cpu": 1, "labels": {"job": "j"}, **more}
 
 
+@lru_cache
+def rules_of(text: str) -> Ruleset:
+    return ruleset("p", text)
+
+
 @dataclass(frozen=True)
 class World:
     """A cluster under policies."""
@@ -47,7 +53,7 @@ class World:
 
     @property
     def rules(self) -> Ruleset:
-        return ruleset("p", self.text)
+        return rules_of(self.text)
 
     def state(self) -> ClusterState:
         return cluster_state(self.things)

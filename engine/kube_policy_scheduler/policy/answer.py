@@ -8,7 +8,7 @@ Pure: nothing is placed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
@@ -31,7 +31,6 @@ from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.policy.whole_gang import decide_with_gang
 from kube_policy_scheduler.times import Steady
 
@@ -241,7 +240,7 @@ class Answers:
         if policy is None or order is None or not order.strict or inputs.pending is None:
             return None
         queue, asked = ActiveQueue(count()), dict[str, DecisionInputs]()
-        for each in (inputs, *(_of_rival(inputs, pod) for pod in inputs.rivals())):
+        for each in (inputs, *filter(None, map(inputs.of_other, inputs.rivals()))):
             frame, queued = each.frame(), _queued(each)
             if policy.order_of(frame) is order and held(each) is None:
                 asked[each.pod.uid] = each
@@ -284,7 +283,7 @@ def gang_states(
     inputs: DecisionInputs, requirements: Sequence[GangRequirement], *, is_placed: bool = False
 ) -> tuple[GangState, ...]:
     """Return how far the gangs of a pod have come. is_placed: whether it has a node, from which it was taken off."""
-    waiting = (inputs.pending or Pending(())).beside(inputs.pod)
+    waiting = _waiting(inputs)
 
     def more(each: GangRequirement) -> GangState:
         own = int(is_placed)
@@ -319,8 +318,22 @@ def _queued(inputs: DecisionInputs) -> QueuedPod:
     return QueuedPod(inputs.pod, queued=entered, timestamp=entered, attempts=inputs.attempts)
 
 
-def _of_rival(inputs: DecisionInputs, pod: PodInfo) -> DecisionInputs:
-    return replace(inputs, pod=pod, queued=pod.created, attempts=0, manifest=None)
+def _waiting(inputs: DecisionInputs) -> NumberOf:
+    """Return what counts the pods of a group that wait, the pod itself among them; those that are held do not count."""
+    known: dict[str, bool] = {inputs.pod.uid: True}
+
+    def counts(pod: PodInfo) -> bool:
+        if pod.uid not in known:
+            other = inputs.of_other(pod)
+            known[pod.uid] = other is not None and held(other) is None
+        return known[pod.uid]
+
+    def number(group_of: GroupOf, group: Group) -> int:
+        others = inputs.pending.members(group_of, group) if inputs.pending is not None else ()
+        mine = int(group_of(inputs.pod.template) == group)
+        return mine + sum(counts(pod) for pod in others if pod.uid != inputs.pod.uid)
+
+    return number
 
 
 def _short(inputs: DecisionInputs, requirements: Sequence[GangRequirement]) -> GangWaits | None:
@@ -334,7 +347,7 @@ def _short(inputs: DecisionInputs, requirements: Sequence[GangRequirement]) -> G
             return GangWaits(inputs=inputs, requirements=tuple(requirements), text=text, requirement=each)
     if inputs.pending is None:
         return None
-    waiting = inputs.pending.beside(inputs.pod)
+    waiting = _waiting(inputs)
     for each in requirements:
         if each.filled(lambda *of: on_nodes(*of) + waiting(*of)) < each.size:
             text = f"waiting for more pods of {gang_state(each, placed=on_nodes, pending=waiting).sentence()}"

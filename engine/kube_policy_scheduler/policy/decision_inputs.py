@@ -125,6 +125,16 @@ class DecisionInputs:
         """Return the same decision by other plugins."""
         return replace(self, rules=replace(self.rules, profile=profile))
 
+    def of_other(self, pod: PodInfo) -> DecisionInputs | None:
+        """Return the inputs for another pod that waits, by its own rules; None where no policy governs it."""
+        rules, policies = self.rules, self.rules.policies
+        policy = policies.governing(pod) if policies is not None else rules.policy
+        if policy is not rules.policy:
+            if policy is None:
+                return None
+            rules = replace(rules, profile=policy.profile, policy=policy)
+        return replace(self, pod=pod, rules=rules, queued=pod.created, attempts=0, manifest=None)
+
     def rivals(self) -> list[PodInfo]:
         """Return the other pods that wait and that the same policy governs."""
         policies, pending = self.rules.policies, self.pending

@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue, gates, priority_turn
-from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.times import Steady
 
 
@@ -50,8 +50,10 @@ def decide_with_gang(
         queue.add(inputs.pod, Steady(inputs.queued or inputs.now))
         for pod in mine:
             queue.add(pod, Steady(pod.created or inputs.now))
+        while queue.has_to_ask():
+            queue.ask_again()
         queued = queue.take(inputs.pod.uid)
-        assert queued is not None, "it is held by nothing"
+        assert queued is not None, "nothing holds it, and its gangs lack no pods"
         queued.attempts = inputs.attempts + 1
         decision, _ = gangs.decide(queued, algorithm.gang_requirements(queued))
     finally:
@@ -75,26 +77,22 @@ class _ByRules(ScheduleAlgorithm):
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, or None where no policy governs it."""
-        rules = self._rules(pod)
-        return rules.profile if rules is not None else None
+        asked = self._inputs_of(pod)
+        return asked.profile if asked is not None else None
 
     def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind; raises ValueError where that is not known."""
-        rules = self._rules(queued.pod)
-        return DecisionInputs.at(self.frame(queued), rules).gang_requirements() if rules is not None else ()
+        asked = self._inputs_of(queued.pod)
+        return asked.gang_requirements() if asked is not None else ()
 
     def hold(self, queued: QueuedPod) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
-        rules = self._rules(queued.pod)
-        waits = gates(queued)
-        return rules.policy.hold_reason(self.frame(queued)) if waits is None and rules and rules.policy else waits
+        asked, waits = self._inputs_of(queued.pod), gates(queued)
+        policy = asked.rules.policy if asked is not None else None
+        return policy.hold_reason(self.frame(queued)) if waits is None and policy is not None else waits
 
-    def _rules(self, pod: PodInfo) -> Rules | None:
-        own = self._inputs.rules
-        if pod.uid == self._inputs.pod.uid or own.policies is None:
-            return own
-        policy = own.policies.governing(pod)
-        return own if policy is own.policy else Rules(policy.profile, policy) if policy is not None else None
+    def _inputs_of(self, pod: PodInfo) -> DecisionInputs | None:
+        return self._inputs if pod.uid == self._inputs.pod.uid else self._inputs.of_other(pod)
 
 
 class _Nobody:
