@@ -103,6 +103,25 @@ def texts_as_control_flow(sources: Sources) -> Iterator[str]:
                 pass
 
 
+def deciders(sources: Sources) -> Iterator[str]:
+    """Yield who decides pods beside the scheduler and `answer`: who has a cycle, or narrows a gang, by itself."""
+    asks = ("framework/", "daemon/", "policy/answer.py", "policy/whole_gang.py")
+    for name, node in sources.nodes:
+        match node:
+            case ast.ImportFrom(names=names) if not name.startswith(asks):
+                yield from (f"{name}: {each.name}" for each in names if each.name in ("Cycle", "narrowed"))
+            case _:
+                pass
+
+
+def undoable_classes(sources: Sources) -> Iterator[str]:
+    """Yield the classes outside of the framework that keep a log of changes of a cluster, to undo them."""
+    for name, node in sources.classes:
+        methods = {each.name for each in node.body if isinstance(each, Function)}
+        if {"undo_to", "mark"} <= methods and not name.startswith("framework/"):
+            yield f"{name}: {node.name}"
+
+
 def is_message(value: ast.expr) -> bool:
     """Return whether an expression is a text for people."""
     match value:
@@ -300,6 +319,8 @@ class Count:
 TABLE: Sequence[Count] = (
     Count("lists of changes that are not the journal", 0, 0, journals_by_hand),
     Count("who must be told that the clock was set", 3, 3, clocks_set),
+    Count("ways to ask for one pod's decision beside `answer`", 0, 0, deciders),
+    Count("clusters for trials that can be undone", 1, 1, undoable_classes),
     Count("attributes of plugins found by name", 0, 0, attributes_by_name),
     Count("messages compared with texts", 0, 0, texts_as_control_flow),
     Count(f"functions with more than {MOST_PARAMETERS} parameters", 0, 14, long_signatures),

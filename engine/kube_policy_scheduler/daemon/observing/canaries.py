@@ -30,7 +30,7 @@ MOST_CREDIT_SECONDS = 0.02
 """Saved up while nothing was decided: the first pods of a burst are compared."""
 
 
-class Ask(Protocol):
+class WouldAnswer(Protocol):
     """Says what would become of a pod; changes nothing."""
 
     def __call__(self, inputs: DecisionInputs, *, verdict: ExtenderVerdict | None = None) -> Answer:
@@ -52,7 +52,7 @@ class Comparison(Enum):
 class Canaries(Observer):
     """Compares canaries with their stable policies, and times pods by policy."""
 
-    def __init__(self, registry: CollectorRegistry, *, ask: Ask, stopwatch: Callable[[], float]) -> None:
+    def __init__(self, registry: CollectorRegistry, *, ask: WouldAnswer, stopwatch: Callable[[], float]) -> None:
         """Make the metrics.
 
         Args:

@@ -42,11 +42,18 @@ decision costs as much as asking the filters once."""
 class ScheduleAlgorithm(ABC):
     """Asks the cycle about pods, and remembers refusals until something changes."""
 
-    def __init__(self, cluster: Cluster, cycle: Cycle, clock: Callable[[], Steady]) -> None:
-        """clock: the time."""
+    def __init__(self, cluster: Cluster, cycle: Cycle | None, clock: Callable[[], Steady], *, seed: int = 0) -> None:
+        """Make one.
+
+        Args:
+            cluster: where pods are placed.
+            cycle: decides; None: one of its own, which breaks ties by `seed`.
+            clock: the time.
+            seed: see `cycle`.
+        """
         self.signals = Signals.EMPTY
         """The readings that decisions rest on."""
-        self.cycle = cycle
+        self.cycle = cycle or Cycle(seed=seed)
         self._cluster, self._ledger, self._clock = cluster, cluster.ledger, clock
         self._refused = RefusalMemo()
         self.work = 0

@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
 from kube_policy_scheduler.tooling.simulation.node_events import made_node, node_definitions, renamed
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 
 MOST_SHAPES = 100
 MOST_NODES = 100_000
@@ -416,13 +417,13 @@ class Autoscaler:
         wanting = [uid for uid in self._wanting if uid not in self._covered]
         if not wanting:
             return
-        trial = _Trial(self._cluster, self._algorithm)
+        trial = _Trial(self._cluster, self._algorithm, now=now)
         with self._cluster.ledger.silent():
             try:
                 for one in self._upcoming:
                     trial.add_node(one.node, one.own)
                     for queued in one.covered.values():
-                        trial.place(queued, one.name)
+                        trial.place(queued.pod, one.name)
                 done: set[str] = set()
                 for uid in wanting:
                     if uid in done:
@@ -506,37 +507,26 @@ class Autoscaler:
         return None
 
 
-class _Trial:
+class _Trial(UndoableCluster):
     """Places pods and nodes in a cluster for a while."""
 
-    def __init__(self, cluster: Cluster, algorithm: ScheduleAlgorithm) -> None:
-        self._cluster, self._algorithm = cluster, algorithm
-        self._log: list[tuple[bool, str]] = []
-        """What was added, nodes (True) by name and pods by uid."""
+    def __init__(self, cluster: Cluster, algorithm: ScheduleAlgorithm, *, now: float) -> None:
+        super().__init__(cluster, now=now)
+        self._algorithm = algorithm
         self._memo = RefusalMemo()
         self._hopeless: set[tuple[object, str]] = set()
 
-    def mark(self) -> int:
-        return len(self._log)
-
     def add_node(self, node: objects.Node, own: Iterable[PodInfo]) -> None:
-        self._cluster.set_node(node)
-        self._log.append((True, node.metadata.name))
+        self.set_node(node)
         for pod in own:
-            self._cluster.place(pod, node.metadata.name)
-            self._log.append((False, pod.uid))
+            self.put(pod, node.metadata.name)
         self._memo = RefusalMemo()
-
-    def place(self, queued: QueuedPod, name: str) -> None:
-        self._cluster.place(queued.pod, name)
-        self._log.append((False, queued.pod.uid))
 
     def seat(self, queued: QueuedPod) -> str | None:
         """Place a pod where the scheduler would, and return where; None: nowhere."""
         decision = self._algorithm.decide(queued, preempts=False, memo=self._memo)
         if decision.host is not None:
-            self._cluster.place(queued.pod, decision.host, devices=decision.devices)
-            self._log.append((False, queued.pod.uid))
+            self.place(queued.pod, decision.host, order=decision.device_order, devices=decision.devices)
         return decision.host
 
     def is_hopeless(self, queued: QueuedPod, shape: str) -> bool:
@@ -547,10 +537,5 @@ class _Trial:
         self._hopeless.add((queued.pod.template, shape))
 
     def undo_to(self, mark: int) -> None:
-        while len(self._log) > mark:
-            is_node, name = self._log.pop()
-            if is_node:
-                self._cluster.remove_node(name)
-            else:
-                self._cluster.displace(name)
+        super().undo_to(mark)
         self._memo = RefusalMemo()

@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.prices import prices
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
-from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_columns import class_devices
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
@@ -277,9 +277,9 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
     """Asks the cycle as the daemon does, by the rules of a variant, and counts how often."""
 
     def __init__(
-        self, cluster: Cluster, cycle: Cycle, clock: Callable[[], Steady], rules: Rules, signals: Signals
+        self, cluster: Cluster, clock: Callable[[], Steady], rules: Rules, signals: Signals, *, seed: int
     ) -> None:
-        super().__init__(cluster, cycle, clock)
+        super().__init__(cluster, None, clock, seed=seed)
         self.signals = signals
         self.rules = rules
         self.decisions = 0
@@ -323,7 +323,7 @@ class SimulatedCluster:
         if variant.metrics is not None and variant.policy_set is not None:
             self.playback = Playback(variant.metrics, variant.policy_set.queries)
             signals = self.playback.advance(scenario.starts_at) or Signals.EMPTY
-        self.algorithm = SimulatedAlgorithm(self.cluster, Cycle(seed=seed), self.clock, rules, signals)
+        self.algorithm = SimulatedAlgorithm(self.cluster, self.clock, rules, signals, seed=seed)
         self.queue = SchedulingQueue()
         self.budgets = DisruptionBudgets(self.cluster)
         self._infos: dict[int, PodInfo] = {}
