@@ -17,7 +17,8 @@ demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine
 	@$(BIN)/python -m kube_policy_scheduler.demo $(ARGS)
 
 test: $(VENV)/.dev ## run the quick tests (under 5 min on two cores); ARGS='-k tenant' for some of them
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long and not dear' --hypothesis-profile same $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long and not dear' --hypothesis-profile same \
+	  --durations 5 --durations-min 5 $(ARGS)
 
 test-long: $(VENV)/.dev ## run the tests with processes, browsers, control planes, packages and simulations
 	@.ci/programs
