@@ -9,7 +9,7 @@ import pytest
 
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.lang.statements import FORMS, STATEMENTS
-from kube_policy_scheduler.policy.reference import refreshed
+from tests.lang.generated_reference import refreshed
 from tests.lang.texts import checked, codes, said
 
 REFERENCE = Path(__file__).parents[2] / "grammar" / "README.md"
