@@ -70,6 +70,8 @@ class ScheduleAlgorithm(ABC):
         epoch and `moves` in one number, as the placement makes either of them one more."""
         self._decided_alone: tuple[PodTemplate, Profile] | None = None
         """The last template whose pods can't be decided in a run."""
+        self._decided_last: PodTemplate | None = None
+        """Of the last member that was decided: a run begins with the second one of a template."""
 
     @abstractmethod
     def profile(self, pod: PodInfo) -> Profile | None:
@@ -190,6 +192,10 @@ class ScheduleAlgorithm(ABC):
             and run.follow(frame)
         )
         if not goes_on:
+            if self._decided_last is not template:
+                self._decided_last = template
+                return None
+            self.work += VERDICT_WORK
             run = self._run = self._begin_run(frame, profile)
             self._decided_alone = (template, profile) if run is None else None
         decision = self.cycle.decide_in_run(frame, run) if run is not None else None

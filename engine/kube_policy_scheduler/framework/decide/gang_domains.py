@@ -237,6 +237,8 @@ def offered(cluster: Cluster, resource: Resource) -> IntArray:
     return found if devices is None else np.where(found > 0, found, devices.offered(cluster))
 
 
+MOST_KINDS = 64
+"""Of so many kinds of members, the room is counted node by node; the others count as if there were room."""
 _DEFAULT = Preference()
 _MOST_PLACES = 2**31
 """Counted on one node, so that sums stay exact."""
@@ -305,7 +307,7 @@ def choose(
         among = untried if len(untried) else candidates
         among, counted = among[room[among] == room[among].max()], room
         if len(kinds) > 1:  # the bound may be too high: of several that are equal, one that has room for more
-            counted = _rooms(kinds, domains, free=free or free_now(cluster), within=within)
+            counted = _rooms(kinds[:MOST_KINDS], domains, free=free or free_now(cluster), within=within)
             among = among[counted[among] == counted[among].max()]
         best = names.first(among)
         there = int(room[best])
@@ -568,11 +570,14 @@ def _bounds(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: 
     now = {name: free(name) for kind in kinds for name, _ in kind.requests}
     bounds: IntArray = np.zeros(domains.size, np.int64)
     somewhere: BoolArray = np.zeros(len(domains.index), np.bool_)
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
+        somewhere |= kind.members.feasible
+        if number >= MOST_KINDS:
+            bounds += kind.members.number
+            continue
         bounds += np.minimum(_sums(domains, kind.places(now, _usable(kind, within))), kind.members.number).astype(
             np.int64
         )
-        somewhere |= kind.members.feasible
     if within is not None:
         somewhere &= within
     for name, column in now.items():

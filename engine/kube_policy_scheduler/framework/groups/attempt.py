@@ -26,6 +26,8 @@ from kube_policy_scheduler.framework.preempt.victims import Budgets, Victims
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
 
+MOVE_WORK = 32
+"""To place a pod on the columns, or to displace it, see `trial.NODE_WORK`."""
 NOTE_WORK = 16
 """To note evictions on a node, see `trial.NODE_WORK`."""
 _FEW = 8
@@ -444,7 +446,7 @@ class Attempt:
 
     def _moved(self, pods: int = 1) -> None:
         """Count pods that were placed or displaced."""
-        self._algorithm.work += NODE_WORK * pods
+        self._algorithm.work += MOVE_WORK * pods
         self._algorithm.moves += pods
 
     def displace(self, uid: str) -> None:

@@ -67,8 +67,8 @@ _MOST_ROWS = 128
 """Nodes on which a search tries a member, the fullest first."""
 MOST_SEARCHED = 32
 """Members of a larger gang are not searched for: no search of so few steps would come to its end."""
-_MOST_KINDS = 64
-"""Of so many kinds of members, it is looked whether they may be on other nodes than each other."""
+_MOST_KINDS = 32
+"""Of so many kinds of members, it is looked on which nodes they may be; the others count as if they may be on any."""
 _MOST_NODES = 1_000_000
 """Of all kinds of members together, that are looked at for room: 10 ms."""
 _MOST_UNDER_WAY = 8
@@ -298,6 +298,8 @@ class Planner:
             if isinstance(found, Shortfall):
                 return msgspec.structs.replace(found, message=_cut(tried, requirement)) if cut else found
             draft.settle(requirement.group, found if found is not None else ANYWHERE)
+            if draft.attempt.ends_turn:
+                yield
             short = yield from self._seat(draft, requirement, first, around)
             if short is None:
                 return None
@@ -373,15 +375,16 @@ class Planner:
         if missing > 0:
             pods.setdefault(queued.pod.template, queued)
             numbers[queued.pod.template] += missing
-        size = self.cluster.nodes.size
+        everywhere = np.ones(self.cluster.nodes.size, np.bool_)
+        self.algorithm.work += VERDICT_WORK * min(len(numbers), _MOST_KINDS) if not anywhere else 0
         return [
             Members(
                 template,
                 number,
-                np.ones(size, np.bool_) if anywhere else self.algorithm.feasible(pods[template]),
+                everywhere if anywhere or kind >= _MOST_KINDS else self.algorithm.feasible(pods[template]),
                 claimed_kinds(self.algorithm.frame(pods[template])),
             )
-            for template, number in numbers.items()
+            for kind, (template, number) in enumerate(numbers.items())
         ]
 
     # --- seats -----------------------------------------------------------------------------------------
@@ -405,9 +408,16 @@ class Planner:
         if short is None or self._has_inner(members, inside):
             return short
         draft.undo_to(mark)
+        if draft.attempt.ends_turn:
+            yield
+        refused = self._queue.get(short.refusal.pod.uid) if short.refusal is not None else None
+        if refused is not None and not self.algorithm.feasible(refused).any():
+            return short  # it fits nowhere, in whatever order
         kinds = self._kinds(first, requirement)
         if not _differ(kinds):
             return short
+        if draft.attempt.ends_turn:
+            yield
         place = {template: number for number, template in enumerate(largest_first(self.cluster, kinds))}
         members = sorted(members, key=lambda member: place.get(member.pod.template, len(place)))
         for fullest in (False, True):
