@@ -304,15 +304,16 @@ def choose(
             ):
                 fitting = fitting[column[fitting] == column[fitting].max()]
             return Domain(key, names.values[names.first(fitting)])
-        among = untried if len(untried) else candidates
-        among, counted = among[room[among] == room[among].max()], room
+        among, counted = candidates[room[candidates] == room[candidates].max()], room
         if len(kinds) > 1:  # the bound may be too high: of several that are equal, one that has room for more
             counted = _rooms(kinds[:MOST_KINDS], domains, free=free or free_now(cluster), within=within)
             among = among[counted[among] == counted[among].max()]
         best = names.first(among)
         there = int(room[best])
         is_exact = int(counted[best]) == there
-        nearest.append((needed - there, number, _missing(key, names.values[best], there, needed, members, is_exact)))
+        nearest.append(
+            (max(1, needed - there), number, _missing(key, names.values[best], there, needed, members, is_exact))
+        )
     if not nearest:
         return Shortfall("there is no topology to choose from")
     missing, number, message = min(nearest)

@@ -10,7 +10,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
 from operator import is_
 from typing import NamedTuple, TypeAlias
 
@@ -42,9 +41,11 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     preference,
     rows_of,
 )
-from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
+from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod, Attempt
+from kube_policy_scheduler.framework.groups.draft import Draft
+from kube_policy_scheduler.framework.groups.search import CUT, SeatSearch
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
@@ -58,13 +59,6 @@ MOST_PLAN_WORK = 500_000
 """Limit of a plan, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
 enough for a few hundred members that each must search for victims on 5,000 nodes, or for many thousands that are alike.
 """
-MOST_SEARCH_STEPS = 10_000
-"""Members that a search through all seatings places at most, in one domain."""
-CUT = f"the search stopped after {MOST_SEARCH_STEPS:,} steps"
-_ALIKE_WORK = 2
-"""To look at a node in a search, see `trial.NODE_WORK`."""
-_MOST_ROWS = 128
-"""Nodes on which a search tries a member, the fullest first."""
 MOST_SEARCHED = 32
 """Members of a larger gang are not searched for: no search of so few steps would come to its end."""
 _MOST_KINDS = 32
@@ -242,7 +236,7 @@ class Planner:
         self, attempt: Attempt, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
     ) -> Generator[None, None, Plan | Shortfall]:
         """Plan; yields where a turn ends. Domains and orders of devices stay as they were unless there is a plan."""
-        draft, is_complete = _Draft(attempt, self._gangs), False
+        draft, is_complete = Draft(attempt, self._gangs), False
         begin = draft.mark()
         try:
             short = yield from self._place_all(draft, queued, requirements)
@@ -261,7 +255,7 @@ class Planner:
                 draft.forget_rules()
 
     def _place_all(
-        self, draft: _Draft, queued: QueuedPod, requirements: Sequence[GangRequirement]
+        self, draft: Draft, queued: QueuedPod, requirements: Sequence[GangRequirement]
     ) -> Generator[None, None, Shortfall | None]:
         """Place what the groups of a pod need; return why that is not possible."""
         for requirement in outermost_first(requirements):
@@ -275,7 +269,7 @@ class Planner:
 
     def _complete(
         self,
-        draft: _Draft,
+        draft: Draft,
         requirement: GangRequirement,
         first: QueuedPod,
         around: tuple[GangRequirement, ...],
@@ -391,7 +385,7 @@ class Planner:
 
     def _seat(
         self,
-        draft: _Draft,
+        draft: Draft,
         requirement: GangRequirement,
         first: QueuedPod,
         around: tuple[GangRequirement, ...],
@@ -427,7 +421,15 @@ class Planner:
         draft.undo_to(mark)
         if requirement.size - self.placed(requirement) > MOST_SEARCHED:
             return msgspec.structs.replace(short, is_cut=True)
-        search = _Search(self, draft, requirement, kinds)
+        search = SeatSearch(
+            draft.attempt,
+            self.algorithm,
+            self.cluster,
+            requirement,
+            kinds,
+            placed=self.placed,
+            is_surplus=self.is_surplus_of,
+        )
         if (yield from search.seats(members)):
             return None
         return msgspec.structs.replace(short, is_cut=search.is_cut or search.is_partial)
@@ -456,7 +458,7 @@ class Planner:
 
     def _fill(
         self,
-        draft: _Draft,
+        draft: Draft,
         members: Sequence[QueuedPod],
         inside: tuple[GangRequirement, ...],
         *,
@@ -852,98 +854,3 @@ def _differ(kinds: Sequence[Members]) -> bool:
         or not np.array_equal(each.feasible, first.feasible)
         for each in kinds[1:]
     )
-
-
-class _Draft:
-    """What a plan has tried so far: places on the columns, and rules of groups."""
-
-    def __init__(self, attempt: Attempt, gangs: GangTable) -> None:
-        self.attempt, self._gangs = attempt, gangs
-        self._rules: list[Callable[[], None]] = []
-        """What undoes each, the oldest first."""
-
-    def mark(self) -> tuple[int, int]:
-        """Return what `undo_to` goes back to."""
-        return self.attempt.mark(), len(self._rules)
-
-    def undo_to(self, mark: tuple[int, int]) -> None:
-        """Take back what was tried since."""
-        self.attempt.undo_to(mark[0])
-        while len(self._rules) > mark[1]:
-            self._rules.pop()()
-
-    def forget_rules(self) -> None:
-        """Have domains and orders of devices be what they were; the places are taken back by others."""
-        while self._rules:
-            self._rules.pop()()
-
-    def settle(self, group: Group, where: Domain | Anywhere) -> None:
-        """Place members of a group there from now on."""
-        self._rules.append(partial(self._gangs.settle, group, self._gangs.where(group)))
-        self._gangs.settle(group, where)
-
-    def order(self, group: Group, order: Thrifty) -> None:
-        """Give members of a group devices in an order from now on."""
-        self._rules.append(partial(self._gangs.order_devices, group, None))
-        self._gangs.order_devices(group, order)
-
-
-class _Search:
-    """Looks for any seating of members that differ, on nodes of which equal ones are tried once."""
-
-    def __init__(self, planner: Planner, draft: _Draft, requirement: GangRequirement, kinds: Sequence[Members]) -> None:
-        self._planner, self._attempt, self._requirement = planner, draft.attempt, requirement
-        self._steps = 0
-        self.is_cut = self.is_partial = False
-        """Whether it ended before it had tried all, and whether it left out nodes."""
-        self._resources = sorted({name for kind in kinds for name in kind.template.requests})
-        self._allowed = np.packbits(np.stack([kind.feasible for kind in kinds], axis=1), axis=1)
-        self._failed: set[object] = set()
-        """States from which the rest found no seats."""
-
-    def seats(self, members: Sequence[QueuedPod]) -> Generator[None, None, bool]:
-        """Place members until the group is complete; return whether it is. Yields where a turn ends."""
-        planner, attempt, requirement = self._planner, self._attempt, self._requirement
-        missing = requirement.size - planner.placed(requirement)
-        if missing <= 0:
-            return True
-        if missing > len(members):
-            return False
-        state = len(members), missing, frozenset(Counter(map(self._alike, attempt.rows())).items())
-        if state in self._failed:
-            return False
-        member, rest = members[0], members[1:]
-        if not (requirement.roles and planner.is_surplus_of(member, requirement.group)):
-            seen, rows = set[object](), planner.algorithm.by_fullness(member, most=_MOST_ROWS + 1)
-            self.is_partial = self.is_partial or len(rows) > _MOST_ROWS
-            for row in rows[:_MOST_ROWS]:
-                alike = self._alike(row)
-                planner.algorithm.work += _ALIKE_WORK
-                if alike in seen:
-                    continue
-                seen.add(alike)
-                self._steps += 1
-                if self._steps > MOST_SEARCH_STEPS or attempt.is_over:
-                    self.is_cut = True
-                    return False
-                mark = attempt.mark()
-                attempt.seat(member, planner.algorithm.on_row(member, row))
-                if attempt.ends_turn:
-                    yield
-                if (yield from self.seats(rest)):
-                    return True
-                attempt.undo_to(mark)
-                if self.is_cut:
-                    return False
-        if missing <= len(rest) and (yield from self.seats(rest)):
-            return True
-        if not self.is_cut:
-            self._failed.add(state)
-        return False
-
-    def _alike(self, row: int) -> object:
-        """Return what tells a node apart from others, as far as the search looks."""
-        nodes = self._planner.cluster.nodes
-        free = [nodes.allocatable(name).item(row) - nodes.requested(name).item(row) for name in self._resources]
-        pods = nodes.allocatable("pods").item(row) - nodes.pod_count.item(row)
-        return self._allowed[row].tobytes(), pods, tuple(free)

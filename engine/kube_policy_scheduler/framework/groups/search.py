@@ -1,0 +1,106 @@
+"""A search for any seating of the members of a gang that differ: bounded, and on equal nodes once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.gang_domains import Members
+from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+
+MOST_SEARCH_STEPS = 10_000
+"""Members that a search through all seatings places at most, in one domain."""
+CUT = f"the search stopped after {MOST_SEARCH_STEPS:,} steps"
+_ALIKE_WORK = 2
+"""To look at a node in a search, see `trial.NODE_WORK`."""
+_MOST_ROWS = 128
+"""Nodes on which a search tries a member, the fullest first."""
+
+
+class SeatSearch:
+    """Looks for any seating of members that differ, on nodes of which equal ones are tried once."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        algorithm: ScheduleAlgorithm,
+        cluster: Cluster,
+        requirement: GangRequirement,
+        kinds: Sequence[Members],
+        *,
+        placed: Callable[[GangRequirement], int],
+        is_surplus: Callable[[QueuedPod, Group], bool],
+    ) -> None:
+        """Begin one.
+
+        Args:
+            attempt: where members are placed.
+            algorithm: says where they may be.
+            cluster: of the nodes.
+            requirement: of their gang.
+            kinds: the members, by template.
+            placed: returns how many members of a gang have a place.
+            is_surplus: returns whether a member fills no place that its gang needs.
+        """
+        self._attempt, self._algorithm, self._nodes, self._requirement = attempt, algorithm, cluster.nodes, requirement
+        self._placed, self._is_surplus = placed, is_surplus
+        self._steps = 0
+        self.is_cut = self.is_partial = False
+        """Whether it ended before it had tried all, and whether it left out nodes."""
+        self._resources = sorted({name for kind in kinds for name in kind.template.requests})
+        self._allowed = np.packbits(np.stack([kind.feasible for kind in kinds], axis=1), axis=1)
+        self._failed: set[object] = set()
+        """States from which the rest found no seats."""
+
+    def seats(self, members: Sequence[QueuedPod]) -> Generator[None, None, bool]:
+        """Place members until the group is complete; return whether it is. Yields where a turn ends."""
+        algorithm, attempt, requirement = self._algorithm, self._attempt, self._requirement
+        missing = requirement.size - self._placed(requirement)
+        if missing <= 0:
+            return True
+        if missing > len(members):
+            return False
+        state = len(members), missing, frozenset(Counter(map(self._alike, attempt.rows())).items())
+        if state in self._failed:
+            return False
+        member, rest = members[0], members[1:]
+        if not (requirement.roles and self._is_surplus(member, requirement.group)):
+            seen, rows = set[object](), algorithm.by_fullness(member, most=_MOST_ROWS + 1)
+            self.is_partial = self.is_partial or len(rows) > _MOST_ROWS
+            for row in rows[:_MOST_ROWS]:
+                alike = self._alike(row)
+                algorithm.work += _ALIKE_WORK
+                if alike in seen:
+                    continue
+                seen.add(alike)
+                self._steps += 1
+                if self._steps > MOST_SEARCH_STEPS or attempt.is_over:
+                    self.is_cut = True
+                    return False
+                mark = attempt.mark()
+                attempt.seat(member, algorithm.on_row(member, row))
+                if attempt.ends_turn:
+                    yield
+                if (yield from self.seats(rest)):
+                    return True
+                attempt.undo_to(mark)
+                if self.is_cut:
+                    return False
+        if missing <= len(rest) and (yield from self.seats(rest)):
+            return True
+        if not self.is_cut:
+            self._failed.add(state)
+        return False
+
+    def _alike(self, row: int) -> object:
+        """Return what tells a node apart from others, as far as the search looks."""
+        nodes = self._nodes
+        free = [nodes.allocatable(name).item(row) - nodes.requested(name).item(row) for name in self._resources]
+        pods = nodes.allocatable("pods").item(row) - nodes.pod_count.item(row)
+        return self._allowed[row].tobytes(), pods, tuple(free)
