@@ -204,3 +204,33 @@ def test_a_node_may_have_another_age_in_each_case(tmp_path: Path) -> None:
     policy = "score node.age / 1min\nscore node.used_fraction.cpu * 0\n"
     results = suite(tmp_path, policy, cases, more=nodes).run().results()
     assert {each.case.name: each.state for each in results if each.state is not State.PASSED} == {}
+
+
+def test_a_pod_that_ends_in_one_case_gives_back_its_room_and_devices_there_and_is_there_in_the_next(
+    tmp_path: Path,
+) -> None:
+    nodes = "nodes: [{name: n, cpu: 4, devices: {gpu: 1}}]\npods: [{name: old, node: n, cpu: 3, claims: {gpu: 1}}]"
+    cases = """\
+- {name: there is no room, pod: {cpu: 2}, expect: {schedulable: false}}
+- name: it ends
+  sequence:
+  - {pod: {name: a, claims: {gpu: 1}}, expect: {schedulable: false}}
+  - {pod: {name: b, cpu: 2, claims: {gpu: 1}}, finished: [old], expect: {node: n}}
+  - {pod: {name: c, claims: {gpu: 1}}, expect: {schedulable: false}}
+  expect: {degraded: []}
+- {name: there is no room again, pod: {cpu: 2}, expect: {schedulable: false}}
+- {name: and no device, pod: {cpu: 0, claims: {gpu: 1}}, expect: {schedulable: false}}
+"""
+    results = suite(tmp_path, "filter fits(cpu)\n", cases, more=nodes).run(shuffle=False).results()
+    assert {each.case.name: each.failures for each in results if each.state is not State.PASSED} == {}
+
+
+def test_one_that_follows_a_pod_that_ended_knows_where_that_ran(tmp_path: Path) -> None:
+    nodes = "nodes: [{name: m, cpu: 4}, {name: n, cpu: 4}]\npods: [{name: old, node: n, owner: ReplicaSet/web}]"
+    step = "{pod: {name: a, owner: ReplicaSet/web}, finished: [old], expect: {scores: {m: 0, n: 50}}}"
+    cases = f"""\
+- {{name: it ends, sequence: [{step}], expect: {{schedulable: true}}}}
+- {{name: it runs again, pod: {{owner: ReplicaSet/web}}, expect: {{scores: {{m: 0, n: 0}}}}, tie: ok}}
+"""
+    results = suite(tmp_path, "score 50 if node.name == pod.previous_node\n", cases, more=nodes).run().results()
+    assert {each.case.name: each.failures for each in results if each.state is not State.PASSED} == {}
