@@ -145,3 +145,14 @@ def test_a_snapshot_has_no_opaque_data_of_drivers() -> None:
     text = json.dumps(recorded_objects(things))
     assert secret not in text
     assert text.count('"opaque": {"driver": "gpu"}') == 4
+
+
+def test_claims_are_made_in_each_cluster_of_the_same_objects() -> None:
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state
+    from tests.tooling.test_answer_laws import CLAIMS, devices
+    from tests.tooling.worlds import things_of
+
+    things = [*devices(1), *things_of([{"name": "n0", "cpu": 1}], [{"name": "m", "namespace": "shop", **CLAIMS}])]
+    for _ in range(2):
+        claims = cluster_state(things).cluster.all(objects.ResourceClaim)
+        assert [claim.metadata.name for claim in claims] == ["m-r"]

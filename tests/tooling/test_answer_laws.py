@@ -65,6 +65,29 @@ class Drawn:
 GANG = "gang by pod.label.job size {size}{roles}{within} if pod label job\n"
 
 
+CLAIMS = {"spec": {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}}
+"""Of a pod that claims one device."""
+
+
+def devices(number: int) -> tuple[Any, ...]:
+    """Return devices of the first node, and the template of claims of one of them."""
+    made = [{"name": f"d{at}", "capacity": {"memory": {"value": f"{at + 1}Gi"}}} for at in range(number)]
+    pool = {"name": "n0", "generation": 1, "resourceSliceCount": 1}
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    claim = {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+    return (
+        msgspec.convert({"metadata": {"name": "gpu"}, "spec": {}}, objects.DeviceClass),
+        msgspec.convert(
+            {
+                "metadata": {"name": "s"},
+                "spec": {"driver": "gpu", "nodeName": "n0", "pool": pool, "devices": made},
+            },
+            objects.ResourceSlice,
+        ),
+        msgspec.convert({"metadata": {"name": "t", "namespace": "shop"}, "spec": claim}, objects.ResourceClaimTemplate),
+    )
+
+
 @st.composite
 def clusters(draw: st.DrawFn) -> Drawn:
     """Draw one; everything is small, so that there is room for some, and not for others."""
@@ -81,7 +104,7 @@ def clusters(draw: st.DrawFn) -> Drawn:
         }
         for at in range(draw(st.integers(1, 4)))
     ]
-    kind = draw(st.sampled_from(["pod", "gang", "group"]))
+    kind, claimed = draw(st.sampled_from(["pod", "gang", "group"])), draw(st.sampled_from([None, None, 0, 1, 2]))
     size = draw(st.integers(1, 4))
     member: Json = {"job": "j"} if kind == "gang" else {}
     in_group: Json = {"spec": {"schedulingGroup": {"podGroupName": "g"}}} if kind == "group" else {}
@@ -101,6 +124,8 @@ def clusters(draw: st.DrawFn) -> Drawn:
         form = {"name": f"m{at}", "namespace": "shop", "cpu": draw(st.integers(1, 2)), "labels": labels}
         extra: Json = draw(st.sampled_from([{}, {}, {}, {"resources": {GPU: "1"}}]))
         spec: Json = {} if kind != "pod" else draw(st.sampled_from([{}, {}, {"schedulingGates": [{"name": "g"}]}]))
+        if claimed is not None and kind != "group" and draw(st.booleans()):
+            spec = {**spec, **CLAIMS["spec"]}
         pending.append({**form, **extra, **in_group, **({"spec": spec} if spec else {})})
     roles = draw(st.sampled_from(["", " with 1 of role=driver"])) if size > 1 else ""
     within = draw(st.sampled_from(["", " within one rack", " within one rack or any"]))
@@ -116,7 +141,8 @@ def clusters(draw: st.DrawFn) -> Drawn:
     rival: list[Json] = []
     if is_strict and draw(st.booleans()):
         rival = [{"name": "big", "namespace": "shop", "cpu": 9, "priority": 10, "labels": {"team": "blue"}}]
-    more = (pod_group("g", size),) if kind == "group" and draw(st.integers(0, 4)) else ()
+    more: tuple[Any, ...] = (pod_group("g", size),) if kind == "group" and draw(st.integers(0, 4)) else ()
+    more += devices(claimed) if claimed is not None else ()
     return Drawn("".join(lines), tuple(nodes), tuple(placed), tuple(pending), tuple(rival), more)
 
 
@@ -137,14 +163,12 @@ def said_by_a_test(drawn: Drawn, form: Json) -> Outcome:
     suite["cases"] = [{"name": "c", "pod": form, "expect": {"schedulable": True}}]
     policy_set = drawn.world.rules.policy_set
     assert policy_set is not None
-    groups = [
-        FixtureObject(
-            {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "PodGroup", **msgspec.to_builtins(each)}, EMPTY, ()
-        )
+    fixtures = [
+        FixtureObject({"apiVersion": "v1", "kind": type(each).__name__, **msgspec.to_builtins(each)}, EMPTY, ())
         for each in drawn.more
     ]
     read = read_suite(parse_document(Source("t.yaml", yaml_text(suite))))
-    made = SuiteRun(read, CompiledPolicies(policy_set), Fixtures(tuple(groups)), scheduler=SCHEDULER)
+    made = SuiteRun(read, CompiledPolicies(policy_set), Fixtures(tuple(fixtures)), scheduler=SCHEDULER)
     (case,) = made.result().cases
     (outcome,) = case.outcomes
     return outcome

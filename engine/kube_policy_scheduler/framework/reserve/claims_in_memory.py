@@ -93,14 +93,23 @@ def give_claims_back(cluster: Cluster, pod: PodInfo, *, ends: bool = True) -> Ca
 
 
 def make_claims(cluster: Cluster, pod: objects.Pod) -> None:
-    """Make the claims of a pod whose templates are in the cluster, as their controller does, and name them in it."""
+    """Make the claims of a pod whose templates are in the cluster, as their controller does, and name them in it.
+
+    One that was made for another cluster of the same objects is made here, too.
+    """
     meta = pod.metadata
-    known = {one.name for one in pod.status.resource_claim_statuses or ()}
+    known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses or ()}
     for reference in pod.spec.resource_claims or ():
         template = _template(cluster, meta.namespace, reference)
-        if template is None or reference.name in known:
+        named = known.get(reference.name)
+        is_elsewhere = named == _claim_name(meta.name, reference.name) and (
+            cluster.resource_claims.get(key_of(meta.namespace, named)) is None
+        )
+        if template is None or (reference.name in known and not is_elsewhere):
             continue
         name = _make_claim(cluster, template, reference.name, namespace=meta.namespace, pod=meta.name, uid=meta.uid)
+        if is_elsewhere:
+            continue
         status = objects.PodResourceClaimStatus(name=reference.name, resource_claim_name=name)
         pod.status.resource_claim_statuses = [*(pod.status.resource_claim_statuses or ()), status]
 
@@ -130,11 +139,15 @@ def _template(
 def _make_claim(
     cluster: Cluster, spec: objects.ResourceClaimSpec, reference: str, *, namespace: str, pod: str, uid: str
 ) -> str:
-    name = f"{pod}-{reference}"
+    name = _claim_name(pod, reference)
     owner = objects.OwnerReference(api_version="v1", kind="Pod", name=pod, uid=uid, controller=True)
     metadata = objects.ObjectMeta(name=name, namespace=namespace, uid=f"{uid}/{reference}", owner_references=[owner])
     cluster.set_object(objects.ResourceClaim(metadata=metadata, spec=spec))
     return name
+
+
+def _claim_name(pod: str, reference: str) -> str:
+    return f"{pod}-{reference}"
 
 
 def _named(pod: PodInfo) -> list[str | None]:

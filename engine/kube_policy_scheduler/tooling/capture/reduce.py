@@ -14,6 +14,7 @@ from kube_policy_scheduler.framework.decide.device_columns import names_of_devic
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims
 from kube_policy_scheduler.policy.answer import GangWaits, Held, NoDomain, Placed, answer
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.pending import Pending
@@ -276,6 +277,7 @@ class ReducibleInputs:
     def inputs(self) -> DecisionInputs:
         """Return the decision to be made."""
         made = cluster_state((*self.others, *self.nodes, *self.placed)).cluster
+        make_claims(made, self.pod)
         pending = Pending(map(made.templates.pod, self.pending)) if self.pending is not None else None
         return DecisionInputs.of(
             self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed, pending=pending
