@@ -174,12 +174,18 @@ def tree(file: Path) -> ast.Module:
 
 
 @cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Return all parts of a module: walked once for all laws."""
+    return tuple(ast.walk(tree(file)))
+
+
+@cache
 def imports(file: Path) -> tuple[Import, ...]:
     return tuple(_imports(file))
 
 
 def _imports(file: Path) -> Iterator[Import]:
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             yield from (Import(file, node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -223,7 +229,7 @@ MAY_NOTE: dict[str, set[str]] = {
 def test_what_changes_in_the_cluster_is_noted_by_the_cluster_alone() -> None:
     found: dict[str, set[str]] = {}
     for file in FILES:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note":
                 for event in node.args[:1]:
                     if isinstance(event, ast.Attribute) and ast.unparse(event.value) == "ClusterEvent":
@@ -312,7 +318,7 @@ def test_python_searches_only_with_patterns_of_our_own() -> None:
     for file in FILES:
         if file.relative_to(ENGINE).as_posix() in PATTERNS_OF_SCHEMAS:
             continue
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             match node:
                 case ast.ImportFrom(module="re") | ast.Import(names=[ast.alias(name="re", asname=str())]):
                     wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}: write `import re`, so that the law sees it")
@@ -330,7 +336,7 @@ def test_the_pure_core_is_handed_the_world(package: str) -> None:
     mine = [file for file in FILES if package_of(file) == package]
     wrong = [str(found) for file in mine for found in imports(file) if found.top in WORLD]
     for file in mine:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if not isinstance(node, ast.Call):
                 continue
             match node.func:
