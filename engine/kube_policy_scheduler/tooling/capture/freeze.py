@@ -186,7 +186,7 @@ def _renamed(
     pod = back.pop(len(reducible.nodes))
     with_signals = _by_name(reducible, named=names.of)
     made = ReducibleInputs.of(back, pod, reducible.rules, seed=reducible.seed, now=reducible.now)
-    made = replace(made, signals=with_signals.signals, trials=reducible.trials)
+    made = replace(made.alone(), signals=with_signals.signals, trials=reducible.trials)
     got = made.verdict()
     expected = replace(
         verdict,
@@ -194,6 +194,7 @@ def _renamed(
         next=names.of(verdict.next) if verdict.next is not None else None,
         evicted=got.evicted if len(got.evicted) == len(verdict.evicted) else verdict.evicted,
         devices=got.devices if len(got.devices) == len(verdict.devices) else verdict.devices,  # in the order of names
+        waits=got.waits if bool(got.waits) == bool(verdict.waits) else verdict.waits,  # the gang's name is in it
         lacks=got.lacks if len(got.lacks) == len(verdict.lacks) else verdict.lacks,  # reasons have names in them
     )
     if verdict.tied and got.tied:
