@@ -348,8 +348,9 @@ class Replica:
     def _forgotten(self) -> Iterator[str]:
         """Yield the pods that wait for an event, though a scheduler without any memory would find a node for them now.
 
-        Left out are gangs, which wait for more than an event, what waits for time to pass, and the moments in which a
-        pod is assumed: it wakes others when the watch shows it.
+        Left out are gangs, which wait for more than an event, what waits for time to pass, pods that we give back to
+        the replica that passed them on and whose update we do not see yet, and the moments in which a pod is assumed:
+        it wakes others when the watch shows it.
         """
         scheduler, policies = self.scheduler, self.scheduler.algorithm.policies
         waiting = [queued for queued in scheduler.queue if queued.place is Place.UNSCHEDULABLE and not queued.groups]
@@ -360,7 +361,9 @@ class Replica:
         afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
         for queued in waiting:
             wakes = queued.wake_events
-            if wakes is not None and ClusterEvent.CLOCK not in wakes:
+            if not afresh.serves(queued.pod):
+                self.server.met["pod that is given back looked at"] += 1
+            elif wakes is not None and ClusterEvent.CLOCK not in wakes:
                 host = afresh.decide(queued, preempts=False).host
                 if host is not None:
                     yield f"{queued.pod.key} waits for {sorted(event.name for event in wakes)}, and {host} is free"
