@@ -139,7 +139,10 @@ HOSTILE: dict[str, Callable[[Stage, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize(
+    "hostile",
+    [pytest.param(name, marks=[pytest.mark.long] if name == "a costly selector" else []) for name in HOSTILE],
+)
 def test_no_turn_is_long_and_no_attempt_takes_more_than_its_budget(
     meter: Meter, failures: list[str], hostile: str
 ) -> None:

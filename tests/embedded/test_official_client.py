@@ -74,7 +74,7 @@ def test_a_watch_follows_pods(account: Account) -> None:
     stream = watch.Watch().stream(
         account.core.list_namespaced_pod, account.namespace, resource_version=start, timeout_seconds=10
     )
-    seen = [(event["type"], event["object"].spec.node_name) for event, _ in zip(stream, range(2), strict=False)]
+    seen = [(event["type"], event["object"].spec.node_name) for _, event in zip(range(2), stream, strict=False)]
     assert seen == [("ADDED", None), ("MODIFIED", "some-node")]
 
 
