@@ -282,7 +282,7 @@ def test_probes_metrics_and_configuration_are_served(cluster: Cluster, scheduler
     assert metrics["policy_scheduler_policy_last_reload_successful"] == 1
     code, text = process.get("/configz")
     assert code == 200
-    assert '"scheduler_names"' in text
+    assert '"schedulerNames"' in text
 
 
 def test_a_second_signal_ends_it_at_once(
