@@ -55,6 +55,12 @@ def test_replicas_that_come_go_and_die_bind_nothing_wrongly_and_forget_nothing()
     assert FAULTS - met.keys() == set(), "never happened"
 
 
+@pytest.mark.timeout(300)
+def test_a_nomination_that_could_not_be_ended_is_known_to_whom_the_pod_is_passed_by_new_members() -> None:
+    """A webhook refuses to end it while the pod is ours; then members change, and the pod waits for our node."""
+    SharedSimulation(193, steps=500).run()
+
+
 LEASE_SECONDS = 15.0
 LATE_SECONDS = LEASE_SECONDS + 7.0
 """For pods of a replica that was killed: its lease, and a few seconds for the others to share its work."""

@@ -499,6 +499,10 @@ class EventHandlers:
         for queued in [queued for queued in self._queue if not self._algorithm.serves(queued.pod)]:
             if queued.place is not Place.IN_FLIGHT:
                 self.disown(queued)
+        for uid in list(self._foreign):
+            shown = self.still_passed_here(uid)
+            if shown is not None:  # it was ours when we could not end its nomination: now its replica waits for us
+                self.decide_again(shown)
         for pod in self._foreign.values():
             self._keep_room_for_foreign(pod)
         self._ledger.note(ClusterEvent.POLICY)
