@@ -39,7 +39,7 @@ def every(number: int, steps: Iterator[Any]) -> Iterator[None]:
             yield
 
 
-def now(steps: Generator[None, None, T]) -> T:
+def now(steps: Generator[object, None, T]) -> T:
     """Run long work to its end, and return its result."""
     while True:
         try:
