@@ -635,3 +635,20 @@ def test_a_counter_that_was_made_in_steps_is_not_counted_again(monkeypatch: pyte
     assert len(steps) > 2
     cluster.counters.counter(PREPARED[0], terminating=False)
     assert list(cluster.counters.counter_in_steps(PREPARED[0], terminating=False)) == []
+
+
+def test_pods_of_many_namespaces_whose_terms_say_the_namespaces_share_one_count() -> None:
+    """Not one for each namespace: a pod that they select would ask all of them."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    of = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term | {"namespaceSelector": {}}]}}
+    at_home = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    unwanted = {"weight": 1, "podAffinityTerm": term}
+    with_one_at_home = of | {
+        "podAntiAffinity": of["podAntiAffinity"] | {"preferredDuringSchedulingIgnoredDuringExecution": [unwanted]}
+    }
+
+    def keys(affinity: dict[str, Any]) -> int:
+        made = msgspec.convert(affinity, objects.Affinity)
+        return len({affinity_module.TemplateAffinity(f"ns{number}", made).key for number in range(3)})
+
+    assert (keys(of), keys(at_home), keys(with_one_at_home)) == (1, 3, 3)

@@ -292,7 +292,9 @@ class TemplateAffinity:
         self._namespace = namespace
         self.number = sum([len(part.required or ()) + len(part.preferred or ()) for part in self._near])
         """How many terms are written."""
-        key = _ENCODER.encode((namespace, self._near))
+        written = (term for _, kind in _LISTS for term, _ in self._written(kind))
+        at_home = namespace if any(map(_is_at_home, written)) else ""  # else it is the same in all namespaces
+        key = _ENCODER.encode((at_home, self._near))
         self.key = key if len(key) <= _LONG_KEY else blake2b(key).digest()
         """Equal for those that say the same."""
         self._terms: AffinityTerms | None = None
@@ -441,10 +443,14 @@ def asked_sets(template: PodTemplate) -> AskedSets:
     return NO_SETS if known is None else now(known.asked())
 
 
+def _is_at_home(term: objects.PodAffinityTerm) -> bool:
+    """Return whether a term is about pods of the namespace of the pod that has it."""
+    return not term.namespaces and term.namespace_selector is None
+
+
 def _term(namespace: str, term: objects.PodAffinityTerm, weight: int) -> AffinityTerm:
-    own = not term.namespaces and term.namespace_selector is None
     pods = PodTerm(
-        namespaces=frozenset((namespace,) if own else term.namespaces or ()),
+        namespaces=frozenset((namespace,) if _is_at_home(term) else term.namespaces or ()),
         selector=label_selector(term.label_selector),
         namespace_selector=label_selector(term.namespace_selector),
     )
