@@ -32,6 +32,7 @@ from kube_policy_scheduler.cluster.counter import (
     RowAmountCounter,
 )
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -44,6 +45,8 @@ _COUNTED_AT_ONCE = 1 << 13
 """Rows of templates that are counted before other work gets its turn: 1 to 3 ms."""
 _COMPARED_AT_ONCE = 1 << 10
 """Terms that are compared with a template before other work gets its turn: 2 ms, and 12 ms if they were not read."""
+_READ_AT_ONCE = 512
+"""Terms of a pod: 6 ms."""
 _WORK_OF_A_TEMPLATE = 8
 """In rows: so long it takes to ask whether it is in the set."""
 _FOUND_AT_ONCE = 1 << 11
@@ -359,6 +362,22 @@ class PodCounters:
                 known.towards, known.towards_version = found, self.next_serial()
             known.carried_at = end
             self._list(known)
+
+    def make_affinity(self, template: PodTemplate, nodes: NodeTable) -> bool:
+        """Find a part of what terms of a very large pod, and those of placed pods, select; return whether all is found.
+
+        Between two calls anything may happen to pods and nodes.
+        """
+        affinity = pod_affinity(template)
+        if affinity is None or not affinity.is_large:
+            return self.make_ready(template, ())
+        if affinity.sets is None and not nodes.under_way.go_on(
+            affinity, lambda: every(_READ_AT_ONCE, affinity.asked())
+        ):
+            return False
+        assert affinity.sets is not None
+        asked = [pods for keys, pods in affinity.sets.large if any(nodes.known_label(key) is not None for key in keys)]
+        return self.make_ready(template, asked)
 
     def make_ready(self, template: PodTemplate, sets: Iterable[PodSet]) -> bool:
         """Do a part of what is missing of what pods say of each other; return whether nothing is.

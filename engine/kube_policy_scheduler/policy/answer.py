@@ -1,4 +1,4 @@
-"""What would become of a pod: the one way to ask, for commands, the playground, the canary and the daemon's webhook.
+"""What would become of a pod: the one way to ask, for commands, the playground and canaries.
 
 It says what the scheduler would do, in its order: gates and `hold`, the pods that a gang or PodGroup lacks, a strict
 order, the domain of a gang, then the filters and scores, with quotas, limits, devices and reserved room among them.

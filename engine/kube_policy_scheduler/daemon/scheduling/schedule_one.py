@@ -23,7 +23,6 @@ import numpy as np
 from kube_policy_scheduler import remembered
 from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
-from kube_policy_scheduler.cluster.affinity_in_steps import make_affinity
 from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
@@ -435,7 +434,7 @@ class Scheduler:
         if not (
             nodes.make_labels(template.labels_read)
             and make_masks(template, nodes)
-            and make_affinity(template, nodes, counters)
+            and counters.make_affinity(template, nodes)
             and (not has_claims(template, self.cluster) or self.cluster.resource_slices.make_ready())
         ):
             raise OutOfTurn

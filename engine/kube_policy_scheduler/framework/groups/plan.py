@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from operator import is_
 from typing import NamedTuple, TypeAlias
 
@@ -41,10 +42,9 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     preference,
     rows_of,
 )
-from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
+from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod, Attempt
-from kube_policy_scheduler.framework.groups.draft import Draft
 from kube_policy_scheduler.framework.groups.search import CUT, SeatSearch
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -127,6 +127,40 @@ class _UnderWay(NamedTuple):
     attempt: Attempt
     steps: Steps
     evicts: bool
+
+
+class _Draft:
+    """What a plan has tried so far, of which any part can be taken back: places on the columns, and rules of groups."""
+
+    def __init__(self, attempt: Attempt, gangs: GangTable) -> None:
+        self.attempt, self._gangs = attempt, gangs
+        self._rules: list[Callable[[], None]] = []
+        """What undoes each, the oldest first."""
+
+    def mark(self) -> tuple[int, int]:
+        """Return what `undo_to` goes back to."""
+        return self.attempt.mark(), len(self._rules)
+
+    def undo_to(self, mark: tuple[int, int]) -> None:
+        """Take back what was tried since."""
+        self.attempt.undo_to(mark[0])
+        while len(self._rules) > mark[1]:
+            self._rules.pop()()
+
+    def forget_rules(self) -> None:
+        """Have domains and orders of devices be what they were; the places are taken back by others."""
+        while self._rules:
+            self._rules.pop()()
+
+    def settle(self, group: Group, where: Domain | Anywhere) -> None:
+        """Place members of a group there from now on."""
+        self._rules.append(partial(self._gangs.settle, group, self._gangs.where(group)))
+        self._gangs.settle(group, where)
+
+    def order(self, group: Group, order: Thrifty) -> None:
+        """Give members of a group devices in an order from now on."""
+        self._rules.append(partial(self._gangs.order_devices, group, None))
+        self._gangs.order_devices(group, order)
 
 
 class Planner:
@@ -236,7 +270,7 @@ class Planner:
         self, attempt: Attempt, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
     ) -> Generator[None, None, Plan | Shortfall]:
         """Plan; yields where a turn ends. Domains and orders of devices stay as they were unless there is a plan."""
-        draft, is_complete = Draft(attempt, self._gangs), False
+        draft, is_complete = _Draft(attempt, self._gangs), False
         begin = draft.mark()
         try:
             short = yield from self._place_all(draft, queued, requirements)
@@ -255,7 +289,7 @@ class Planner:
                 draft.forget_rules()
 
     def _place_all(
-        self, draft: Draft, queued: QueuedPod, requirements: Sequence[GangRequirement]
+        self, draft: _Draft, queued: QueuedPod, requirements: Sequence[GangRequirement]
     ) -> Generator[None, None, Shortfall | None]:
         """Place what the groups of a pod need; return why that is not possible."""
         for requirement in outermost_first(requirements):
@@ -269,7 +303,7 @@ class Planner:
 
     def _complete(
         self,
-        draft: Draft,
+        draft: _Draft,
         requirement: GangRequirement,
         first: QueuedPod,
         around: tuple[GangRequirement, ...],
@@ -385,7 +419,7 @@ class Planner:
 
     def _seat(
         self,
-        draft: Draft,
+        draft: _Draft,
         requirement: GangRequirement,
         first: QueuedPod,
         around: tuple[GangRequirement, ...],
@@ -458,7 +492,7 @@ class Planner:
 
     def _fill(
         self,
-        draft: Draft,
+        draft: _Draft,
         members: Sequence[QueuedPod],
         inside: tuple[GangRequirement, ...],
         *,
