@@ -302,7 +302,9 @@ def main() -> None:
     ).parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="policy-demo-") as directory:
-        sys.exit(asyncio.run(_main(Path(directory))))
+        code = asyncio.run(_main(Path(directory)))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not keep the folder from being removed
+    sys.exit(code)
 
 
 if __name__ == "__main__":
