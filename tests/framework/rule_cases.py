@@ -22,8 +22,8 @@ def rule_cases() -> list[tuple[str, dict[str, Any]]]:
 
 
 def expand(short: dict[str, Any]) -> dict[str, Any]:
-    """Return a conformance line; `real` false marks what kube-scheduler does otherwise."""
-    known = {"name", "nodes", "pods", "pod", "want", "real"}
+    """Return a conformance line; `real` false marks what kube-scheduler does otherwise, `kubernetes` is a version."""
+    known = {"name", "nodes", "pods", "pod", "want", "real", "kubernetes"}
     case = {
         "id": short["name"],
         "nodes": [_node(node) for node in short["nodes"]],
@@ -32,7 +32,8 @@ def expand(short: dict[str, Any]) -> dict[str, Any]:
         "namespaces": [{"metadata": {"name": "default"}}],
         **{key: value for key, value in short.items() if key not in known},
     }
-    return {"case": case, "family": "rules", "want": short["want"], "real": short.get("real", True)}
+    line = {"case": case, "family": "rules", "want": short["want"], "real": short.get("real", True)}
+    return line | ({"kubernetes": short["kubernetes"]} if "kubernetes" in short else {})
 
 
 def _node(short: dict[str, Any]) -> dict[str, Any]:

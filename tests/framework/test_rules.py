@@ -1,4 +1,4 @@
-"""Kubernetes' rules, one sentence per case, in `rules/*.yaml` with the results of kube-scheduler 1.36."""
+"""Kubernetes' rules, one sentence per case, in `rules/*.yaml`, with the results of kube-scheduler."""
 
 from __future__ import annotations
 

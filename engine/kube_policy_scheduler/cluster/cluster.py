@@ -38,6 +38,7 @@ from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.cluster.volumes.attached_volumes import AttachedVolumes
 from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.workload import Workload
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 from kube_policy_scheduler.times import Steady
 
@@ -73,11 +74,13 @@ class AssumedPods(dict[str, str]):
 class Cluster:
     """Nodes as columns, pods by node, counters, ports, and other objects by kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: KubernetesRules = DEFAULT_RULES) -> None:
+        """Begin empty. rules: of the Kubernetes whose pods are decided."""
+        self.rules = rules
         self.ledger = Ledger()
         """What changed: the methods here note it."""
         self.nodes = NodeTable()
-        self.templates = Templates()
+        self.templates = Templates(rules)
         self.templates_in_use = TemplatesInUse()
         """Templates that have pods, on nodes or pending."""
         self.counters = PodCounters(self.templates_in_use)

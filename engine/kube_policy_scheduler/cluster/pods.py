@@ -18,7 +18,8 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.requests import PodRequests, existing, incoming
+from kube_policy_scheduler.cluster.requests import PodRequests, existing, incoming, is_resize_infeasible
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.times import unix_seconds
 
 _RECENT_TEMPLATES = 4096
@@ -201,7 +202,9 @@ class AlikePods(msgspec.Struct):
 class Templates:
     """The set of templates in use: equal ones are one object, unused ones go."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: KubernetesRules = DEFAULT_RULES) -> None:
+        """Begin empty. rules: what pods count for on their nodes."""
+        self._rules = rules
         self._by_key: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
         self._recent: BoundedCache[bytes, PodTemplate] = BoundedCache(
             most=_RECENT_TEMPLATES, most_bytes=_RECENT_BYTES, size_of=lambda key, template: template.size
@@ -260,9 +263,11 @@ class Templates:
         template = self._template(meta, spec)
         demand: PodRequests | None = template.memo.get(_EXISTING)
         if demand is None:
-            demand = template.memo[_EXISTING] = existing(objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec))
+            demand = template.memo[_EXISTING] = existing(
+                objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec), self._rules
+            )
         if _may_differ(pod):
-            demand = existing(pod)
+            demand = existing(pod, self._rules)
         volumes: list[objects.Volume] = []
         local_volumes: list[str] = []
         for volume in spec.volumes or ():
@@ -408,6 +413,8 @@ def _may_differ(pod: objects.Pod) -> bool:
     """Return whether the status names resources other than the spec's, as after an in-place resize."""
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
+        return True
+    if is_resize_infeasible(status.conditions):
         return True
     reported: list[objects.ContainerStatus] = []
     for statuses in (status.container_statuses, status.init_container_statuses):

@@ -1,7 +1,7 @@
 """What a pod requests of a node: effective resource requests, in column units (cpu in millicores, others in units).
 
-The rules are those of `component-helpers/resource` (PodRequests) in Kubernetes 1.36: sidecars, init
-containers, pod-level resources, overhead and in-place resize. As there, quantities are added exactly and only
+The rules are those of `component-helpers/resource` (PodRequests): sidecars, init containers, pod-level
+resources, overhead and in-place resize, which differs between versions. As there, quantities are added exactly and only
 the pod's sum is rounded up.
 
 One thing is not copied: there, a pod-level request written as a binary fraction ("0.5Gi") grows by the overhead
@@ -10,12 +10,14 @@ each time it is looked at, as both share one number. What it is then depends on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.label_syntax import is_qualified_name
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, Feature, KubernetesRules
 from kube_policy_scheduler.quantities.quantity import NANO, amount, column_scale, nanos, rounded
 from kube_policy_scheduler.remembered import remembered
 
@@ -119,36 +121,123 @@ def scoring_request(spec: objects.PodSpec) -> Nanos:
     return _added(_aggregate(regular, init, SCORING_DEFAULTS), _exact(spec.overhead))
 
 
-def existing(pod: objects.Pod) -> PodRequests:
+def existing(pod: objects.Pod, rules: KubernetesRules = DEFAULT_RULES) -> PodRequests:
     """Return the demand of a pod that is on a node: after an in-place resize, the most that it may still hold."""
-    spec, status = pod.spec, pod.status
-    pending = next((c for c in status.conditions or () if c.type == "PodResizePending"), None)
-    infeasible = pending is not None and pending.reason == "Infeasible"
-    statuses = {s.name: s for s in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))}
+    sums_are_compared = Feature.POD_REQUESTS_MAX_OF_SUMS in rules
+    held = _sums_held(pod) if sums_are_compared else _containers_held(pod)
+    pod_level = _pod_level_held(pod, others_too=sums_are_compared)
+    overhead = _exact(pod.spec.overhead)
+    total = _added(_with_pod_level(held.largest(), pod_level), overhead)
+    # With pod-level requests a default is assumed only for what neither level names.
+    defaults = {k: v for k, v in SCORING_DEFAULTS.items() if not pod_level or k not in total}
+    scoring = _added(_with_pod_level(held.scored().largest(defaults), pod_level), overhead)
+    return _demand(total, scoring)
 
-    def effective(wanted: Nanos, actuated: objects.ResourceRequirements, allocated: objects.Resources | None) -> Nanos:
-        held = _raised(_requests(actuated), _exact(allocated))
-        return held if infeasible else _raised(held, wanted)
 
-    def container_requests(container: objects.Container, *, resizable: bool) -> Nanos:
+# --- in-place resize ------------------------------------------------------------------------------------
+
+ByContainer = tuple[list[Nanos], list[tuple[bool, Nanos]]]
+"""Amounts of the regular containers, and of the init containers with whether they are sidecars."""
+
+
+class _Held(NamedTuple):
+    """What a pod on a node may hold: the largest of these counts, resource by resource."""
+
+    by_container: Sequence[ByContainer]
+    """Each is added up."""
+    of_pod: Sequence[Nanos] = ()
+    """Sums that the kubelet reports."""
+
+    def largest(self, defaults: Mapping[str, int] | None = None) -> Nanos:
+        """Return the largest of all; `defaults` apply to what a container does not name."""
+        found: Nanos = {}
+        for regular, init in self.by_container:
+            _raised(found, _aggregate(regular, init, defaults))
+        for amounts_of_pod in self.of_pod:
+            _raised(found, amounts_of_pod)
+        return found
+
+    def scored(self) -> _Held:
+        """Return the same without what scoring does not count."""
+        return _Held(
+            [_scored(regular, init) for regular, init in self.by_container],
+            [{name: held[name] for name in SCORING_DEFAULTS if name in held} for held in self.of_pod],
+        )
+
+
+def is_resize_infeasible(conditions: Iterable[objects.PodCondition] | None) -> bool:
+    """Return whether the kubelet said that the resize which the spec asks for can never be done."""
+    pending = next((each for each in conditions or () if each.type == "PodResizePending"), None)
+    return pending is not None and pending.reason == "Infeasible"
+
+
+def _statuses(pod: objects.Pod) -> dict[str, objects.ContainerStatus]:
+    status = pod.status
+    return {s.name: s for s in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))}
+
+
+def _containers_held(pod: objects.Pod) -> _Held:
+    """Return for each container the largest of spec, actuated and allocated (up to Kubernetes 1.36)."""
+    infeasible, statuses = is_resize_infeasible(pod.status.conditions), _statuses(pod)
+
+    def held(container: objects.Container, *, resizable: bool) -> Nanos:
         wanted = _requests(container.resources)
         current = statuses.get(container.name) if resizable else None
         if current is None or current.resources is None:
             return wanted
-        return effective(wanted, current.resources, current.allocated_resources)
+        found = _raised(_requests(current.resources), _exact(current.allocated_resources))
+        return found if infeasible else _raised(found, wanted)
 
-    regular = [container_requests(c, resizable=True) for c in spec.containers or ()]
-    init = [(_is_sidecar(c), container_requests(c, resizable=_is_sidecar(c))) for c in spec.init_containers or ()]
-    pod_level = _pod_level(spec)
-    if pod_level and status.resources is not None and spec.resources is not None:
-        now = effective(_requests(spec.resources), status.resources, status.allocated_resources)
-        pod_level = {name: now.get(name, 0) for name in pod_level}
-    overhead = _exact(spec.overhead)
-    total = _added(_with_pod_level(_aggregate(regular, init), pod_level), overhead)
-    # With pod-level requests a default is assumed only for what neither level names.
-    defaults = {k: v for k, v in SCORING_DEFAULTS.items() if not pod_level or k not in total}
-    scoring = _added(_with_pod_level(_aggregate(*_scored(regular, init), defaults), pod_level), overhead)
-    return _demand(total, scoring)
+    regular = [held(c, resizable=True) for c in pod.spec.containers or ()]
+    init = [(_is_sidecar(c), held(c, resizable=_is_sidecar(c))) for c in pod.spec.init_containers or ()]
+    return _Held([(regular, init)])
+
+
+def _sums_held(pod: objects.Pod) -> _Held:
+    """Return three sums over the containers: what they want, what was allocated, and what is in force (since 1.37)."""
+    spec, status = pod.spec, pod.status
+    infeasible, statuses = is_resize_infeasible(status.conditions), _statuses(pod)
+
+    def wanted(container: objects.Container) -> Nanos:
+        return _requests(container.resources)
+
+    def allocated(container: objects.Container) -> Nanos:
+        current = statuses.get(container.name)
+        if current is not None and current.allocated_resources is not None:
+            return _exact(current.allocated_resources)
+        return {} if infeasible else wanted(container)
+
+    def actuated(container: objects.Container) -> Nanos:
+        current = statuses.get(container.name)
+        if current is not None and current.resources is not None and current.resources.requests is not None:
+            return _exact(current.resources.requests)
+        return allocated(container)
+
+    def of(held: Callable[[objects.Container], Nanos]) -> ByContainer:
+        regular = [held(c) for c in spec.containers or ()]
+        return regular, [(_is_sidecar(c), held(c)) for c in spec.init_containers or ()]
+
+    by_container = [] if infeasible else [of(wanted)]
+    in_force = status.resources.requests if status.resources is not None else None
+    if status.allocated_resources is not None and in_force is not None:
+        return _Held(by_container, [_exact(status.allocated_resources), _exact(in_force)])
+    return _Held([*by_container, of(allocated), of(actuated)])
+
+
+def _pod_level_held(pod: objects.Pod, *, others_too: bool) -> Nanos:
+    """Return what takes the place of the containers' amounts. others_too: also what the spec of the pod does not name.
+
+    The kubelet reports defaults that it filled in for the pod.
+    """
+    spec, status, found = pod.spec, pod.status, _pod_level(pod.spec)
+    if not found or status.resources is None:
+        return found
+    now = _raised(_requests(status.resources), _exact(status.allocated_resources))
+    if not is_resize_infeasible(status.conditions):
+        _raised(now, _requests(spec.resources))
+    if others_too:
+        return {name: value for name, value in now.items() if is_pod_level(name)}
+    return {name: now.get(name, 0) for name in found}
 
 
 # --- adding up ------------------------------------------------------------------------------------------

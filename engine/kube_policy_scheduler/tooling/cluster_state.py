@@ -19,6 +19,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_object
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.documents.yaml_nodes import Step
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import unix_seconds
@@ -76,9 +77,12 @@ class ClusterState:
         return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, uid=uid))
 
 
-def cluster_state(things: Iterable[Any]) -> ClusterState:
-    """Return the world that API objects make, in the order: other kinds, nodes, pods, what exporters say of those."""
-    cluster = Cluster()
+def cluster_state(things: Iterable[Any], rules: KubernetesRules = DEFAULT_RULES) -> ClusterState:
+    """Return the world that API objects make, in the order: other kinds, nodes, pods, what exporters say of those.
+
+    rules: of the Kubernetes that it is of.
+    """
+    cluster = Cluster(rules)
     pods: dict[str, objects.Pod] = {}
     later: list[objects.Pod] = []
     nodes: list[objects.Node] = []

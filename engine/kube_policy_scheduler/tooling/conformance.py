@@ -7,7 +7,7 @@ unit-test tables: what it does not name is not compared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,6 +35,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import (
     writes,
 )
 from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion, VersionError
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.cluster_state import without_nulls
@@ -66,6 +67,10 @@ KINDS: Mapping[str, type] = {
 """The lists of a case beside nodes and pods, and what they hold."""
 
 
+RECORDED = KubernetesRules(KubernetesVersion(36, 2))
+"""Of lines that do not say a version: the first cases are of Kubernetes 1.36.2."""
+
+
 class CaseError(ValueError):
     """A line is not a conformance case."""
 
@@ -78,6 +83,8 @@ class Case:
     family: str
     content: Json
     want: Json
+    rules: KubernetesRules = RECORDED
+    """Of the Kubernetes that decided it."""
 
     @property
     def plugin(self) -> str | None:
@@ -105,12 +112,13 @@ class FamilyReport:
     """The first few cases that disagree."""
 
 
-def parse_case(line: Mapping[str, Any], position: int) -> Case:
+def parse_case(line: Mapping[str, Any], position: int, rules: KubernetesRules | None = None) -> Case:
     """Return a decoded line as a case.
 
     Args:
         line: the JSON object.
         position: the line's number, which names cases without an id.
+        rules: by which Kubernetes the case is to be decided; None: by the one that it says in `kubernetes`.
 
     Raises:
         CaseError: the line has another form.
@@ -121,19 +129,26 @@ def parse_case(line: Mapping[str, Any], position: int) -> Case:
     if not isinstance(content.get("pod"), dict):
         raise CaseError(f"line {position} has no pod to schedule: expected an object `case.pod`")
     name = content.get("id") or line.get("test") or f"line-{position}"
-    return Case(str(name), str(line.get("family") or "unnamed"), content, want)
+    if rules is None and "kubernetes" in line:
+        try:
+            rules = KubernetesRules(KubernetesVersion.parse(str(line["kubernetes"])))
+        except VersionError as error:
+            raise CaseError(f"line {position}, `kubernetes`: {error}") from error
+    return Case(str(name), str(line.get("family") or "unnamed"), content, want, rules or RECORDED)
 
 
 # --- deciding -------------------------------------------------------------------------------------------
 
 
-def load(content: Mapping[str, Any]) -> tuple[Cluster, PodInfo]:
+def load(content: Mapping[str, Any], rules: KubernetesRules = RECORDED) -> tuple[Cluster, PodInfo]:
     """Return the cluster of a case and the pod to schedule.
+
+    rules: of the Kubernetes that decided it.
 
     Raises:
         CaseError: an object does not have the shape of its kind.
     """
-    cluster = Cluster()
+    cluster = Cluster(rules)
     for key, kind in KINDS.items():
         for thing in content.get(key) or ():
             cluster.set_object(_convert(thing, kind, key))
@@ -168,7 +183,7 @@ def _convert(item: Any, kind: type, where: str) -> Any:
 
 def decide(case: Case, profile: Profile | None = None) -> Json:
     """Return what is decided about a case, in the form of `want`."""
-    cluster, pod = load(case.content)
+    cluster, pod = load(case.content, case.rules)
     chosen = profile or kubernetes_profile()
     inputs = DecisionInputs(pod, cluster, Rules(chosen), now=NOW)
     frame, evaluation = inputs.frame(), inputs.evaluate()
@@ -378,7 +393,7 @@ def check_by_policies(case: Case, policies: PolicySet) -> CaseResult:
         node: {name: value for name, value in by_plugin.items() if name in known}
         for node, by_plugin in (case.want.get("scores") or {}).items()
     }
-    result = check(Case(case.id, family, case.content, {**case.want, "scores": scores}), policy.profile)
+    result = check(replace(case, family=family, want={**case.want, "scores": scores}), policy.profile)
     return CaseResult(case.id, family, result.differences)
 
 
@@ -394,7 +409,7 @@ def _decide_alone(case: Case, alone: Profile) -> Json:
     """Return what one plugin decides; where it skips at PreFilter the code says so, as its unit tests do."""
     got = decide(case, alone)
     if alone.filters:
-        cluster, pod = load(case.content)
+        cluster, pod = load(case.content, case.rules)
         inputs = DecisionInputs(pod, cluster, Rules(alone), now=NOW)
         if not inputs.probe(alone.filters[0]).applies:
             got["prefilter"]["code"] = Code.SKIP.value

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli.files import source
+from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
 from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.conformance import Case, CaseResult, FamilyReport
     from kube_policy_scheduler.tooling.differences import Difference
@@ -44,6 +46,7 @@ _SHOWN = 3
     help="KubeSchedulerConfiguration with which the cases were recorded: decide by the policies that `policyctl import`"
     " makes of its profiles.",
 )  # fmt: skip
+@kubernetes_option("the one that each case says in `kubernetes`, 1.36.2 without")
 @format_option()
 def command(
     files: tuple[Path, ...],
@@ -51,6 +54,7 @@ def command(
     families: tuple[str, ...],
     show: int,
     scheduler_config: Path | None,
+    kubernetes: KubernetesRules | None,
     form: str,
 ) -> int:
     """Compare decisions with recorded decisions of kube-scheduler.
@@ -69,7 +73,10 @@ def command(
     policies = _imported(scheduler_config) if scheduler_config is not None else None
     try:
         with status_line() as show_line:
-            results = report(_results(files, ids, families, policies, show_line), keep=show if not ids else sys.maxsize)
+            results = report(
+                _results(_cases(files, kubernetes), ids, families, policies, show_line),
+                keep=show if not ids else sys.maxsize,
+            )
     except CaseFileError as error:
         raise click.ClickException(str(error)) from error
     if not results:
@@ -83,7 +90,7 @@ def command(
 
 
 def _results(
-    files: Iterable[Path],
+    cases: Iterable[Case],
     ids: tuple[str, ...],
     families: tuple[str, ...],
     policies: PolicySet | None,
@@ -92,7 +99,7 @@ def _results(
     from kube_policy_scheduler.tooling.conformance import CaseError, CaseResult, check, check_by_policies
     from kube_policy_scheduler.tooling.differences import Difference
 
-    for number, case in enumerate(_cases(files), 1):
+    for number, case in enumerate(cases, 1):
         show_line(f"case {number}: {case.family}")
         if (ids and case.id not in ids) or (families and case.family not in families):
             continue
@@ -116,14 +123,14 @@ def _imported(path: Path) -> PolicySet:
     return compiled([Source(f"{each.name}.policy", each.text) for each in imported])
 
 
-def _cases(files: Iterable[Path]) -> Iterator[Case]:
+def _cases(files: Iterable[Path], rules: KubernetesRules | None) -> Iterator[Case]:
     from kube_policy_scheduler.adapters.files.conformance_files import CaseFileError, read_lines
     from kube_policy_scheduler.tooling.conformance import CaseError, parse_case
 
     for path in files:
         for number, line in read_lines(path):
             try:
-                yield parse_case(line, number)
+                yield parse_case(line, number, rules)
             except CaseError as error:
                 raise CaseFileError(f"{path}: {error}") from error
 

@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, Ready
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score, same_for_all
+from kube_policy_scheduler.kubernetes_rules import Feature
 
 _MIB = 1024 * 1024
 LEAST_BYTES = 23 * _MIB
@@ -43,10 +44,12 @@ class ImageLocality(Score):
         need not be added up.
         """
         nodes, template = frame.cluster.nodes, frame.pod.template
-        wanted: tuple[tuple[str, ...], int] | None = template.shape.get(self.name)
+        wanted: tuple[tuple[str, ...], int, int] | None = template.shape.get(self.name)
         if wanted is None:
             wanted = template.shape[self.name] = _wanted(template.spec)
-        names, containers = wanted
+        names, containers, volumes = wanted
+        if Feature.IMAGE_VOLUMES_ARE_CONTAINERS in frame.cluster.rules:
+            containers += volumes
         most, worth = MOST_BYTES * containers, []
         # without containers the upper bound would be below the lower one
         for name in names if containers else ():
@@ -77,11 +80,12 @@ class ImageLocality(Score):
         return result
 
 
-def _wanted(spec: objects.PodSpec) -> tuple[tuple[str, ...], int]:
-    """Return the names of the pod's images, and its number of containers."""
+def _wanted(spec: objects.PodSpec) -> tuple[tuple[str, ...], int, int]:
+    """Return the names of the pod's images, its number of containers, and of volumes that are images."""
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-    names = [c.image for c in containers] + [v.image.reference for v in spec.volumes or () if v.image is not None]
-    return tuple(map(normalized_name, names)), len(containers)
+    volumes = [v.image.reference for v in spec.volumes or () if v.image is not None]
+    names = [c.image for c in containers] + volumes
+    return tuple(map(normalized_name, names)), len(containers), len(volumes)
 
 
 def normalized_name(image: str) -> str:

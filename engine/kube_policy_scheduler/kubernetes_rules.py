@@ -1,0 +1,227 @@
+"""By which Kubernetes pods are decided: what differs between its versions, in one table.
+
+`Feature` is the table: each entry has the name of its feature gate, or a name of our own where a repair has no gate,
+and the versions in which it holds by default. Nothing else in this project compares versions of Kubernetes: who decides
+asks `Feature.X in cluster.rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple, Self
+
+__all__ = ["DEFAULT_RULES", "Feature", "KubernetesRules", "KubernetesVersion", "VersionError"]
+
+
+class VersionError(ValueError):
+    """A text is no version of Kubernetes, or no feature gate that rules can be changed by."""
+
+
+class KubernetesVersion(NamedTuple):
+    """A version of Kubernetes: 1.`minor`.`patch`."""
+
+    minor: int
+    patch: int | None = None
+    """None: not said; the newest patch release is meant."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the version that a text such as `1.37`, `v1.36.4-eks-1` or `1.38.0-alpha.1` says.
+
+        Raises:
+            VersionError: it says none.
+        """
+        found = _VERSION.match(text)
+        if found is None:
+            raise VersionError(f"expected a version of Kubernetes such as 1.37 or 1.36.4, got `{text[:40]}`")
+        minor, patch = found.groups()
+        return cls(int(minor), None if patch is None else int(patch))
+
+    def __str__(self) -> str:
+        return f"1.{self.minor}" if self.patch is None else f"1.{self.minor}.{self.patch}"
+
+
+_VERSION = re.compile(r"v?1\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?![0-9.])")
+
+OLDEST, NEWEST = 34, 38
+"""The minor versions whose rules are known. Servers beyond them get the rules of the nearest."""
+
+
+class Entry(NamedTuple):
+    """One difference between versions of Kubernetes."""
+
+    name: str
+    """The feature gate; for what has none, a name of our own."""
+    text: str
+    """What holds with it, for people: a sentence without its full stop."""
+    since: int | None
+    """The minor version from which on it holds by default; None: in none."""
+    known_since: int | None = None
+    """It is a feature gate: the minor version from which on administrators can switch it; None: it has no gate."""
+    locked_since: int | None = None
+    """The minor version from which on its gate cannot be switched any more."""
+    repaired: tuple[tuple[int, int], ...] = ()
+    """Patch releases of older minor versions, as (minor, patch), from which on it holds there, too."""
+
+    @property
+    def is_gate(self) -> bool:
+        """Return whether administrators can switch it."""
+        return self.known_since is not None
+
+    def holds(self, version: KubernetesVersion) -> bool:
+        """Return whether it holds by default in a version."""
+        if self.since is not None and version.minor >= self.since:
+            return True
+        return any(
+            version.minor == minor and (version.patch is None or version.patch >= patch)
+            for minor, patch in self.repaired
+        )
+
+    def is_switchable(self, version: KubernetesVersion) -> bool:
+        """Return whether it has a gate in a version that is not locked."""
+        if self.known_since is None or version.minor < self.known_since:
+            return False
+        return self.locked_since is None or version.minor < self.locked_since
+
+
+class Feature(Enum):
+    """What holds in some versions of Kubernetes and not in others."""
+
+    POD_REQUESTS_MAX_OF_SUMS = Entry(
+        "PodRequestsMaxOfSums",
+        "a pod in an in-place resize counts for the largest of three sums over its containers: what they want, what was"
+        " allocated, and what is in force. Before, the largest of the three was taken for each container",
+        since=37,
+    )  # fmt: skip
+    STORAGE_CAPACITY_SCORING = Entry(
+        "StorageCapacityScoring",
+        "`VolumeBinding` scores nodes by the storage that their volumes would use of what is there",
+        since=37,
+        known_since=33,
+    )
+    VOLUME_LIMIT_SCALING = Entry(
+        "VolumeLimitScaling",
+        "`NodeVolumeLimits` refuses nodes without the CSI driver of a volume, if its CSIDriver sets"
+        " `preventPodSchedulingIfMissing`",
+        since=37,
+        known_since=35,
+    )
+    IMAGE_VOLUMES_ARE_CONTAINERS = Entry(
+        "ImageVolumesAreContainers",
+        "`ImageLocality` counts each image volume as a container for the size at which a score is full",
+        since=37,
+    )
+    PREEMPTION_MESSAGE = Entry(
+        "PreemptionMessage",
+        "if preemption makes room, the message of the pod names the node and the number of victims",
+        since=37,
+    )
+    EMPTY_SELECTOR_SPREADS = Entry(
+        "EmptySelectorSpreads",
+        "a topology spread constraint with `labelSelector: {}` counts all pods of the namespace. Before, it counted"
+        " none",
+        since=38,
+    )
+    EMPTY_SELECTOR_PROTECTS = Entry(
+        "EmptySelectorProtects",
+        "a PodDisruptionBudget with `selector: {}` protects all pods of the namespace. Before, it protected none from"
+        " preemption, and no budget protected pods without labels",
+        since=38,
+    )
+
+    @property
+    def entry(self) -> Entry:
+        """Return what is known of it."""
+        found: Entry = self.value
+        return found
+
+
+class KubernetesRules:
+    """The rules of one Kubernetes: its version, and what holds there. Immutable."""
+
+    __slots__ = ("_on", "switched", "version")
+
+    def __init__(self, version: KubernetesVersion, gates: Mapping[str, bool] | None = None) -> None:
+        """Take the rules of a version, with feature gates that administrators switched.
+
+        Raises:
+            VersionError: a gate is unknown, or cannot be switched in this version.
+        """
+        self.version = version
+        """As it was said; see `followed`."""
+        self.switched: Mapping[str, bool] = dict(gates or {})
+        """Feature gates that are not as by default, by name."""
+        known = self.followed
+        self._on = {feature for feature in Feature if feature.entry.holds(known)}
+        for name, is_on in self.switched.items():
+            feature = _switchable(name, known)
+            if is_on:
+                self._on.add(feature)
+            else:
+                self._on.discard(feature)
+
+    def __contains__(self, feature: Feature) -> bool:
+        return feature in self._on
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the same features hold, whatever the patch version is."""
+        return isinstance(other, KubernetesRules) and self._on == other._on
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._on))
+
+    @property
+    def followed(self) -> KubernetesVersion:
+        """Return the version whose rules these are: the nearest that is known."""
+        if OLDEST <= self.version.minor <= NEWEST:
+            return self.version
+        return KubernetesVersion(min(max(self.version.minor, OLDEST), NEWEST))
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether the rules of just this version are known."""
+        return self.followed == self.version
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Return what holds, in the order of the table."""
+        return tuple(feature for feature in Feature if feature in self._on)
+
+    def __str__(self) -> str:
+        """Return it for people, such as `1.37.1` or `1.38 (the newest known; the server is 1.40.2)`."""
+        text = str(self.followed)
+        if not self.is_known:
+            which = "newest" if self.version.minor > NEWEST else "oldest"
+            text = f"{text} (the {which} whose rules are known; the server is {self.version})"
+        if self.switched:
+            text += ", " + ", ".join(f"{name}={str(on).lower()}" for name, on in sorted(self.switched.items()))
+        return text
+
+    def __repr__(self) -> str:
+        return f"KubernetesRules({self})"
+
+
+def _switchable(name: str, version: KubernetesVersion) -> Feature:
+    feature = _BY_NAME.get(name)
+    if feature is None or not feature.entry.is_gate:
+        known = ", ".join(_names(each for each in Feature if each.entry.is_gate))
+        raise VersionError(f"unknown feature gate `{name[:60]}`: the gates that change what is decided are {known}")
+    if not feature.entry.is_switchable(version):
+        entry = feature.entry
+        is_locked = entry.locked_since is not None and version.minor >= entry.locked_since
+        why = "is always on" if is_locked else "does not exist"
+        raise VersionError(f"feature gate `{name}` {why} in Kubernetes {version}: leave it out")
+    return feature
+
+
+def _names(features: Iterable[Feature]) -> list[str]:
+    return sorted(feature.entry.name for feature in features)
+
+
+_BY_NAME: Mapping[str, Feature] = {feature.entry.name: feature for feature in Feature}
+
+DEFAULT_RULES = KubernetesRules(KubernetesVersion(36))
+"""Where no server and nobody says a version: the newest whose decisions were compared with those of a real
+kube-scheduler as a whole."""
