@@ -49,7 +49,7 @@ def test_the_words_of_a_statement_are_those_of_its_rules(statement: Statement) -
 
 def test_every_clause_of_the_grammar_is_in_the_table() -> None:
     lines = re.findall(
-        r"^(?:part:|metric_part:|queue_part:|reclaim_part:|rebalance_part:| +\|) (.*?) +-> part_\w+$",
+        r"^(?:part:|metric_part:|queue_part:|reclaim_part:|backfill_part:|rebalance_part:| +\|) (.*?) +-> part_\w+$",
         GRAMMAR,
         re.MULTILINE,
     )
@@ -99,9 +99,22 @@ WHOLE = {
         )
     ),
     "queue": "queue a of b by pod.qos min cpu 1, memory 2Gi max cpu 3 lend cpu 1 weight 2 remember 6h",
+    "backfill": "backfill if pod.label.b lasts duration(pod.annotation.c) at most 6h",
     "rebalance": 'rebalance margin 10 at most 3 rest 1h if pod.label.b == "c"',
-    "reclaim": 'reclaim fair after 30s if pod.label.b evict where victim.label.c == "d"',
-    "gang": "gang by pod.qos size 3 with 1 of b=c, 2 of d within 5min within one a or any as x if pod.label.b",
+    "reclaim": 'reclaim fair above max after 30s rest 10min if pod.label.b evict where victim.label.c == "d"',
+    "gang": "\n    ".join(
+        (
+            "gang by pod.qos",
+            "size 3",
+            "with 1 of b=c,",
+            "2 of d",
+            "within 5min",
+            "within one a or any",
+            "evict whole",
+            "as x",
+            "if pod.label.b",
+        )
+    ),
 }
 """Statements with all of their clauses."""
 
@@ -110,7 +123,7 @@ WHOLE = {
 def test_all_clauses_are_read_and_written_in_the_order_of_the_table(keyword: str) -> None:
     text = f"{WHOLE[keyword]}\n"
     begins = len("hold if " if keyword == "hold" else keyword)
-    at = [re.search(rf" {clause} ", text[begins:]) for clause in BY_KEYWORD[keyword].clauses]
+    at = [re.search(rf" {clause}\s", text[begins:]) for clause in BY_KEYWORD[keyword].clauses]
     places = [found.start() for found in at if found is not None]
     (statement,) = parse(Source("a.policy", text))[0].statements
 

@@ -1,11 +1,11 @@
 ; Made from grammar/policy.lark by `make reference`.
 [
-  "after" "and" "as" "asc" "at" "by" "canary" "cluster" "counting" "def" "default" "desc" "devices" "distinct"
-  "domains" "else" "every" "evict" "fair" "filter" "for" "from" "gang" "help" "hold" "if" "in" "is" "kubernetes"
-  "label" "language" "lend" "let" "limit" "margin" "matches" "max" "metric" "min" "most" "never" "new" "nodes" "not"
-  "notin" "of" "one" "or" "order" "over" "pack" "pods" "policy" "preempt" "priority" "queue" "rebalance" "reclaim"
-  "remember" "require" "rest" "scheduler" "score" "scores" "size" "skew" "spread" "stale" "strict" "target" "then"
-  "ties" "to" "use" "weight" "where" "with" "within" "without"
+  "above" "after" "and" "as" "asc" "at" "backfill" "by" "canary" "cluster" "counting" "def" "default" "desc" "devices"
+  "distinct" "domains" "else" "every" "evict" "fair" "filter" "for" "from" "gang" "help" "hold" "if" "in" "is"
+  "kubernetes" "label" "language" "lasts" "lend" "let" "limit" "margin" "matches" "max" "metric" "min" "most" "never"
+  "new" "nodes" "not" "notin" "of" "one" "or" "order" "over" "pack" "pods" "policy" "preempt" "priority" "queue"
+  "rebalance" "reclaim" "remember" "require" "rest" "scheduler" "score" "scores" "size" "skew" "spread" "stale"
+  "strict" "target" "then" "ties" "to" "use" "weight" "where" "whole" "with" "within" "without"
 ] @keyword
 [
   "false" "missing" "true"

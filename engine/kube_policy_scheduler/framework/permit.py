@@ -106,6 +106,8 @@ class GangRequirement(msgspec.Struct, frozen=True):
     levels: tuple[str | None, ...] = ()
     """Keys of node labels in turn: all members are on nodes with one value of the first that has room for all of them.
     None: any nodes. Empty: nothing is asked for."""
+    evicts_whole: bool = False
+    """Whether members beyond the size are never evicted without the others."""
     tree: GroupTree | None = None
     """The children of a composite group: as many of them as it needs are complete, or no pod binds."""
     leaf: Group | None = None

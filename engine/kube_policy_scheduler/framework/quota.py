@@ -46,10 +46,21 @@ class ReclaimRule(msgspec.Struct, frozen=True, eq=False):
     """Whether a queue that borrows may also evict, if its share is not above that of the other queue afterwards."""
     after_seconds: float
     """How long a pod waits before others are evicted for it."""
+    rest_seconds: float = 0.0
+    """Pods that started less than this ago are evicted only for what is guaranteed."""
     allows: Callable[[Frame], bool] | None = None
     """Whether the rule is for the pod; None: for any."""
     spares: Callable[[Frame, PodInfo], bool] | None = None
     """Whether a running pod must not be evicted for this one; None: any pod may be."""
+
+
+class AboveMaxRule(msgspec.Struct, frozen=True, eq=False):
+    """A `reclaim above max`: what uses more than the `max` of a queue is evicted, for no pod."""
+
+    text: str
+    """As written, for messages."""
+    spares: Callable[[Frame, PodInfo], bool] | None = None
+    """From a frame of the victim itself: whether it must not be evicted; None: any pod may be."""
 
 
 class QuotaRules(msgspec.Struct, frozen=True, eq=False):
@@ -58,6 +69,8 @@ class QuotaRules(msgspec.Struct, frozen=True, eq=False):
     tree: QuotaTree
     reclaims: tuple[ReclaimRule, ...] = ()
     """The first one that allows a pod applies to it."""
+    above_max: tuple[AboveMaxRule, ...] = ()
+    """A pod above the `max` of its queue may be evicted if one of them does not spare it."""
     groups_of: GroupsOf = lambda frame: ()
     """The gangs of a running pod."""
 

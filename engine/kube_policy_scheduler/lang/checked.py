@@ -120,9 +120,25 @@ class Reclaim(msgspec.Struct, frozen=True, eq=False):
     """Whether a queue that borrows may also evict, if its share is not above that of the other queue afterwards."""
     after_seconds: float
     """How long a pod waits before others are evicted for it."""
+    rest_seconds: float
+    """Pods that started less than this ago are evicted only for what is guaranteed."""
+    above_max: bool
+    """Whether it evicts what a queue uses above its `max`, for no pod; then it has nothing else but `evict`."""
     condition: Typed | None
     evict: Typed | None
     """Over existing pods."""
+
+
+class Backfill(msgspec.Struct, frozen=True, eq=False):
+    """`backfill`"""
+
+    tree: syntax.Backfill
+    condition: Typed | None
+    """Which pods room is reserved for; None: any."""
+    lasts: Typed
+    """How long a pod runs, in seconds, over the pod; missing: it never ends."""
+    most_seconds: float
+    """Nothing is reserved for a pod that has to wait longer."""
 
 
 class Rebalance(msgspec.Struct, frozen=True, eq=False):
@@ -181,6 +197,8 @@ class Gang(msgspec.Struct, frozen=True, eq=False):
     within_seconds: float
     levels: tuple[str | None, ...]
     """Keys of node labels in one domain of which all members are, in turn; None: on any nodes."""
+    evict_whole: bool
+    """Whether its members are evicted all together only; otherwise those beyond the size one by one."""
     condition: Typed | None
 
 
@@ -250,6 +268,7 @@ class CheckedPolicy(msgspec.Struct, frozen=True, eq=False):
     """Number of expressions that were checked: the cost of the check."""
     queues: tuple[QueueDeclaration, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
+    backfill: Backfill | None = None
     rebalances: tuple[Rebalance, ...] = ()
     """The first whose condition holds for a pod applies to it."""
     canary: Canary | None = None

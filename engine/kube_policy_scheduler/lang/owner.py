@@ -17,6 +17,7 @@ Restrictable: TypeAlias = Literal[
     "score",
     "hold",
     "order",
+    "backfill",
     "spread",
     "pack",
     "limit",

@@ -62,6 +62,7 @@ CLAUSES: Mapping[str, str] = {
     "with": "roles",
     "within": "within",
     "within one": "levels",
+    "evict whole": "evict_whole",
     "every": "every",
     "stale after": "stale_after",
     "default": "default",
@@ -74,16 +75,18 @@ CLAUSES: Mapping[str, str] = {
     "lend": "lend",
     "remember": "remember",
     "fair": "fair",
+    "above max": "above_max",
     "after": "after",
     "evict where": "evict",
     "new nodes": "new_nodes",
     "margin": "margin",
     "at most": "most",
     "rest": "rest",
+    "lasts": "lasts",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
-ALONE = ("for cluster", "strict", "fair")
+ALONE = ("for cluster", "strict", "fair", "above max", "evict whole")
 """Clauses that nothing stands behind."""
 
 CLAUSE_WORDS = ("nodes", "of", "help", "never")
@@ -410,6 +413,21 @@ STATEMENTS: tuple[Statement, ...] = (
         advice="write `order by pod.priority desc`",
     ),
     Statement(
+        keyword="backfill",
+        forms=(
+            StatementForm(
+                "backfill [if CONDITION] lasts EXPR [at most DURATION]",
+                "Filter",
+                "In a strict order, lets pods start before the first pod or gang that waits, if they do not delay it."
+                " `lasts` is how long a pod runs. `if` selects the pods that room is reserved for. Nothing is reserved"
+                " if the wait is longer than `at most`, by default one day.",
+                "backfill lasts duration(pod.annotation.runtime)",
+            ),
+        ),
+        rules=("backfill",),
+        clauses=("if", "lasts", "at most"),
+    ),
+    Statement(
         keyword="require",
         forms=(
             StatementForm(
@@ -542,10 +560,11 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="gang",
         forms=(
             StatementForm(
-                "gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [as NAME] [if CONDITION]",
+                "gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [evict whole] [as NAME] [if CONDITION]",
                 "Permit",
                 "All or nothing: no member is bound until `size` members have a node, and N of them for each role after"
-                " `with`.",
+                " `with`. If the gang has more members than it needs, those can be evicted one by one; with `evict whole`,"
+                " only all members together.",
                 "gang by pod.label.job size 4 within 5min",
             ),
             StatementForm(
@@ -558,7 +577,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("gang",),
-        clauses=("with", "within", "within one", "as", "if"),
+        clauses=("with", "within", "within one", "evict whole", "as", "if"),
         joins=("by", "size"),
         groups=True,
     ),
@@ -583,16 +602,24 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="reclaim",
         forms=(
             StatementForm(
-                "reclaim [fair] [after DURATION] [if CONDITION] [evict where CONDITION]",
+                "reclaim [fair] [after DURATION] [rest DURATION] [if CONDITION] [evict where CONDITION]",
                 "PostFilter",
                 "Evicts pods of queues that borrow, if a pod needs room that is guaranteed to its own queue. `after`"
-                " is how long the pod waits first. Gangs are evicted as a whole. With `fair`, a queue that borrows"
-                " itself may also evict, if its share is not above that of the other queue afterwards.",
+                " is how long the pod waits first. With `fair`, a queue that borrows itself may also evict, if its share"
+                " is not above that of the other queue afterwards. Pods that started less than `rest` ago are evicted"
+                " only for a guarantee.",
                 "reclaim after 30s evict where victim.priority < 1000",
+            ),
+            StatementForm(
+                "reclaim above max [evict where CONDITION]",
+                "",
+                "Evicts pods of a queue that uses more than its `max`, such as after you lowered it: pods that borrow,"
+                " one every 30 seconds. Without this statement, such pods run until they end.",
+                "reclaim above max",
             ),
         ),
         rules=("reclaim",),
-        clauses=("fair", "after", "if", "evict where"),
+        clauses=("fair", "above max", "after", "rest", "if", "evict where"),
         joins=("where",),
     ),
     Statement(

@@ -114,12 +114,23 @@ class Queue(Tree, frozen=True):
 
 
 class Reclaim(Tree, frozen=True):
-    """`reclaim [fair] [after DURATION] [if COND] [evict where COND]`"""
+    """`reclaim [fair] [after DURATION] [rest DURATION] [if COND] [evict where COND]`, `reclaim above max …`"""
 
     fair: bool
+    above_max: bool
     after: expressions.Expr | None
+    rest: expressions.Expr | None
     condition: expressions.Expr | None
     evict: expressions.Expr | None
+    span: Span
+
+
+class Backfill(Tree, frozen=True):
+    """`backfill [if COND] lasts EXPR [at most DURATION]`"""
+
+    condition: expressions.Expr | None
+    lasts: expressions.Expr
+    most: expressions.Expr | None
     span: Span
 
 
@@ -354,7 +365,7 @@ class Role(Tree, frozen=True):
 
 
 class Gang(Tree, frozen=True):
-    """`gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [within one TOPOLOGY or …] …`"""
+    """`gang by KEY size EXPR [with N of …, …] [within DURATION] [within one TOPOLOGY or …] [evict whole] …`"""
 
     key: expressions.Expr
     size: expressions.Expr
@@ -362,6 +373,7 @@ class Gang(Tree, frozen=True):
     within: expressions.Expr | None
     levels: tuple[Topology, ...] | None
     """Those in one domain of which all members are, in turn."""
+    evict_whole: bool
     name: str | None
     condition: expressions.Expr | None
     span: Span
@@ -382,7 +394,17 @@ Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Li
 Choice: TypeAlias = Ties | Devices | Domains
 Quotas: TypeAlias = Queue | Reclaim
 Statement: TypeAlias = (
-    Language | Header | Definition | Clause | Choice | Quotas | Rebalance | UseKubernetes | UseScores | UseFile
+    Language
+    | Header
+    | Definition
+    | Clause
+    | Choice
+    | Quotas
+    | Backfill
+    | Rebalance
+    | UseKubernetes
+    | UseScores
+    | UseFile
 )
 
 

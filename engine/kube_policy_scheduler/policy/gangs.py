@@ -84,6 +84,7 @@ def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRe
         roles=roles,
         role=roles[own] if own is not None else None,
         levels=clause.levels,
+        evicts_whole=clause.evict_whole,
     )
 
 

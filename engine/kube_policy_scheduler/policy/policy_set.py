@@ -32,7 +32,7 @@ from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.governing import Governing, served_by
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
-from kube_policy_scheduler.policy.queues import quota_tree, reclaim_rules
+from kube_policy_scheduler.policy.queues import above_max_rules, quota_tree, reclaim_rules
 
 _MANY_OBJECTS = 20_000
 """About 400 clauses; the collector looks at 2,000 to 4,000 objects a millisecond."""
@@ -248,7 +248,7 @@ def set_of(
         memo: results of this kind for the same declarations.
     """
     tree = quota_tree(checked, memo or Memo())
-    queues = QuotaRules(tree, reclaim_rules(checked)) if tree is not None else None
+    queues = QuotaRules(tree, reclaim_rules(checked), above_max_rules(checked)) if tree is not None else None
     return PolicySet.of(policies, default_schedulers=default_schedulers, queues=queues)
 
 

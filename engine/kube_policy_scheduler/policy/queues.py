@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaSpec, QuotaTree
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.quota import QueueQuota, QuotaRules, ReclaimRule
+from kube_policy_scheduler.framework.quota import AboveMaxRule, QueueQuota, QuotaRules, ReclaimRule
 from kube_policy_scheduler.lang.checked import CheckedPolicy, QueueDeclaration, Reclaim
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, template_test, template_text
@@ -17,6 +20,9 @@ from kube_policy_scheduler.quantities.quantity import column_scale
 
 _UNNAMED = ("cpu", "memory")
 """The resources of shares where no queue names one."""
+
+
+Evict: TypeAlias = Callable[[Frame, PodInfo], bool]
 
 
 def quota_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QuotaTree | None:
@@ -91,6 +97,16 @@ def _column(resource: str, amount: float) -> int:
 
 
 def reclaim_rules(policies: Sequence[CheckedPolicy]) -> tuple[ReclaimRule, ...]:
+    """Return what `reclaim` says for pods that need room, of all policies, in order."""
+    return tuple(_rule(each) for each in _reclaims(policies) if not each.above_max)
+
+
+def above_max_rules(policies: Sequence[CheckedPolicy]) -> tuple[AboveMaxRule, ...]:
+    """Return what `reclaim above max` says, of all policies, in order."""
+    return tuple(_above_max(each) for each in _reclaims(policies) if each.above_max)
+
+
+def _reclaims(policies: Sequence[CheckedPolicy]) -> list[Reclaim]:
     """Return the `reclaim` statements of all policies, in order; each statement once, without those of canaries."""
     found = {
         (each.tree.span.source.name, each.tree.span.start): each
@@ -98,14 +114,29 @@ def reclaim_rules(policies: Sequence[CheckedPolicy]) -> tuple[ReclaimRule, ...]:
         if policy.canary is None
         for each in reversed(policy.reclaims)
     }
-    return tuple(_rule(each) for each in reversed(found.values()))
+    return list(reversed(found.values()))
 
 
 def _rule(reclaim: Reclaim) -> ReclaimRule:
     compiled = compile_reclaim(reclaim, environment())
-    evict = compiled.evict
-    spares = (lambda frame, victim: not evict(frame, victim)) if evict is not None else None
-    return ReclaimRule(compiled.text, compiled.fair, compiled.after_seconds, compiled.condition, spares)
+    return ReclaimRule(
+        compiled.text,
+        compiled.fair,
+        compiled.after_seconds,
+        compiled.rest_seconds,
+        compiled.condition,
+        _spared(compiled.evict),
+    )
+
+
+def _above_max(reclaim: Reclaim) -> AboveMaxRule:
+    compiled = compile_reclaim(reclaim, environment())
+    return AboveMaxRule(compiled.text, _spared(compiled.evict))
+
+
+def _spared(evict: Evict | None) -> Evict | None:
+    """Return which victims a frame spares, from those that it may evict."""
+    return (lambda frame, victim: not evict(frame, victim)) if evict is not None else None
 
 
 def with_queues(profile: Profile, rules: QuotaRules) -> Profile:

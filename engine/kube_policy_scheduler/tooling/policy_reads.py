@@ -80,7 +80,7 @@ def _paths(root: typed.Typed) -> Iterator[str]:
 
 
 def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
-    """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, and what moves."""
+    """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, `backfill`, and what moves."""
     tree = policy.compiled.checked
     if tree.governs is not None:
         yield tree.governs
@@ -89,6 +89,10 @@ def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
     yield from queue_values_of(tree)
     for value, _ in (*tree.device_keys, *tree.domain_keys):
         yield value
+    if tree.backfill is not None:
+        yield tree.backfill.lasts
+        if tree.backfill.condition is not None:
+            yield tree.backfill.condition
     for rebalance in tree.rebalances:
         if rebalance.condition is not None:
             yield rebalance.condition

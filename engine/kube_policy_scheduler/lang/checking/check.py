@@ -56,6 +56,8 @@ OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depe
 """The fields of a running pod that might be evicted."""
 SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
 """The fields that do not change after the pod arrived."""
+RUNNING = Depends.TEMPLATE | Depends.POD | Depends.SIGNAL
+"""The fields by which one can say how long a pod runs, before it starts and while it runs."""
 ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
 """The fields that can order a queue: constant ones, and those whose changes the queue follows."""
 NODE_LABEL = "kubernetes.io/hostname"
@@ -64,6 +66,8 @@ ANY_DOMAIN = "any"
 """The topology of `within one` that stands for all nodes."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
+DEFAULT_WAIT_SECONDS = 86400.0
+"""How far ahead room is reserved by `backfill`: what is further away is a guess."""
 DEFAULT_REST_SECONDS = 600.0
 """Time for a moved workload to become ready, and for metrics to follow."""
 
@@ -142,6 +146,7 @@ class _Checker(msgspec.Struct, kw_only=True):
     """For the next check."""
     queues: list[checked.QueueDeclaration] = msgspec.field(default_factory=list)
     reclaims: list[checked.Reclaim] = msgspec.field(default_factory=list)
+    backfill: checked.Backfill | None = None
     rebalances: list[checked.Rebalance] = msgspec.field(default_factory=list)
 
     # --- names -------------------------------------------------------------------------------------------
@@ -241,6 +246,9 @@ class _Checker(msgspec.Struct, kw_only=True):
                 self.queues.append(self._queue(tree))
             case syntax.Reclaim():
                 self.reclaims.append(self._reclaim(tree))
+            case syntax.Backfill():
+                if self.once("backfill", tree.span):
+                    self.backfill = self._backfill(tree)
             case syntax.Rebalance():
                 self._rebalance(tree)
             case syntax.UseKubernetes(without=without):
@@ -426,12 +434,47 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     def _reclaim(self, tree: syntax.Reclaim) -> checked.Reclaim:
         after = self.number(tree.after, "after", low=0, unit=SECONDS, default=0.0)
+        rest = self.number(tree.rest, "rest", low=0, unit=SECONDS, default=0.0)
         condition = self.condition(tree.condition, self.pod_scope("reclaim"))
         evict = None
         if tree.evict is not None:
             scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=OF_VICTIMS)
             evict = self.truth(tree.evict, scope)
-        return checked.Reclaim(tree, tree.fair, after, condition, evict)
+        if tree.above_max:
+            self._check_above_max(tree, evict)
+        return checked.Reclaim(tree, tree.fair, after, rest, tree.above_max, condition, evict)
+
+    def _check_above_max(self, tree: syntax.Reclaim, evict: typed.Typed | None) -> None:
+        """Report what has no meaning where pods are evicted for no other pod."""
+        other = {"after": tree.after, "rest": tree.rest, "if": tree.condition}
+        words = ["fair"] * tree.fair + [word for word, value in other.items() if value is not None]
+        if words:
+            message = f"`{words[0]}` has no meaning beside `above max`, which evicts for no pod"
+            advice = f"write two statements: `reclaim above max`, and `reclaim {words[0]}{' …' * (words[0] != 'fair')}`"
+            self.found.append(codes.PART.at(tree.span, message, help=advice))
+        if evict is not None and (own := _of_the_asking_pod(evict)) is not None:
+            message = "`reclaim above max` evicts for no pod, and this asks for a field of one"
+            advice = "use fields of the pod that is evicted: `victim.priority`"
+            self.found.append(codes.BAD_ARGUMENT.at(own.span, message, help=advice))
+
+    def _backfill(self, tree: syntax.Backfill) -> checked.Backfill:
+        scope = self.pod_scope("backfill")
+        condition = self.condition(tree.condition, scope)
+        if condition is not None:
+            condition = self.settled(condition, "if")
+        lasts = self.inference.infer_root(tree.lasts, scope)
+        if not operators.has_unknown(lasts):
+            advice = "write a duration, such as `duration(pod.annotation.runtime)`"
+            if lasts.info.type.kind is not Kind.NUMBER:
+                self.found.append(operators.wrong_type(lasts, "a duration as `lasts`", advice=advice))
+            elif lasts.info.depends & ~RUNNING:
+                message = "`lasts` can use the pod and metrics, but this depends on something else"
+                advice = "use what the pod says of itself: `duration(pod.annotation.runtime)`"
+                self.found.append(codes.UNSTABLE.at(_unsettled(lasts, RUNNING).span, message, help=advice))
+            elif in_unit(lasts, SECONDS, self.found):
+                self._in_range(lasts, "lasts", low=0)
+        most = self.number(tree.most, "at most", low=1, unit=SECONDS, default=DEFAULT_WAIT_SECONDS)
+        return checked.Backfill(tree, condition, lasts, most)
 
     def _rebalance(self, tree: syntax.Rebalance) -> None:
         # as with `order by`: after one without a condition none is reached
@@ -507,6 +550,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             canary=self.canary,
             queues=tuple(self.queues),
             reclaims=tuple(self.reclaims),
+            backfill=self.backfill,
             rebalances=tuple(self.rebalances),
             steps=self.inference.all_steps + self.inference.steps,
             inputs=frozenset(self.inference.inputs),
@@ -809,7 +853,7 @@ class _Checker(msgspec.Struct, kw_only=True):
         levels = self._levels(tree.levels or ())
         condition = self.condition(tree.condition, scope)
         key = self.key(tree.key, "gang")
-        return checked.Gang(ClauseKind.GANG, tree, name, key, size, roles, within, levels, condition)
+        return checked.Gang(ClauseKind.GANG, tree, name, key, size, roles, within, levels, tree.evict_whole, condition)
 
     def _levels(self, trees: Sequence[syntax.Topology]) -> tuple[str | None, ...]:
         """Return the labels of `within one`, None for `any`; report what comes twice, or can never be reached."""
@@ -998,6 +1042,15 @@ def _is_share(tree: expressions.Expr) -> bool:
         and isinstance(tree.base, expressions.Name)
         and tree.base.name == "queue"
     )
+
+
+def _of_the_asking_pod(value: typed.Typed) -> typed.Typed | None:
+    """Return the innermost part of a test of victims that follows from the pod for which they would be evicted."""
+    for part in typed.parts(value):
+        if (found := _of_the_asking_pod(part)) is not None:
+            return found
+    own = value.info.shape is Shape.DECISION and value.info.depends & SETTLED
+    return value if own and not typed.free(value) else None
 
 
 def _unsettled(value: typed.Typed, settled: Depends = SETTLED) -> typed.Typed:

@@ -185,6 +185,8 @@ class CompiledGang(_Common, frozen=True, eq=False, kw_only=True):
     within_seconds: float
     levels: tuple[str | None, ...]
     """Keys of node labels in one domain of which all members are, in turn; None: on any nodes."""
+    evict_whole: bool
+    """As `checked.Gang.evict_whole`."""
     condition: Evaluate | None
 
 
@@ -226,6 +228,18 @@ class DomainOrder(msgspec.Struct, frozen=True, eq=False):
     """From a frame to `float64[rows]`, NaN where missing; of the means over domains, the smallest comes first."""
 
 
+class CompiledBackfill(msgspec.Struct, frozen=True, eq=False):
+    """`backfill`"""
+
+    text: str
+    condition: Evaluate | None
+    """Which pods room is reserved for; None: any."""
+    lasts: Evaluate
+    """From a frame to the seconds that its pod runs; NaN where it is not known."""
+    most_seconds: float
+    """Nothing is reserved for a pod that has to wait longer."""
+
+
 class CompiledRebalance(msgspec.Struct, frozen=True, eq=False):
     """`rebalance`"""
 
@@ -256,6 +270,8 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     """What selects among the devices of a node; None: the default."""
     domains: DomainOrder | None
     """What selects among the domains that have room for a gang; None: the default."""
+    backfill: CompiledBackfill | None
+    """Room that is reserved for the first pod of a strict order, so that others need not wait behind it."""
     rebalances: tuple[CompiledRebalance, ...]
     """The first whose condition holds for a pod applies to it."""
     inputs: tuple[Any, ...]

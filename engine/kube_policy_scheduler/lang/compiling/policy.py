@@ -15,6 +15,7 @@ from kube_policy_scheduler.lang import checked, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
 from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE, full
 from kube_policy_scheduler.lang.compiling.compiled import (
+    CompiledBackfill,
     CompiledClause,
     CompiledGang,
     CompiledGrouping,
@@ -74,6 +75,7 @@ def compile_policy(
         ties=policy.ties,
         devices=device_order,
         domains=_domain_order(policy, environment, device_order),
+        backfill=_backfill(policy, compiler, maker),
         rebalances=tuple(
             CompiledRebalance(
                 show_statement(each.tree),
@@ -94,7 +96,24 @@ def compile_policy(
 def _other_roots(policy: CheckedPolicy) -> Iterator[typed.Typed]:
     """Return the values of a policy that stand in no clause."""
     yield from (value for value, _ in policy.domain_keys)
+    if policy.backfill is not None:
+        yield policy.backfill.lasts
+        if policy.backfill.condition is not None:
+            yield policy.backfill.condition
     yield from (each.condition for each in policy.rebalances if each.condition is not None)
+
+
+def _backfill(policy: CheckedPolicy, compiler: Compiler, maker: _Maker) -> CompiledBackfill | None:
+    """Return what `backfill` says, None if the policy does not have it."""
+    found = policy.backfill
+    if found is None:
+        return None
+    return CompiledBackfill(
+        show_statement(found.tree),
+        maker.compile_condition(found.condition),
+        compiler.compile(found.lasts),
+        found.most_seconds,
+    )
 
 
 def _device_order(policy: CheckedPolicy, environment: Environment) -> DeviceOrder | None:
@@ -140,6 +159,7 @@ class CompiledReclaim(msgspec.Struct, frozen=True, eq=False):
     text: str
     fair: bool
     after_seconds: float
+    rest_seconds: float
     condition: Evaluate | None
     evict: Callable[[Any, Any], bool] | None
     """From a frame and the PodInfo of a victim; None: any pod of a queue that borrows."""
@@ -152,6 +172,7 @@ def compile_reclaim(reclaim: checked.Reclaim, environment: Environment) -> Compi
         show_statement(reclaim.tree),
         reclaim.fair,
         reclaim.after_seconds,
+        reclaim.rest_seconds,
         maker.compile_condition(reclaim.condition),
         maker.compile_eviction(reclaim.evict),
     )
@@ -286,6 +307,7 @@ class _Maker:
                     ),
                     within_seconds=clause.within_seconds,
                     levels=clause.levels,
+                    evict_whole=clause.evict_whole,
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Preemption():

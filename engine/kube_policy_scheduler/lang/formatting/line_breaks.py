@@ -105,6 +105,8 @@ class _Grouping:
                 del words[:2]  # `one`, and the first topology
                 while words and words[0][0] == "or":
                     del words[:2]
+            elif word[0] == "evict" and words and words[0][0] == "whole":
+                words.pop(0)
             elif word[0] in named and words:
                 words.pop(0)  # the part's own word, such as a name; another part may follow
             else:

@@ -135,6 +135,8 @@ class _Printer(msgspec.Struct, frozen=True):
                 return f"queue {name}{of}{taken}" + self._clauses("queue", statement)
             case syntax.Reclaim():
                 return "reclaim" + self._clauses("reclaim", statement)
+            case syntax.Backfill():
+                return "backfill" + self._clauses("backfill", statement)
             case syntax.Rebalance():
                 return "rebalance" + self._clauses("rebalance", statement)
             case syntax.UseKubernetes(without=without):

@@ -24,7 +24,7 @@ from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.lang.language_versions import NEWEST
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import label_problem, number, string
-from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, EXAMPLES
 from kube_policy_scheduler.wording import one_line
 
 
@@ -515,7 +515,9 @@ class Statements:
         return syntax.Limit(items[1], key, bound, **_clauses("limit", items), span=whole(items))
 
     def gang(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Gang(items[2], items[4], **_clauses("gang", items), span=whole(items))
+        clauses = _clauses("gang", items)
+        clauses["evict_whole"] = bool(clauses["evict_whole"])
+        return syntax.Gang(items[2], items[4], **clauses, span=whole(items))
 
     def preempt(self, items: list[Any]) -> syntax.Statement:
         if len(items) == 2:
@@ -524,8 +526,16 @@ class Statements:
 
     def reclaim(self, items: list[Any]) -> syntax.Statement:
         clauses = _clauses("reclaim", items)
-        clauses["fair"] = bool(clauses["fair"])
+        clauses["fair"], clauses["above_max"] = bool(clauses["fair"]), bool(clauses["above_max"])
         return syntax.Reclaim(**clauses, span=whole(items))
+
+    def backfill(self, items: list[Any]) -> syntax.Statement:
+        clauses, span = _clauses("backfill", items), whole(items)
+        if clauses["lasts"] is None:
+            message, advice = "`backfill` does not say how long pods run", f"write `{EXAMPLES['backfill']}`"
+            current().report(codes.PART, span, message, help=advice)
+            clauses["lasts"] = expressions.Number(0.0, "s", "0s", span)
+        return syntax.Backfill(**clauses, span=span)
 
     def rebalance(self, items: list[Any]) -> syntax.Statement:
         return syntax.Rebalance(**_clauses("rebalance", items), span=whole(items))
@@ -546,6 +556,15 @@ class Statements:
 
     def part_fair(self, items: list[Any]) -> Part:
         return Part("fair", True, whole(items))
+
+    def part_above_max(self, items: list[Any]) -> Part:
+        return Part("above max", True, whole(items))
+
+    def part_lasts(self, items: list[Any]) -> Part:
+        return Part("lasts", items[1], whole(items))
+
+    def part_evict_whole(self, items: list[Any]) -> Part:
+        return Part("evict whole", True, whole(items))
 
     def part_after(self, items: list[Any]) -> Part:
         return Part("after", items[1], whole(items))

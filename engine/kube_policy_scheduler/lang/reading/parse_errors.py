@@ -237,6 +237,8 @@ def advice_for(place: Place) -> str:
             return f"`{clause}` stands behind the key: `{place.keyword} by … {clause}{'' if clause in ALONE else ' …'}`"
     if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha():
         return f"write `{place.keyword} by {text[place.at :].strip()}`"
+    if last == "evict" and place.keyword == "gang":
+        return "write `evict whole`: members are evicted all together only"
     if last == "evict":
         return f"write `evict where {text[place.at :].strip().removeprefix('if ')}`"
     if last == "stale":

@@ -17,6 +17,7 @@ export default {
     "metric",
     "hold",
     "order",
+    "backfill",
     "require",
     "filter",
     "score",
@@ -34,11 +35,13 @@ export default {
     "metric"
   ],
   "words": [
+    "above",
     "after",
     "and",
     "as",
     "asc",
     "at",
+    "backfill",
     "by",
     "canary",
     "cluster",
@@ -65,6 +68,7 @@ export default {
     "kubernetes",
     "label",
     "language",
+    "lasts",
     "lend",
     "let",
     "limit",
@@ -110,6 +114,7 @@ export default {
     "use",
     "weight",
     "where",
+    "whole",
     "with",
     "within",
     "without"

@@ -315,6 +315,13 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
             yield from _queue(statement)
         case syntax.Reclaim():
             yield from _reclaim(statement)
+        case syntax.Backfill(condition=condition, lasts=lasts, most=most):
+            yield _left_out(statement.span, "a case where a pod starts before the first one that waits")
+            if condition is not None:
+                yield from expression(condition, truth=True)
+            for part in (lasts, most):
+                if part is not None:
+                    yield from expression(part)
         case _:
             if isinstance(statement, syntax.Clause):
                 yield from _clause(statement)
@@ -345,6 +352,10 @@ def _resource(amount: syntax.Amount) -> str:
 
 
 def _reclaim(reclaim: syntax.Reclaim) -> Iterator[Mutant]:
+    if reclaim.above_max:
+        if reclaim.evict is not None:
+            yield from expression(reclaim.evict, truth=True)
+        return  # it evicts for no pod: no decision of a test shows it
     yield _left_out(reclaim.span, "a case with a pod that a queue gets its guarantee back from")
     keyword = Span(reclaim.span.source, reclaim.span.start, reclaim.span.start + len("reclaim"))
     if reclaim.fair:
@@ -355,8 +366,9 @@ def _reclaim(reclaim: syntax.Reclaim) -> Iterator[Mutant]:
     else:
         hint = "a case where a queue that borrows would get something from one that borrows more"
         yield Mutant("fair", keyword, "reclaim fair", hint)
-    if reclaim.after is not None:
-        yield from expression(reclaim.after)
+    for duration in (reclaim.after, reclaim.rest):
+        if duration is not None:
+            yield from expression(duration)
     for truth in (reclaim.condition, reclaim.evict):
         if truth is not None:
             yield from expression(truth, truth=True)

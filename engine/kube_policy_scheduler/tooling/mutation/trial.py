@@ -34,7 +34,7 @@ def equivalent(policy: CheckedPolicy, mutated: CheckedPolicy) -> bool:
     """Return whether it is proved that two policies decide alike."""
     if any(getattr(policy, head) != getattr(mutated, head) for head in _HEADS):
         return False
-    if _queue_statements(policy) != _queue_statements(mutated):
+    if _statements(policy) != _statements(mutated):
         return False
     if len(policy.clauses) != len(mutated.clauses) or _definitions(policy) != _definitions(mutated):
         return False
@@ -43,8 +43,10 @@ def equivalent(policy: CheckedPolicy, mutated: CheckedPolicy) -> bool:
     return all(_same_clause(one, other) for one, other in zip(policy.clauses, mutated.clauses, strict=True))
 
 
-def _queue_statements(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
-    return [*(queue.tree for queue in policy.queues), *(reclaim.tree for reclaim in policy.reclaims)]
+def _statements(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
+    """Return the statements that decide and are no clauses."""
+    backfill = [policy.backfill.tree] if policy.backfill is not None else []
+    return [*(queue.tree for queue in policy.queues), *(reclaim.tree for reclaim in policy.reclaims), *backfill]
 
 
 def _definitions(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
