@@ -560,11 +560,12 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="gang",
         forms=(
             StatementForm(
-                "gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [evict whole] [as NAME] [if CONDITION]",
+                "gang by KEY size EXPR [with N of LABEL=VALUE, …] [within DURATION] [evict whole] [as NAME]"
+                " [if CONDITION]",
                 "Permit",
                 "All or nothing: no member is bound until `size` members have a node, and N of them for each role after"
-                " `with`. If the gang has more members than it needs, those can be evicted one by one; with `evict whole`,"
-                " only all members together.",
+                " `with`. If the gang has more members than it needs, those can be evicted one by one; with `evict"
+                " whole`, only all members together.",
                 "gang by pod.label.job size 4 within 5min",
             ),
             StatementForm(
@@ -605,8 +606,8 @@ STATEMENTS: tuple[Statement, ...] = (
                 "reclaim [fair] [after DURATION] [rest DURATION] [if CONDITION] [evict where CONDITION]",
                 "PostFilter",
                 "Evicts pods of queues that borrow, if a pod needs room that is guaranteed to its own queue. `after`"
-                " is how long the pod waits first. With `fair`, a queue that borrows itself may also evict, if its share"
-                " is not above that of the other queue afterwards. Pods that started less than `rest` ago are evicted"
+                " is how long the pod waits first. With `fair`, a queue that borrows itself may also evict, if its"
+                " share is not above that of the other queue afterwards. Pods that started less than `rest` ago are evicted"
                 " only for a guarantee.",
                 "reclaim after 30s evict where victim.priority < 1000",
             ),

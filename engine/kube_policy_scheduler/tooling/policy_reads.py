@@ -80,7 +80,7 @@ def _paths(root: typed.Typed) -> Iterator[str]:
 
 
 def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
-    """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, `backfill`, and what moves."""
+    """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, backfill, and moves."""
     tree = policy.compiled.checked
     if tree.governs is not None:
         yield tree.governs
