@@ -15,9 +15,10 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Score
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.tooling.tester.expectations import Filtered, Mismatch, Reason, Unschedulable, compare
+from kube_policy_scheduler.tooling.tester.expectations import OF_DECISION, Named, OneDecision
 from kube_policy_scheduler.tooling.tester.outcome import ClauseVerdict, Outcome
 from kube_policy_scheduler.tooling.tester.run import State
+from kube_policy_scheduler.tooling.tester.wanted import Mismatch, Reason
 from tests.tooling.tester import plain_policies
 from tests.tooling.tester.command_line import SUITE, Folder
 from tests.tooling.tester.plain_policies import run_text, shown
@@ -151,25 +152,20 @@ class TestGuard7NoValueIsAStateOfItsOwn:
     )
 
     @pytest.mark.parametrize(
-        "expectation",
+        ("key", "wanted"),
         [
-            Filtered("a1", Reason("light", None)),
-            Filtered("a1", Reason(None, "no value")),
-            Unschedulable(Reason("light", None)),
-            Unschedulable(Reason(None, "0/1 nodes")),
+            ("filtered", Named("a1", Reason("light", None))),
+            ("filtered", Named("a1", Reason(None, "no value"))),
+            ("unschedulable", Reason("light", None)),
+            ("unschedulable", Reason(None, "0/1 nodes")),
         ],
     )
-    def test_it_satisfies_nothing_unless_a_metric_is_said_to_fail(self, expectation: Filtered | Unschedulable) -> None:
+    def test_it_satisfies_nothing_unless_a_metric_is_said_to_fail(
+        self, key: str, wanted: Reason | Named[Reason]
+    ) -> None:
         def compared(*, admits_missing: bool) -> Mismatch | None:
-            clauses = frozenset({"light"})
-            return compare(
-                expectation,
-                self.NO_VALUE,
-                facts={},
-                policy_clauses=clauses,
-                tie_ok=False,
-                admits_missing=admits_missing,
-            )
+            one = OneDecision(self.NO_VALUE, {}, frozenset({"light"}), admits_missing=admits_missing)
+            return OF_DECISION[key].compare(wanted, one)
 
         mismatch = compared(admits_missing=False)
         assert mismatch is not None

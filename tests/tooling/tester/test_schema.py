@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.tooling.tester.run import SuiteRun
+from kube_policy_scheduler.tooling.tester.expectations import INEXACT, OF_CASE, OF_DECISION, OF_QUEUE
 from kube_policy_scheduler.tooling.tester.suite_file import Fixtures, read_suite, schema_text
 from tests.tooling.tester.command_line import Folder
 from tests.tooling.tester.plain_policies import SCHEDULER, PlainPolicies
@@ -75,6 +76,12 @@ def loaded(document: Any) -> set[str]:
 def test_it_is_a_schema_of_the_version_that_it_says() -> None:
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_whatever_the_schema_lets_stand_under_expect_is_compared() -> None:
+    keys = SCHEMA["$defs"]["expect"]["properties"]
+    assert sorted([*OF_DECISION, *OF_CASE, *OF_QUEUE, "exact"]) == sorted(keys)
+    assert [key for key in sorted(INEXACT) if key not in keys["exact"]["description"]] == []
 
 
 def test_the_command_prints_it(folder: Folder) -> None:

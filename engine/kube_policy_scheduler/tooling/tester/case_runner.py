@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
@@ -25,12 +25,9 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Permit
-from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.answer import Answer, Answers
-from kube_policy_scheduler.policy.answer import held as held_of
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import Steady, parse_duration
@@ -48,7 +45,6 @@ from kube_policy_scheduler.tooling.short_forms import (
     volume_room_objects,
 )
 from kube_policy_scheduler.tooling.tester import codes
-from kube_policy_scheduler.tooling.tester.expectations import Mismatch, NodeFacts, Turns
 from kube_policy_scheduler.tooling.tester.metrics import RESERVED, Metrics, is_series, series_labels
 from kube_policy_scheduler.tooling.tester.outcome import (
     Outcome,
@@ -57,7 +53,9 @@ from kube_policy_scheduler.tooling.tester.outcome import (
     Warned,
     outcome_of,
 )
+from kube_policy_scheduler.tooling.tester.queue_order import Waiting
 from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
+from kube_policy_scheduler.tooling.tester.wanted import NodeFacts
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 
 
@@ -412,72 +410,6 @@ class Readings:
                 message = f"the outage ends at {outage['to']}, before it begins at {outage['from']}"
                 place = (*part.path, "outages", index, "to")
                 yield self._document.error(place, codes.BAD_FIXTURE, message=message)
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """One pod of a queue, and what governs it."""
-
-    policy: TestedPolicy
-    frame: Frame
-
-    @property
-    def name(self) -> str:
-        """Return the pod's name."""
-        return self.frame.pod.name
-
-    def held(self) -> str | None:
-        """Return why it waits outside the queue, or None."""
-        held = held_of(DecisionInputs.at(self.frame, self.policy.rules))
-        return held.reason if held is not None else None
-
-    def enter(self, queue: ActiveQueue) -> None:
-        """Let it wait for its turn."""
-        queued = self._queued()
-        queue.push(queued, self.policy.turn(queued, self.frame))
-
-    def _queued(self) -> QueuedPod:
-        frame = self.frame
-        queued = Steady(frame.queued)
-        return QueuedPod(frame.pod, queued=queued, timestamp=queued, attempts=frame.attempts)
-
-
-def turns(pods: Sequence[Waiting]) -> tuple[str, ...]:
-    """Return the names of the pods that are not held, in the order of their turns."""
-    queue = ActiveQueue(count())
-    for pod in pods:
-        if pod.held() is None:
-            pod.enter(queue)
-    found = []
-    now = Steady(pods[0].frame.now if pods else 0.0)
-    while (queued := queue.pop(now)) is not None:
-        found.append(queued.pod.name)
-    return tuple(found)
-
-
-def compare_turns(expected: Turns, pods: Sequence[Waiting], *, tie_ok: bool) -> Mismatch | None:
-    """Return how the turns of a queue differ from what is expected, None where they do not.
-
-    Args:
-        expected: of some of its pods.
-        pods: in the order in which they came.
-        tie_ok: whether who came first may decide between pods that are equal.
-    """
-    wanted = ", ".join(expected.pods)
-    held = [f"{pod.name} is held: {reason}" for pod in pods if pod.name in expected.pods and (reason := pod.held())]
-    if held:
-        return Mismatch(wanted, "; ".join(held))
-    came, turned = _among(expected, turns(pods)), _among(expected, turns(pods[::-1]))
-    if came != expected.pods:
-        return Mismatch(wanted, ", ".join(came))
-    if came != turned and not tie_ok:
-        equal = " and ".join(name for name, other in zip(came, turned, strict=True) if name != other)
-        return Mismatch(wanted, f"{equal} are equal: the arrival order decides; if you want this, write `tie: ok`")
-    return None
-
-
-def _among(expected: Turns, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name in expected.pods)
 
 
 Observe = Callable[[Case, Frame, TestedPolicy], None]

@@ -26,6 +26,7 @@ from kube_policy_scheduler.policy.answer import Answer, GangWaits, Held, NoDomai
 from kube_policy_scheduler.policy.decision_inputs import Rules, undefined_nodes
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.tooling.tester.wanted import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,21 @@ class Outcome:
         """Return what a filter, or a part of one, says; None where it does not apply to the pod."""
         everything = (*self.verdicts, *self.conjuncts)
         return next((verdict for verdict in everything if verdict.clause == clause), None)
+
+    def described(self) -> str:
+        """Return where the pod goes and by how much, or why it goes nowhere, in one line."""
+        if self.error is not None:
+            return f"error: {self.error}"
+        if self.held is not None:
+            return f"held: {self.held}"
+        if self.host is None:
+            return f"unschedulable: {self.message}"
+        ranked = sorted(self.totals.items(), key=lambda item: (-item[1], item[0]))
+        text = f"{self.host} (score {number(self.totals[self.host])}"
+        others = [item for item in ranked if item[0] != self.host]
+        if others:
+            text += f", next {others[0][0]} {number(others[0][1])}"
+        return text + ")" + (f", and waits: {self.waits}" if self.waits is not None else "")
 
     def refusals(self, node: str) -> Iterator[str]:
         """Return what people read of each filter that refuses a node: its parts that do not hold, or its reasons."""

@@ -12,8 +12,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from kube_policy_scheduler.diagnostics import Diagnostic, printable
+from kube_policy_scheduler.tooling.tester.clause_values import ClauseValues, Pointer
 from kube_policy_scheduler.tooling.tester.expectations import Expected
-from kube_policy_scheduler.tooling.tester.run import CaseResult, ClauseValues, Failure, Pointer, State, SuiteResult
+from kube_policy_scheduler.tooling.tester.run import CaseResult, Failure, State, SuiteResult
 from kube_policy_scheduler.tooling.tester.suite_file import Suite
 
 _COLOURS = {

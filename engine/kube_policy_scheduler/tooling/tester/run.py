@@ -12,10 +12,6 @@ from typing import TypeAlias
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Source, errors
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters
-from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
-from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.checked import ClauseKind
-from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.tester import codes
@@ -27,36 +23,19 @@ from kube_policy_scheduler.tooling.tester.case_runner import (
     Observe,
     Readings,
     RunContext,
-    Waiting,
-    compare_turns,
     planned_names,
 )
+from kube_policy_scheduler.tooling.tester.clause_values import ClauseValues, values_of_decision, values_of_queue
 from kube_policy_scheduler.tooling.tester.expectations import (
-    Degraded,
+    AllPlacements,
+    Expectation,
+    Expectations,
     Expected,
-    ExpectReader,
-    Feasible,
-    Filtered,
-    GoesTo,
-    InQueue,
-    Margin,
-    MaxSkew,
-    Mismatch,
-    NotOn,
-    OfOne,
-    Order,
-    Placed,
-    Schedulable,
-    Score,
-    Turns,
-    Unschedulable,
-    compare,
-    compare_all,
-    describe_outcome,
-    number,
-    says,
+    OneDecision,
+    PodsOfQueue,
+    expectations,
 )
-from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies, TestedPolicy
+from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies
 from kube_policy_scheduler.tooling.tester.suite_file import (
     Case,
     Fixtures,
@@ -68,137 +47,8 @@ from kube_policy_scheduler.tooling.tester.suite_file import (
     Suite,
     did_you_mean,
 )
-from kube_policy_scheduler.tooling.why.scores import PartValues, leaves, part_values
-
-_REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
-_MOST_NODES = 3
-_MOST_CLAUSES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """One subexpression and its values."""
-
-    start: int
-    """Offset in the clause's text."""
-    end: int
-    values: tuple[tuple[str, str], ...]
-    """Node and value; the node is "" where it is one value for the whole decision."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClauseValues:
-    """A clause as it was written, and what its innermost parts say."""
-
-    place: str
-    """`FILE:LINE`"""
-    text: str
-    """One line."""
-    pointers: tuple[Pointer, ...]
-    """In the order of the text."""
-    scores: tuple[tuple[str, str], ...] = ()
-    """Of a score: node, and what the clause adds to its total."""
-
-
-def pointers(value: OfOne, outcome: Outcome, policy: TestedPolicy, frame: Frame) -> tuple[ClauseValues, ...]:
-    """Return what explains a decision that is not as expected; the world has to be as it was for the decision."""
-    if outcome.held is not None or outcome.error is not None:
-        chosen = [clause for clause in policy.clauses if clause.kind is ClauseKind.HOLD and outcome.held is not None]
-        return tuple(_values(clause, frame, ()) for clause in chosen[:_MOST_CLAUSES])
-    nodes = _concerned(value, outcome)
-    rows = frame.cluster.nodes.rows
-    nodes = [name for name in nodes if name in rows][:_MOST_NODES]
-    about_filters = isinstance(value, Filtered | Feasible | Unschedulable)
-    if outcome.host is None or about_filters or not set(nodes) & set(outcome.totals):
-        refusing = {verdict.clause for verdict in outcome.verdicts if not nodes or verdict.refused.keys() & set(nodes)}
-        clauses = [c for c in policy.clauses if c.kind in _REFUSING and (c.name in refusing or not refusing)]
-        return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
-    clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
-    evaluation = evaluate(frame, policy.profile)
-    places = {int(row): place for place, row in enumerate(evaluation.feasible)}
-
-    def added(clause: CompiledClause) -> tuple[tuple[str, str], ...]:
-        scores = evaluation.scores.get(clause.name)
-        if scores is None:
-            return ()
-        return tuple((name, number(float(scores[places[rows[name]]]))) for name in nodes if rows[name] in places)
-
-    return tuple(replace(_values(clause, frame, nodes), scores=added(clause)) for clause in clauses[:_MOST_CLAUSES])
-
-
-def turn_pointers(pods: Sequence[Waiting]) -> tuple[ClauseValues, ...]:
-    """Return what the `order by` of each policy says of each pod of a queue."""
-    found: dict[int, ClauseValues] = {}
-    for pod in pods:
-        for clause in pod.policy.clauses:
-            if clause.kind is not ClauseKind.ORDER:
-                continue
-            one = _values(clause, pod.frame, ())
-            named = tuple(
-                replace(part, values=tuple((pod.name, text) for _, text in part.values)) for part in one.pointers
-            )
-            known = found.get(id(clause))
-            if known is not None:
-                named = tuple(
-                    replace(part, values=(*part.values, *more.values))
-                    for part, more in zip(known.pointers, named, strict=True)
-                )
-            found[id(clause)] = replace(one, pointers=named)
-    return tuple(found.values())
-
-
-def _concerned(value: OfOne, outcome: Outcome) -> list[str]:
-    """Return the nodes that an expectation is about, and those that it was not about but should have been."""
-    ranked = sorted(outcome.totals, key=lambda name: (-outcome.totals[name], name))
-    match value:
-        case Score(node=node) | Filtered(node=node):
-            return [node]
-        case Order(nodes=nodes):
-            return list(nodes)
-        case Feasible(nodes=nodes):
-            return sorted(nodes ^ outcome.feasible)
-        case GoesTo(match=match) | NotOn(match=match) if match.names:
-            return list(dict.fromkeys((*match.names, *((outcome.host,) if outcome.host else ()))))
-        case Unschedulable() | Schedulable() | NotOn() | GoesTo() | Margin():
-            return ranked[:2] or sorted(outcome.nodes)[:_MOST_NODES]
-        case _:
-            return []
-
-
-def _values(clause: CompiledClause, frame: Frame, nodes: Sequence[str]) -> ClauseValues:
-    span = clause.span
-    line, _ = span.source.position(span.start)
-    text, offsets = _one_line(span.text)
-    positions = [frame.cluster.nodes.rows[name] for name in nodes] or [0]
-    found = []
-    # what stands where another part stands, as the label within `label a=b`, is left to that
-    outermost = {part.span.start: part for part in reversed(leaves(clause, (span.start, span.end)))}
-    for _, part in sorted(outermost.items()):
-        for values in part_values([part], frame, positions):
-            if not nodes and not values.same:
-                continue
-            start, last = offsets[part.span.start - span.start], offsets[part.span.end - span.start - 1]
-            found.append(Pointer(start, last + 1, _by_node(values, nodes)))
-    return ClauseValues(f"{span.source.name}:{line}", text, tuple(found))
-
-
-def _by_node(values: PartValues, nodes: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    texts = values.texts()
-    return (("", texts[0]),) if values.same and texts else tuple(zip(nodes, texts, strict=True))
-
-
-def _one_line(text: str) -> tuple[str, list[int]]:
-    """Return a text with every run of white space as one blank, and where each of its characters went."""
-    done: list[str] = []
-    offsets = []
-    for character in text:
-        offsets.append(len(done))
-        if not character.isspace():
-            done.append(character)
-        elif done and done[-1] != " ":
-            done.append(" ")
-    return "".join(done).rstrip(), offsets
-
+from kube_policy_scheduler.tooling.tester.value_reader import ValueReader
+from kube_policy_scheduler.tooling.tester.wanted import Mismatch, number, says
 
 AnyCase: TypeAlias = Case | Invalid
 
@@ -262,7 +112,7 @@ def ended(case: AnyCase, failures: Sequence[Failure], outcomes: tuple[Outcome, .
     elif case.todo and failures:
         state = State.TODO
     elif case.todo:
-        holds = Expected("todo", (*case.path, "todo"), None)
+        holds = Expected("todo", (*case.path, "todo"))
         unexpected = Failure(holds, Mismatch(f"not to pass yet: {case.todo}", "it passes; remove `todo`"))
         return CaseResult(case, State.FAILED, (unexpected,), outcomes)
     else:
@@ -286,7 +136,7 @@ def refusal(case: Invalid, fixtures: Fixtures) -> list[Failure]:
     if any(_is_meant(case, one) for one in found):
         return []
     got = "; ".join(_shown(one) for one in found) or "the policy is accepted"
-    return [Failure(Expected(key, (*case.path, key), None), Mismatch(_wanted(case), got))]
+    return [Failure(Expected(key, (*case.path, key)), Mismatch(_wanted(case), got))]
 
 
 def _is_meant(case: Invalid, one: Diagnostic) -> bool:
@@ -333,8 +183,8 @@ def updated(result: SuiteResult) -> tuple[str, int]:
 def _edits(result: SuiteResult) -> Iterator[Edit]:
     for case in result.cases:
         for failure in case.failures:
-            value, got = failure.expected.value, failure.mismatch.value
-            if not isinstance(value, Score | Placed) or got is None:
+            got = failure.mismatch.value
+            if got is None:
                 continue
             span = result.suite.document.span(failure.expected.path)
             written = span.text.strip("'\"")
@@ -454,83 +304,73 @@ class SuiteRun:
             if case.kind is Kind.QUEUE:
                 return ended(case, self._queue(case, case_cluster, expected[None]), ())
             failures, outcomes = self._compared(case, case_cluster, expected)
-        whole = [one for one in expected[None] if isinstance(one.value, Placed | MaxSkew | InQueue)]
-        if whole and not failures and not case.tie_ok and any(len(outcome.tied) > 1 for outcome in outcomes):
-            failures += self._under_other_seeds(case, case_cluster, whole)
+        of_case = expected[None].of_case
+        if of_case and not failures and not case.tie_ok and any(len(outcome.tied) > 1 for outcome in outcomes):
+            failures += self._under_other_seeds(case, case_cluster, of_case)
         if self._shuffle:
             failures += self._shuffled(case, outcomes)
         return ended(case, failures, outcomes)
 
     # --- comparing -----------------------------------------------------------------------------------
 
-    def _expected(self, case: Case, case_cluster: CaseCluster) -> dict[Path | None, tuple[Expected, ...]]:
+    def _expected(self, case: Case, case_cluster: CaseCluster) -> dict[Path | None, Expectations]:
         """Return what is expected of the pods of each step, and under None of all of them."""
         problems = list(self._context.readings.unknown_nodes(case, case_cluster))
         pods = lambda: frozenset((*(pod.name for pod in case_cluster.cluster.pods.values()), *planned_names(case)))  # noqa: E731
         queries = [query.promql for query in self._queries]
-        reader = ExpectReader(self.suite.document, facts=case_cluster.facts, pods=pods, queries=queries)
-        expected: dict[Path | None, tuple[Expected, ...]] = {None: reader.read(case.expect)}
+        reader = ValueReader(self.suite.document, facts=case_cluster.facts, pods=pods, queries=queries)
+        expected: dict[Path | None, Expectations] = {None: expectations(case.expect, reader)}
         for step in case.steps:
             if step.expect is not None:
-                expected[step.path] = reader.read(step.expect)
+                expected[step.path] = expectations(step.expect, reader)
         problems += reader.problems
         for step_path, several in expected.items():
-            for one in several:
-                message = _misplaced(case, one, step_path)
-                if message:
-                    problems.append(self.suite.document.error(one.path, codes.BAD_FIXTURE, message=message, key=True))
+            for one, message in _misplaced(case, several, step_path):
+                problems.append(self.suite.document.error(one.path, codes.BAD_FIXTURE, message=message, key=True))
         if problems:
             raise DocumentError(problems)
         return expected
 
     def _compared(
-        self, case: Case, case_cluster: CaseCluster, expected: dict[Path | None, tuple[Expected, ...]]
+        self, case: Case, case_cluster: CaseCluster, expected: dict[Path | None, Expectations]
     ) -> tuple[list[Failure], tuple[Outcome, ...]]:
         failures: dict[tuple[object, ...], Failure] = {}
         outcomes: list[Outcome] = []
         runner = CaseRunner(case, case_cluster, self._context)
-        several = (one for each in expected.values() for one in each)
-        in_full = any(isinstance(one.value, Unschedulable | Filtered | Feasible) for one in several)
+        of_all, none = expected[None], Expectations()
+        in_full = any(one.kind.about_filters for each in expected.values() for one in each.of_decision)
         for decided in runner.decisions(in_full=in_full):
             outcome = decided.outcome
             outcomes.append(outcome)
             if case.only_schedulable and outcome.host is None and outcome.error is None:
                 continue
-            for one in (*expected[None], *expected.get(decided.step.path, ())):
+            for one in (*of_all.of_decision, *expected.get(decided.step.path, none).of_decision):
                 failure = self._failure(case, one, decided, case_cluster)
                 if failure is not None:
                     failures.setdefault((one.path, one.key), failure)
-        for one in expected[None]:
-            if isinstance(one.value, Placed | MaxSkew | InQueue):
-                mismatch = compare_all(
-                    one.value,
-                    runner.placed(),
-                    facts=case_cluster.facts,
-                    open_to=frozenset(runner.open_to),
-                    queues=runner.queues(),
-                )
-                if mismatch is not None:
-                    failures[one.path, one.key] = Failure(one, mismatch)
+        placements = _placements(runner, case_cluster)
+        for each in of_all.of_case:
+            mismatch = each.mismatch(placements)
+            if mismatch is not None:
+                failures[each.path, each.key] = Failure(each, mismatch)
         if case.only_schedulable and all(outcome.host is None for outcome in outcomes):
             nothing = Mismatch("a pod that fits somewhere", f"none of {len(outcomes)} pods does")
-            failures["where",] = Failure(Expected("where", (*case.path, "where"), None), nothing)
+            failures["where",] = Failure(Expected("where", (*case.path, "where")), nothing)
         return list(failures.values()), tuple(outcomes)
 
-    def _queue(self, case: Case, case_cluster: CaseCluster, expected: Sequence[Expected]) -> list[Failure]:
-        pods = CaseRunner(case, case_cluster, self._context).waiting()
+    def _queue(self, case: Case, case_cluster: CaseCluster, expected: Expectations) -> list[Failure]:
+        queue = PodsOfQueue(CaseRunner(case, case_cluster, self._context).waiting(), tie_ok=case.tie_ok)
         failures = []
-        for one in expected:
-            assert isinstance(one.value, Turns)
-            mismatch = compare_turns(one.value, pods, tie_ok=case.tie_ok)
+        for one in expected.of_queue:
+            mismatch = one.mismatch(queue)
             if mismatch is not None:
-                failures.append(Failure(one, mismatch, values=turn_pointers(pods)))
+                failures.append(Failure(one, mismatch, values=values_of_queue(queue.pods)))
         return failures
 
-    def _failure(self, case: Case, one: Expected, decided: Decided, case_cluster: CaseCluster) -> Failure | None:
-        value, outcome, profile = one.value, decided.outcome, decided.policy.profile
-        if value is None or isinstance(value, Placed | MaxSkew | InQueue | Turns):
-            return None
-        clause = value.reason.clause if isinstance(value, Unschedulable | Filtered) else None
+    def _failure(
+        self, case: Case, one: Expectation[OneDecision], decided: Decided, case_cluster: CaseCluster
+    ) -> Failure | None:
+        outcome, profile, clause = decided.outcome, decided.policy.profile, one.clause
         if clause is not None and clause not in decided.policy.clause_names:
             known = decided.policy.clause_names
             advice = did_you_mean(clause, sorted(known - _KUBERNETES) or sorted(known))
@@ -538,27 +378,21 @@ class SuiteRun:
             path = (*one.path, "clause")
             error = self.suite.document.error(path, codes.UNKNOWN_CLAUSE, message=message, advice=advice)
             raise DocumentError([error])
-        own = frozenset(plugin.name for plugin in profile.filters) - _KUBERNETES
-        degraded = bool(case.expect.value.get("degraded"))
-
-        def held_against(outcome: Outcome) -> Mismatch | None:
-            return compare(
-                value,
-                outcome,
-                facts=case_cluster.facts,
-                policy_clauses=own,
-                tie_ok=case.tie_ok,
-                admits_missing=degraded,
-            )
-
-        mismatch = held_against(outcome)
+        subject = OneDecision(
+            outcome,
+            case_cluster.facts,
+            frozenset(plugin.name for plugin in profile.filters) - _KUBERNETES,
+            tie_ok=case.tie_ok,
+            admits_missing=bool(case.expect.value.get("degraded")),
+        )
+        mismatch = one.mismatch(subject)
         if mismatch is None:
             return None
         full = outcome
         if not outcome.verdicts and outcome.held is None and outcome.error is None:
             full = decided.in_full()
-            mismatch = held_against(full) or mismatch
-        values = () if isinstance(value, Degraded) else pointers(value, full, decided.policy, decided.frame)
+            mismatch = one.mismatch(replace(subject, outcome=full)) or mismatch
+        values = values_of_decision(one, full, decided.policy, decided.frame)
         return Failure(one, mismatch, outcome.pod if case.kind is not Kind.ONE else "", values)
 
     # --- once more -----------------------------------------------------------------------------------
@@ -570,17 +404,16 @@ class SuiteRun:
         runner = CaseRunner(case, case_cluster, context, answers=answers)
         return [decided.outcome for decided in runner.decisions(in_full=False)], runner
 
-    def _under_other_seeds(self, case: Case, case_cluster: CaseCluster, whole: Sequence[Expected]) -> list[Failure]:
+    def _under_other_seeds(
+        self, case: Case, case_cluster: CaseCluster, of_case: Sequence[Expectation[AllPlacements]]
+    ) -> list[Failure]:
         for more in _OTHER_SEEDS:
             with case_cluster.trying():
                 self._builder.lay_over(case, case_cluster)
                 _, runner = self._again(case, case_cluster, Answers(seed=self.suite.seed + more))
-                placed, open_to = runner.placed(), frozenset(runner.open_to)
-                for one in whole:
-                    assert isinstance(one.value, Placed | MaxSkew | InQueue)
-                    mismatch = compare_all(
-                        one.value, placed, facts=case_cluster.facts, open_to=open_to, queues=runner.queues()
-                    )
+                placements = _placements(runner, case_cluster)
+                for one in of_case:
+                    mismatch = one.mismatch(placements)
                     if mismatch is not None:
                         got = f"{mismatch.got} where ties fall otherwise; if this does not matter, write `tie: ok`"
                         return [Failure(one, Mismatch(mismatch.expected, got))]
@@ -593,10 +426,8 @@ class SuiteRun:
             again, _ = self._again(case, case_cluster)
         for before, after in zip(outcomes, again, strict=True):
             if before.host != after.host or not _same(before.totals, after.totals):
-                order = Expected("order of nodes", case.path, None)
-                mismatch = Mismatch(
-                    describe_outcome(before), f"{describe_outcome(after)}, with the nodes in a different order"
-                )
+                order = Expected("order of nodes", case.path)
+                mismatch = Mismatch(before.described(), f"{after.described()}, with the nodes in a different order")
                 return [Failure(order, mismatch, before.pod if case.kind is not Kind.ONE else "")]
         return []
 
@@ -606,15 +437,23 @@ class SuiteRun:
         return self._case_clusters[shuffled]
 
 
-def _misplaced(case: Case, one: Expected, step: Path | None) -> str:
-    """Return why an expectation cannot stand where it does, "" where it can."""
-    if isinstance(one.value, Turns) is not (case.kind is Kind.QUEUE):
-        if case.kind is Kind.QUEUE:
-            return f"`{one.key}` applies to a decision, but a `queue` decides nothing; expected `turns`"
-        return "`turns` requires a `queue`, which this case does not have"
-    if isinstance(one.value, Placed | MaxSkew | InQueue) and (step is not None or case.kind is Kind.FORALL):
-        return f"`{one.key}` applies to the whole sequence: move it to the `expect` of the case"
-    return ""
+def _placements(runner: CaseRunner, case_cluster: CaseCluster) -> AllPlacements:
+    """Return where the pods of a case are."""
+    return AllPlacements(runner.placed(), case_cluster.facts, frozenset(runner.open_to), runner.queues())
+
+
+def _misplaced(case: Case, several: Expectations, step: Path | None) -> Iterator[tuple[Expected, str]]:
+    """Yield the expectations that cannot stand where they do, and why."""
+    if case.kind is Kind.QUEUE:
+        others: tuple[Expected, ...] = (*several.of_decision, *several.of_case)
+        for one in others:
+            yield one, f"`{one.key}` applies to a decision, but a `queue` decides nothing; expected `turns`"
+        return
+    for turns in several.of_queue:
+        yield turns, f"`{turns.key}` requires a `queue`, which this case does not have"
+    if step is not None or case.kind is Kind.FORALL:
+        for each in several.of_case:
+            yield each, f"`{each.key}` applies to the whole sequence: move it to the `expect` of the case"
 
 
 def _property(each: ForAll, fixtures: Fixtures) -> Case:
