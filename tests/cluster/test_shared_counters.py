@@ -17,16 +17,16 @@ COUNTERS = [{"name": "parts", "counters": {"n": {"value": "4"}}}]
 
 
 def slice_of(name: str, pool: str, *, node: str, generation: int, count: int, set_name: str = "") -> Any:
-    """Return a slice with a device on a node ("": on all nodes), or with the counters of its pool."""
+    """Return a slice on a node ("": on all nodes) with a device, or without `set_name` with the pool's counters."""
     spec: dict[str, Any] = {
         "driver": "gpu",
         "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
     }
+    spec |= {"nodeName": node} if node else {"allNodes": True}
     if not set_name:
         spec["sharedCounters"] = COUNTERS
     else:
         consumed = [{"counterSet": set_name, "counters": {"n": {"value": "2"}}}]
-        spec |= {"nodeName": node} if node else {"allNodes": True}
         spec["devices"] = [{"name": name, "consumesCounters": consumed}]
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, objects.ResourceSlice)
 
@@ -99,7 +99,7 @@ def test_what_nodes_see_is_what_is_there_and_changes_name_every_node_that_sees_t
 def test_a_pool_of_one_node_concerns_that_node_alone() -> None:
     made = cluster()
     for name in NODES:
-        made.set_object(slice_of(f"{name}-counters", name, node="", generation=1, count=2))
+        made.set_object(slice_of(f"{name}-counters", name, node=name, generation=1, count=2))
         made.set_object(slice_of(f"{name}-device", name, node=name, generation=1, count=2, set_name="parts"))
     slices = made.resource_slices
     assert [len(slices.pools_of(row)) for row in range(3)] == [1, 1, 1], "counters of others are nothing to a node"
@@ -110,11 +110,25 @@ def test_a_pool_of_one_node_concerns_that_node_alone() -> None:
     assert not slices.sees_labels
 
 
-def test_all_nodes_see_that_counters_without_their_devices_are_incomplete() -> None:
+def test_counters_that_only_another_node_sees_count_for_the_devices_of_a_pool() -> None:
     made = cluster()
-    made.set_object(slice_of("counters", "p", node="", generation=1, count=2))
-    assert [view(made, name)[0][1] for name in NODES] == [True, True, True]
-    made.set_object(slice_of("device", "p", node="a", generation=1, count=2, set_name="parts"))
-    assert [len(view(made, name)) for name in NODES] == [1, 0, 0]
+    made.set_object(slice_of("counters", "p", node="a", generation=1, count=3))
+    made.set_object(slice_of("here", "p", node="b", generation=1, count=3, set_name="parts"))
+    assert [view(made, name) for name in NODES] == [[(("gpu", "p"), True, "", [], [], [])]] * 2 + [[]]
+    made.set_object(slice_of("there", "p", node="a", generation=1, count=3, set_name="parts"))
+    assert view(made, "b") == [(("gpu", "p"), False, "", ["gpu/p/here"], ["gpu/p/there"], ["parts"])]
+
+
+def test_a_broken_pool_is_nothing_to_a_node_that_sees_none_of_its_slices() -> None:
+    made = cluster()
+    made.set_object(slice_of("counters", "p", node="a", generation=1, count=2))
     made.set_object(slice_of("device", "p", node="a", generation=1, count=2, set_name="other"))
-    assert {view(made, name)[0][2] for name in NODES} == {"counter set other not found"}
+    assert [[one[2] for one in view(made, name)] for name in NODES] == [["counter set other not found"], [], []]
+
+
+def test_a_counter_set_that_two_slices_define_makes_the_pool_invalid_on_every_node_that_sees_a_part_of_it() -> None:
+    made = cluster()
+    for node in ("a", "b"):
+        made.set_object(slice_of(f"counters-{node}", "p", node=node, generation=1, count=3))
+    made.set_object(slice_of("device", "p", node="c", generation=1, count=3, set_name="parts"))
+    assert {view(made, name)[0][2] for name in NODES} == {"duplicate counter set name parts"}

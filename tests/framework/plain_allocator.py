@@ -1,19 +1,19 @@
-"""The search for devices as kube-scheduler 1.36 does it, candidate by candidate: what `allocator` must come to, faster.
+"""The search for devices as kube-scheduler does it, candidate by candidate: what `allocator` must come to, faster.
 
 Claims in order, their requests in order, the first alternative with a full solution. Depth first, and the
-first full solution wins. Nothing is left out, nothing is kept, and it does not pause.
+first full solution wins. Nothing is left out, it does not pause, and all that it remembers is what it has taken: what
+that leaves is counted anew for each candidate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
-from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_slices import Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import UNLIMITED
 from kube_policy_scheduler.framework.devices.allocator import (
     TIMED_OUT,
@@ -81,10 +81,14 @@ class _Wanted(msgspec.Struct):
     """What the request would take of a device, by its index; None if the device is not suitable."""
 
 
-class _Constraint(Protocol):
-    def add(self, request: Request, device: SlicedDevice) -> bool: ...
+class _Taken(msgspec.Struct, frozen=True):
+    """One device that was taken."""
 
-    def remove(self, request: Request) -> None: ...
+    claim: int
+    request: Request
+    device: SlicedDevice
+    amounts: dict[str, Quantity]
+    """Of its capacities."""
 
 
 class _Search:
@@ -102,16 +106,13 @@ class _Search:
         self._pools = pools
         self._allocated = allocated
         self._node = (node_name, labels)
-        self._devices: list[tuple[SlicedDevice, Pool]] = [
-            (device, pool) for pool in pools if not pool.incomplete and not pool.invalid for device in pool.devices
+        self._devices = [
+            device for pool in pools if not pool.incomplete and not pool.invalid for device in pool.devices
         ]
         self._wanted: list[list[list[_Wanted]]] = []
-        self._constraints: list[list[_Constraint]] = []
-        self.results: list[list[Chosen]] = [[] for _ in claims]
-        self._taken: dict[tuple[int, int], int] = {}
-        self._allocating: dict[DeviceID, set[int]] = {}
-        self._consuming: dict[DeviceID, dict[str, Quantity]] = {}
-        self._counters = _Counters(allocated)
+        self._taken: list[_Taken] = []
+        """In the order in which they were taken: all that the search remembers."""
+        self._alternatives: dict[tuple[int, int], int] = {}
         self._steps = most_steps
 
     def run(self) -> bool:
@@ -129,16 +130,30 @@ class _Search:
                 text = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
                 raise AllocationError(f"claim {claim.key}: {text}")
             self._wanted.append(alternatives)
-            self._constraints.append([_constraint(claim.key, i, one) for i, one in enumerate(claim.constraints)])
+            for number, rule in enumerate(claim.constraints):
+                if rule.match_attribute is None and rule.distinct_attribute is None:
+                    text = f"constraint #{number}: empty constraint (unsupported constraint type?)"
+                    raise AllocationError(f"claim {claim.key}, {text}")
         try:
             return self._next_request(0, 0)
         except _TooManyResults:
             return False
 
+    @property
+    def results(self) -> list[list[Chosen]]:
+        """Return what each claim gets."""
+        found: list[list[Chosen]] = [[] for _ in self._claims]
+        for one in self._taken:
+            shared = one.device.is_shared
+            found[one.claim].append(
+                Chosen(one.request, one.device, shared, one.amounts if shared and one.amounts else None)
+            )
+        return found
+
     def chosen_alternatives(self) -> tuple[tuple[int, ...], ...]:
         """Return which alternative each request got."""
         return tuple(
-            tuple(self._taken.get((place, number), 0) for number in range(len(claim.requests)))
+            tuple(self._alternatives.get((place, number), 0) for number in range(len(claim.requests)))
             for place, claim in enumerate(self._claims)
         )
 
@@ -181,7 +196,7 @@ class _Search:
                 continue
             exceeded = False
             if found:
-                self._taken[claim, number] = place
+                self._alternatives[claim, number] = place
                 return True
         if exceeded:
             raise _TooManyResults
@@ -195,25 +210,18 @@ class _Search:
             return False
         if done >= wanted.count:
             return self._next_request(claim, number + 1)
-        if len(self.results[claim]) + wanted.count - done > MAX_RESULTS:
+        if sum(one.claim == claim for one in self._taken) + wanted.count - done > MAX_RESULTS:
             raise _TooManyResults
         if request.takes_all:
-            device = wanted.every[done]
-            undo = self._take(claim, wanted, device, self._pool_of(device), must=True)
-            return undo is not None and self._go_on(undo, claim, number, wanted, done + 1, 0)
+            taken = self._may_take(claim, request, wanted.every[done], must=True)
+            return taken is not None and self._go_on(taken, number, wanted, done + 1, 0)
         unusable = wanted.unusable
         for place in range(start, len(self._devices)):
             if unusable[place] == 1:
                 continue
             self._count_step()
-            device, pool = self._devices[place]
-            if request.admin:
-                if claim in self._allocating.get(device.id, ()):
-                    continue
-            elif device.id in self._allocated:
-                unusable[place] = 1
-                continue
-            elif self._allocating.get(device.id):
+            device = self._devices[place]
+            if self._is_in_use(claim, request, device):
                 continue
             if unusable[place] == 0:
                 if not self._selects(request, device):
@@ -228,20 +236,21 @@ class _Search:
                     continue
             if not self._has_capacity(device, amounts):
                 continue
-            undo = self._take(claim, wanted, device, pool, must=False)
-            if undo is not None and self._go_on(undo, claim, number, wanted, done + 1, place + 1):
+            taken = self._may_take(claim, request, device, must=False)
+            if taken is not None and self._go_on(taken, number, wanted, done + 1, place + 1):
                 return True
         return False
 
-    def _go_on(self, undo: Callable[[], None], claim: int, number: int, wanted: _Wanted, done: int, start: int) -> bool:
+    def _go_on(self, taken: _Taken, number: int, wanted: _Wanted, done: int, start: int) -> bool:
         """Allocate the rest with a device taken, which is released if that fails."""
+        self._taken.append(taken)
+        before = len(self._taken)
+        found = False
         try:
-            found = self._next_device(claim, number, wanted, done, start)
-        except (AllocationError, _TooManyResults):
-            undo()
-            raise
-        if not found:
-            undo()
+            found = self._next_device(taken.claim, number, wanted, done, start)
+        finally:
+            if not found:
+                del self._taken[before - 1 :]
         return found
 
     def _count_step(self) -> None:
@@ -251,200 +260,74 @@ class _Search:
 
     # --- one device ----------------------------------------------------------------------------------
 
-    def _pool_of(self, device: SlicedDevice) -> Pool:
-        wanted = PoolID(device.id.driver, device.id.pool)
-        return next(pool for pool in self._pools if pool.id == wanted)
-
     def _selects(self, request: Request, device: SlicedDevice) -> bool:
         if not request.selects(device, UNLIMITED):
             return False
         return not device.slice.slice.spec.per_device_node_selection or device.is_on(*self._node)
 
+    def _is_in_use(self, claim: int, request: Request, device: SlicedDevice) -> bool:
+        takers = {one.claim for one in self._taken if one.device.id == device.id and not device.is_shared}
+        if request.admin:
+            return claim in takers
+        return bool(takers) or device.is_in_use(self._allocated)
+
     def _has_capacity(self, device: SlicedDevice, amounts: Mapping[str, Quantity]) -> bool:
-        if not amounts:
-            return True
-        used, using = self._allocated.consumed(device.id) or {}, self._consuming.get(device.id, {})
+        used = self._allocated.consumed(device.id) or {}
         for name, amount in amounts.items():
-            nanos = amount.nanos
-            if name in used:
-                nanos += used[name].nanos
-            if name in using:
-                nanos += using[name].nanos
-            if nanos > _value_nanos(device, name):
+            there = [one.amounts[name] for one in self._taken if one.device.id == device.id and one.device.is_shared]
+            there += [used[name]] if name in used else []
+            if amount.nanos + sum(one.nanos for one in there) > _value_nanos(device, name):
                 return False
         return True
 
-    def _take(
-        self, claim: int, wanted: _Wanted, device: SlicedDevice, pool: Pool, *, must: bool
-    ) -> Callable[[], None] | None:
-        """Take a device for a claim; return what releases it, None if it is not available."""
-        request, identity = wanted.request, device.id
-        shared = bool(device.device.allow_multiple_allocations)
-        if request.admin:
-            if not shared and claim in self._allocating.get(identity, ()):
-                return None
-        elif identity in self._allocated or self._allocating.get(identity):
+    def _may_take(self, claim: int, request: Request, device: SlicedDevice, *, must: bool) -> _Taken | None:
+        """Return a device as taken for a request, None if that is not possible beside what is taken."""
+        if self._is_in_use(claim, request, device) or not request.tolerates(device.device):
             return None
-        if device.counters:
-            in_shares = shared and (self._allocated.consumed(identity) is not None or identity in self._consuming)
-            if not in_shares and not self._counters.take(device, pool):
-                return None
-        if not request.tolerates(device.device):
+        if not self._has_counters(device):
             return None
-        constraints = self._constraints[claim]
-        for place, constraint in enumerate(constraints):
-            if not constraint.add(request, device):
-                if must:
-                    text = f"cannot add device {identity} because a claim constraint would not be satisfied"
-                    raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
-                for earlier in constraints[:place]:
-                    earlier.remove(request)
-                return None
-        users = self._allocating.setdefault(identity, set())
-        if not shared:
-            users.add(claim)
+        if any(self._breaks(rule, claim, request, device) for rule in self._claims[claim].constraints):
+            if must:
+                text = f"cannot add device {device.id} because a claim constraint would not be satisfied"
+                raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
+            return None
         amounts = request.consumes(device.device)
         if amounts is None or not self._has_capacity(device, amounts):
             return None
-        consumed = amounts if shared else None
-        if shared:
-            self._consume(identity, amounts)
-        results = self.results[claim]
-        before = len(results)
-        results.append(Chosen(request, device, shared, consumed or None))
+        return _Taken(claim, request, device, amounts)
 
-        def undo() -> None:
-            for constraint in constraints:
-                constraint.remove(request)
-            users.discard(claim)
-            if shared:
-                if amounts:
-                    self._give_back(identity, amounts)
-            elif device.counters:
-                self._counters.give_back(device, pool)
-            del results[before:]
+    def _has_counters(self, device: SlicedDevice) -> bool:
+        """Return whether there is enough of each counter; several shares of one device take of them once."""
+        paid = {one.device.id: one.device for one in self._taken if one.device.is_shared}
+        paid = {name: one for name, one in paid.items() if not self._allocated.in_shares(name)}
+        takers = [one.device for one in self._taken if not one.device.is_shared] + list(paid.values())
+        if device.is_shared and (device.id in paid or self._allocated.in_shares(device.id)):
+            return True
+        pool = next(one for one in self._pools if one.id == PoolID(device.id.driver, device.id.pool))
+        left = counters_left(pool, self._allocated)
+        for one in (*takers, device):
+            for name, amounts in one.counters.items() if one.slice.pool == pool.id else ():
+                for counter, amount in amounts.items():
+                    left[name, counter] -= amount
+        return not device.counters or min(left.values(), default=0) >= 0
 
-        return undo
+    def _breaks(self, rule: objects.DeviceConstraint, claim: int, request: Request, device: SlicedDevice) -> bool:
+        names = set(rule.requests or ())
 
-    def _consume(self, identity: DeviceID, amounts: Mapping[str, Quantity]) -> None:
-        using = self._consuming.setdefault(identity, {})
-        for name, amount in amounts.items():
-            using[name] = using[name].add(amount) if name in using else amount
+        def concerns(one: Request) -> bool:
+            return not names or one.base_name in names or one.full_name in names
 
-    def _give_back(self, identity: DeviceID, amounts: Mapping[str, Quantity]) -> None:
-        using = self._consuming.get(identity)
-        if using is None:
-            return
-        for name, amount in amounts.items():
-            if name in using:
-                using[name] = using[name].sub(amount)
-        if all(amount.value == 0 for amount in using.values()):
-            del self._consuming[identity]
+        if not concerns(request):
+            return False
+        name = rule.match_attribute or rule.distinct_attribute or ""
+        others = [attribute_of(one.device, name) for one in self._taken if one.claim == claim and concerns(one.request)]
+        mine = attribute_of(device, name)
+        if mine is None:
+            return True
+        if rule.match_attribute is not None:
+            return any(mine != other or not mine[0] for other in others)
+        return any(mine == other or not mine[0] for other in others)
 
 
 def _value_nanos(device: SlicedDevice, name: str) -> int:
     return quantity_or_zero((device.device.capacity or {})[name].value).nanos
-
-
-class _Counters:
-    """Shared counters of the pools of one search."""
-
-    def __init__(self, allocated: DevicesInUse) -> None:
-        self._allocated = allocated
-        self._left: dict[PoolID, dict[tuple[str, str], int]] = {}
-        """What is left after this search."""
-
-    def take(self, device: SlicedDevice, pool: Pool) -> bool:
-        """Take what a device needs; return whether there is enough, of every counter of the pool."""
-        left = self._left.get(pool.id)
-        if left is None:
-            left = self._left[pool.id] = counters_left(pool, self._allocated)
-        self._change(device, left, -1)
-        if min(left.values(), default=0) < 0:
-            self._change(device, left, 1)
-            return False
-        return True
-
-    def give_back(self, device: SlicedDevice, pool: Pool) -> None:
-        """Release what a device took, or would have taken."""
-        self._change(device, self._left.setdefault(pool.id, counters_left(pool, self._allocated)), 1)
-
-    @staticmethod
-    def _change(device: SlicedDevice, left: dict[tuple[str, str], int], step: int) -> None:
-        for name, amounts in device.counters.items():
-            for counter, amount in amounts.items():
-                left[name, counter] += step * amount
-
-
-# --- constraints ------------------------------------------------------------------------------------------
-
-_Value = tuple[str, object]
-
-
-def _constraint(claim: str, number: int, constraint: objects.DeviceConstraint) -> _Constraint:
-    requests = frozenset(constraint.requests or ())
-    if constraint.match_attribute is not None:
-        return _MatchAttribute(requests, constraint.match_attribute)
-    if constraint.distinct_attribute is not None:
-        return _DistinctAttribute(requests, constraint.distinct_attribute)
-    raise AllocationError(f"claim {claim}, constraint #{number}: empty constraint (unsupported constraint type?)")
-
-
-class _AttributeConstraint:
-    def __init__(self, requests: frozenset[str], name: str) -> None:
-        self._requests = requests
-        self._name = name
-        self._devices = 0
-
-    def _concerns(self, request: Request) -> bool:
-        return not self._requests or request.base_name in self._requests or request.full_name in self._requests
-
-
-class _MatchAttribute(_AttributeConstraint):
-    """All devices have one value."""
-
-    def __init__(self, requests: frozenset[str], name: str) -> None:
-        super().__init__(requests, name)
-        self._value: _Value | None = None
-
-    def add(self, request: Request, device: SlicedDevice) -> bool:
-        if not self._concerns(request):
-            return True
-        value = attribute_of(device, self._name)
-        if value is None:
-            return False
-        if self._devices == 0:
-            self._value = value
-        elif not value[0] or value != self._value:
-            return False
-        self._devices += 1
-        return True
-
-    def remove(self, request: Request) -> None:
-        if self._concerns(request):
-            self._devices -= 1
-
-
-class _DistinctAttribute(_AttributeConstraint):
-    """No two requests have one value; of a request with several devices only the last one counts, as upstream."""
-
-    def __init__(self, requests: frozenset[str], name: str) -> None:
-        super().__init__(requests, name)
-        self._values: dict[str, _Value] = {}
-
-    def add(self, request: Request, device: SlicedDevice) -> bool:
-        if not self._concerns(request):
-            return True
-        value = attribute_of(device, self._name)
-        if value is None:
-            return False
-        if self._devices and (value in self._values.values() or (not value[0] and self._values)):
-            return False
-        self._values[request.base_name] = value
-        self._devices += 1
-        return True
-
-    def remove(self, request: Request) -> None:
-        if self._concerns(request):
-            self._values.pop(request.base_name, None)
-            self._devices -= 1

@@ -67,6 +67,10 @@ class DevicesInUse(Protocol):
         """Return whether a device is in use, be it as a whole or in shares."""
         ...
 
+    def in_shares(self, device: DeviceID) -> bool:
+        """Return whether a share of a device is in use."""
+        ...
+
     def consumed(self, device: DeviceID) -> Capacity | None:
         """Return what its shares take of a device; None if no share has an amount."""
         ...
@@ -93,6 +97,10 @@ class AllocatedDevices:
     def is_allocated(self, device: DeviceID) -> bool:
         """Return whether a device is in use, be it as a whole or in shares."""
         return device in self._whole or device in self._shares
+
+    def in_shares(self, device: DeviceID) -> bool:
+        """Return whether a share of a device is in use."""
+        return device in self._shares
 
     def consumed(self, device: DeviceID) -> Capacity | None:
         """Return what its shares take of a device; None if no share has an amount."""
@@ -153,6 +161,10 @@ class TriedDevices:
         if device in self._whole or device in self._shares:
             return True
         return self._before is not None and self._before.is_allocated(device)
+
+    def in_shares(self, device: DeviceID) -> bool:
+        """Return whether a share of a device is in use."""
+        return device in self._shares or (self._before is not None and self._before.in_shares(device))
 
     def consumed(self, device: DeviceID) -> Capacity | None:
         """Return what its shares take of a device; None if no share has an amount."""

@@ -23,6 +23,7 @@ from kube_policy_scheduler.quantities.exact_quantity import Quantity, QuantityEr
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector, Match
+    from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
 
 
 class DeviceID(NamedTuple):
@@ -58,7 +59,7 @@ CounterSets = Mapping[str, Mapping[str, int]]
 class SlicedDevice:
     """One device of one version of a slice, with the results of selectors for it."""
 
-    __slots__ = ("_matches", "_problem", "counters", "device", "id", "is_plain", "slice")
+    __slots__ = ("_matches", "_problem", "counters", "device", "id", "is_plain", "is_shared", "slice")
 
     def __init__(self, slice_: SliceInfo, device: objects.Device) -> None:
         spec = slice_.slice.spec
@@ -69,9 +70,11 @@ class SlicedDevice:
             consumed.counter_set: _amounts(consumed.counters) for consumed in device.consumes_counters or ()
         }
         """What it takes of shared counters."""
+        self.is_shared = bool(device.allow_multiple_allocations)
+        """Whether several claims may have it, each a share."""
         self.is_plain = not (
             self.counters
-            or device.allow_multiple_allocations
+            or self.is_shared
             or any(capacity.request_policy is not None for capacity in (device.capacity or {}).values())
         )
         """Whether it is used as a whole, takes of no counters, and has no rules about requests of its capacities."""
@@ -106,6 +109,13 @@ class SlicedDevice:
                 self._matches.clear()
             self._matches[selector] = known
         return known
+
+    def is_in_use(self, allocated: DevicesInUse) -> bool:
+        """Return whether no claim can get the device, because others have it.
+
+        A device whose sharing was switched off stays in use while claims have shares of it.
+        """
+        return self.id in allocated or (not self.is_shared and allocated.in_shares(self.id))
 
     def is_on(self, name: str, labels: Mapping[str, str]) -> bool:
         """Return whether a node may use the device, by its own node selection."""
@@ -156,13 +166,13 @@ class SliceInfo:
 
     @property
     def node_name(self) -> str:
-        """Return the only node that sees it, "" for slices of several nodes and for those with counters."""
-        return "" if self.has_counters else self.slice.spec.node_name or ""
+        """Return the only node that sees it, "" for slices of several nodes."""
+        return self.slice.spec.node_name or ""
 
     @property
     def selects_nodes(self) -> bool:
         """Return whether some nodes see it and others do not, by their labels or names."""
-        return not (self.has_counters or self.slice.spec.node_name or self.slice.spec.all_nodes)
+        return not (self.slice.spec.node_name or self.slice.spec.all_nodes)
 
     @property
     def generation(self) -> int:
@@ -274,7 +284,7 @@ class ResourceSlices:
         self._slices: dict[str, SliceInfo] = {}
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._shared: dict[str, SliceInfo] = {}
-        """Slices that several nodes may see, without those that have counters."""
+        """Slices that several nodes may see."""
         self._selecting = 0
         """How many of these not every node sees."""
         self._taking_counters = 0
@@ -291,8 +301,6 @@ class ResourceSlices:
         self._masks_version = -1
         self._whole: dict[PoolID, Pool | None] = {}
         """Pools as nodes see them that see all their slices, as far as somebody asked."""
-        self._bare: dict[PoolID, Pool] = {}
-        """Pools that cannot be used, as nodes see them that see none of their devices but the counters."""
         self.version = 0
         """Changes with every slice."""
         self.changed: Journal[str | None] = Journal()
@@ -323,10 +331,9 @@ class ResourceSlices:
         old, info = self._forget(slice_.metadata.name), SliceInfo(slice_)
         self._slices[info.name] = info
         self._taking_counters += info.takes_counters
-        if not info.has_counters:
-            home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
-            home[info.name] = info
-            self._selecting += info.selects_nodes
+        home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
+        home[info.name] = info
+        self._selecting += info.selects_nodes
         self._by_pool.setdefault(info.pool, {})[info.name] = info
         if old is not None and old.pool != info.pool:
             self._touch(old)
@@ -349,7 +356,7 @@ class ResourceSlices:
             del there[name]
             if not there:
                 del self._by_node[old.node_name]
-        elif not old.has_counters:
+        else:
             del self._shared[name]
             self._selecting -= old.selects_nodes
         pool = self._by_pool[old.pool]
@@ -368,8 +375,8 @@ class ResourceSlices:
         for each in (info, before):
             self._masks.pop(each, None)
         touched = [*self._by_pool.get(info.pool, {}).values(), info, *((before,) if before is not None else ())]
-        seen_by = {each.node_name for each in touched if not each.has_counters}
-        if self._follow_bare(info.pool) or "" in seen_by:
+        seen_by = {each.node_name for each in touched}
+        if "" in seen_by:
             self._pools.clear()
             self._views.clear()
             self.changed.note(None)
@@ -377,19 +384,6 @@ class ResourceSlices:
         for name in seen_by:
             self._pools.pop(name, None)
             self.changed.note(name)
-
-    def _follow_bare(self, pool: PoolID) -> bool:
-        """Look at a pool as nodes see it that see its counters alone; return whether that may matter to them."""
-        before = self._bare.pop(pool, None)
-        newest: list[SliceInfo] = []
-        for info in self._by_pool.get(pool, {}).values():
-            if info.has_counters:
-                _add_newest(newest, info)
-        now = self._pool(pool, newest) if newest else None
-        if now is None or not (now.incomplete or now.invalid):
-            return before is not None
-        self._bare[pool] = now
-        return before is None or (before.incomplete, before.invalid) != (now.incomplete, now.invalid)
 
     def pools_of(self, row: int) -> tuple[Pool, ...]:
         """Return the pools that a node of the table sees, in the order in which they are tried."""
@@ -437,7 +431,7 @@ class ResourceSlices:
     def rows_of(self, device: DeviceID) -> Sequence[int] | None:
         """Return the rows of the nodes that can see a device; None: any may."""
         infos = self._by_pool.get(PoolID(device.driver, device.pool), {}).values()
-        names = {info.node_name for info in infos if not info.has_counters}
+        names = {info.node_name for info in infos}
         if "" in names:
             return None
         return [row for name in names if (row := self._nodes.rows.get(name)) is not None]
@@ -461,30 +455,26 @@ class ResourceSlices:
         own, view = self._by_node.get(name), self._view(row)
         if view.pools is None:
             view.identities, pools = self._pools_in(view.slices)
-            view.pools = self._in_order(view.identities, pools)
+            view.pools = self._in_order(pools)
         if own is None:
             return view.pools
         identities, pools = self._pools_in(own.values())
         if identities.isdisjoint(view.identities):
             pools.extend(pool for pool in view.pools if pool.id in view.identities)
-            return self._in_order(identities | view.identities, pools)
-        return self._in_order(*self._pools_in(chain(own.values(), view.slices)))
+            return self._in_order(pools)
+        return self._in_order(self._pools_in(chain(own.values(), view.slices))[1])
 
     def _pools_in(self, slices: Iterable[SliceInfo]) -> tuple[frozenset[PoolID], list[Pool]]:
         """Return the pools of slices that a node sees, and the identities of all, also of those that it cannot use."""
         newest: dict[PoolID, list[SliceInfo]] = {}
         for info in slices:
             _add_newest(newest.setdefault(info.pool, []), info)
-        for identity, seen in newest.items():
-            for info in self._by_pool[identity].values():
-                if info.has_counters:
-                    _add_newest(seen, info)
         return frozenset(newest), [pool for one in newest.items() if (pool := self._pool(*one)) is not None]
 
-    def _in_order(self, identities: frozenset[PoolID], pools: list[Pool]) -> tuple[Pool, ...]:
-        """Return pools in the order in which they are tried, with those that cannot be used wherever nodes see them."""
-        bare = [pool for identity, pool in self._bare.items() if identity not in identities]
-        return tuple(sorted([*pools, *bare], key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
+    @staticmethod
+    def _in_order(pools: list[Pool]) -> tuple[Pool, ...]:
+        """Return pools in the order in which they are tried."""
+        return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
 
     def _view(self, row: int) -> _View:
         if not self._views:
@@ -540,37 +530,39 @@ class ResourceSlices:
         """
         slices = sorted(slices, key=lambda info: info.name.encode())
         count, generation = slices[0].slice.spec.pool.resource_slice_count, slices[0].generation
-        everywhere: list[SliceInfo] | None = None
+        elsewhere: list[SliceInfo] = []
         if len(slices) != count:
-            others = self._by_pool[identity].values()
-            if any(info.generation > generation for info in others):
+            there = self._by_pool[identity].values()
+            if any(info.generation > generation for info in there):
                 return None
-            everywhere = [info for info in others if info.generation == generation]
-            if len(everywhere) != count:
+            if sum(info.generation == generation for info in there) != count:
                 return Pool(identity, incomplete=True)
-        offering = [info for info in slices if not info.has_counters]
-        devices = tuple(device for info in offering for device in info.devices)
-        names = {device.device.name for device in devices}
-        if len(names) < len(devices):
-            return Pool(identity, invalid="duplicate device name")
-        counters: dict[str, Mapping[str, int]] = {}
-        for info in slices:
-            for set_name, amounts in info.counter_sets:
-                if set_name in counters:
-                    return Pool(identity, invalid=f"duplicate counter set name {set_name}")
-                counters[set_name] = amounts
-        elsewhere: tuple[SlicedDevice, ...] = ()
-        if everywhere is not None and len(everywhere) != len(slices):
             here = {info.name for info in slices}
-            elsewhere = tuple(device for info in everywhere if info.name not in here for device in info.devices)
-        for device in (*(device for info in slices for device in info.devices), *elsewhere):
-            for set_name, consumed in device.counters.items():
-                there = counters.get(set_name)
-                if there is None:
-                    return Pool(identity, invalid=f"counter set {set_name} not found")
-                missing = next((counter for counter in consumed if counter not in there), None)
-                if missing is not None:
-                    return Pool(identity, invalid=f"counter {missing} not found in counter set {set_name}")
-        binding = any(device.device.binding_conditions is not None for device in devices)
-        alike = not any(info.node_name or info.slice.spec.per_device_node_selection for info in slices)
-        return Pool(identity, False, "", devices, elsewhere, counters, binding, alike)
+            elsewhere = [info for info in there if info.generation == generation and info.name not in here]
+        return _complete_pool(identity, slices, elsewhere)
+
+
+def _complete_pool(identity: PoolID, slices: Sequence[SliceInfo], elsewhere: Sequence[SliceInfo]) -> Pool:
+    """Return a pool from the slices that a node sees, and those that it does not, as far as they matter to it."""
+    devices, others = (
+        tuple(device for info in some if not info.has_counters for device in info.devices)
+        for some in (slices, elsewhere)
+    )
+    if len({device.device.name for device in devices}) < len(devices):
+        return Pool(identity, invalid="duplicate device name")
+    counters: dict[str, Mapping[str, int]] = {}
+    for info in (*slices, *elsewhere):
+        for set_name, amounts in info.counter_sets:
+            if set_name in counters:
+                return Pool(identity, invalid=f"duplicate counter set name {set_name}")
+            counters[set_name] = amounts
+    for device in (*devices, *others):
+        for set_name, consumed in device.counters.items():
+            if set_name not in counters:
+                return Pool(identity, invalid=f"counter set {set_name} not found")
+            missing = next((counter for counter in consumed if counter not in counters[set_name]), None)
+            if missing is not None:
+                return Pool(identity, invalid=f"counter {missing} not found in counter set {set_name}")
+    binding = any(device.device.binding_conditions is not None for device in devices)
+    alike = not any(info.node_name or info.slice.spec.per_device_node_selection for info in slices)
+    return Pool(identity, False, "", devices, others, counters, binding, alike)

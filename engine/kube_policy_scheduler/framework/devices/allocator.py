@@ -1,9 +1,9 @@
-"""The search for devices on one node: kube-scheduler 1.36's "incubating" allocator, step by step.
+"""The search for devices on one node: kube-scheduler's "incubating" allocator, step by step.
 
 Claims in order, their requests in order, the first alternative with a full solution. Depth first, and the
-first full solution wins. Two of upstream's bugs are kept, because they decide which devices a pod gets: counters
-that a candidate took stay taken when a taint or constraint refuses it afterwards, and `distinctAttribute` remembers
-one value per request.
+first full solution wins. A candidate that is refused leaves nothing behind. In kube-scheduler up to 1.36.2 its
+counters stay taken for the rest of the search, and `distinctAttribute` forgets values; which devices a claim may
+have does not depend on that, so a server of those versions gets the repaired rules, too.
 
 Long work is a generator: it yields where other work should get its turn, and its caller decides whether it does. What
 takes more than a few steps is looked at as a whole first, see `pruning`: the answer is the same, and comes sooner.
@@ -31,7 +31,7 @@ from kube_policy_scheduler.framework.devices.candidates import (
     candidates_in_order,
     candidates_on,
 )
-from kube_policy_scheduler.framework.devices.constraints import Constraint, MatchAttribute, read_constraint
+from kube_policy_scheduler.framework.devices.constraints import Constraint, read_constraint
 from kube_policy_scheduler.framework.devices.pruning import CounterRoom, Dead, Pruning
 from kube_policy_scheduler.framework.devices.requests import (
     MAX_RESULTS,
@@ -258,11 +258,11 @@ class _Search:
         self.results: list[list[Chosen]] = [[] for _ in claims]
         self._taken: dict[tuple[int, int], int] = {}
         self._allocating: dict[DeviceID, set[int]] = {}
-        self._consuming: dict[DeviceID, dict[str, Quantity]] = {}
+        self._consuming = _Consuming()
         self._counters = _Counters(allocated, work)
         self._steps = 0
         self._dead: Dead | None = None
-        """What is known to fail; None: a search that leaves a trace of what it tried has to try everything."""
+        """What is known to fail; None: nothing is kept."""
 
     def first_fit(self) -> Generator[None, None, tuple[Chosen, ...] | None]:
         """Return the first devices that one request gets, if nothing can make the search go back; None: ask `run`.
@@ -312,8 +312,7 @@ class _Search:
         Raises:
             AllocationError: a selector has no result.
         """
-        candidates, consumed = self._candidates(request), self._allocated.consumed
-        place = 0
+        candidates, place = self._candidates(request), 0
         while True:
             while (there := candidates.reach(place, self._work)) is None:
                 yield
@@ -322,7 +321,7 @@ class _Search:
             device = candidates.found[place]
             if place in candidates.errors:
                 raise candidates.errors[place]
-            if not device.is_plain or consumed(device.id) is not None:
+            if not device.is_plain:
                 return False
             if not device.device.taints or request.tolerates(device.device):
                 found.append(device)
@@ -396,12 +395,12 @@ class _Search:
     def _times(self, wanted: WantedDevices, device: SlicedDevice) -> float:
         """Return how often a request could take a device that it selects, if this search took nothing else."""
         request, identity = wanted.request, device.id
-        if not request.admin and identity in self._allocated:
+        if not request.admin and device.is_in_use(self._allocated):
             return 0
         amounts = request.consumes(device.device)
         if amounts is None or not self._has_capacity(device, amounts) or not request.tolerates(device.device):
             return 0
-        if device.device.allow_multiple_allocations:
+        if device.is_shared:
             used = self._allocated.consumed(identity) or {}
             return min(
                 (
@@ -519,7 +518,7 @@ class _Search:
         """Return what names a state of the search; None: it is not kept."""
         if self._dead is None:
             return None
-        rules = tuple(one.state for one in self._constraints[claim] if isinstance(one, MatchAttribute))
+        rules = tuple(one.state for one in self._constraints[claim])
         self._work.left_now -= 1
         return self._dead.key(claim, number, id(wanted), done, len(self.results[claim]), rules)
 
@@ -548,13 +547,11 @@ class _Search:
     def _has_capacity(self, device: SlicedDevice, amounts: Mapping[str, Quantity]) -> bool:
         if not amounts:
             return True
-        used, using = self._allocated.consumed(device.id) or {}, self._consuming.get(device.id, {})
+        used = self._allocated.consumed(device.id) or {}
         for name, amount in amounts.items():
-            nanos = amount.nanos
+            nanos = amount.nanos + self._consuming.nanos(device.id, name)
             if name in used:
                 nanos += used[name].nanos
-            if name in using:
-                nanos += using[name].nanos
             if nanos > _value_nanos(device, name):
                 return False
         return True
@@ -563,72 +560,108 @@ class _Search:
         self, claim: int, wanted: WantedDevices, device: SlicedDevice, *, must: bool
     ) -> Callable[[], None] | None:
         """Take a device for a claim; return what releases it, None if it is not available."""
-        request, identity = wanted.request, device.id
-        shared = bool(device.device.allow_multiple_allocations)
-        if request.admin:
-            if not shared and claim in self._allocating.get(identity, ()):
-                return None
-        elif identity in self._allocated or self._allocating.get(identity):
+        request = wanted.request
+        if self._is_unavailable(claim, request, device) or not self._take_counters(device):
             return None
-        if device.counters:
-            in_shares = shared and (self._allocated.consumed(identity) is not None or identity in self._consuming)
-            if not in_shares and not self._counters.take(device, self._pools[device.slice.pool]):
-                return None
-        if not request.tolerates(device.device):
+        amounts = self._enter(claim, request, device, must=must)
+        if amounts is None:
+            self._give_back_counters(device)
             return None
-        constraints = self._constraints[claim]
-        for place, constraint in enumerate(constraints):
-            if not constraint.add(request, device):
-                if must:
-                    text = f"cannot add device {identity} because a claim constraint would not be satisfied"
-                    raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
-                for earlier in constraints[:place]:
-                    earlier.remove(request)
-                return None
+        identity, shared = device.id, device.is_shared
         users = self._allocating.setdefault(identity, set())
-        if not shared:
-            users.add(claim)
-        amounts = request.consumes(device.device)
-        if amounts is None or not self._has_capacity(device, amounts):
-            return None
-        consumed = amounts if shared else None
         if shared:
-            self._consume(identity, amounts)
+            self._consuming.take(identity, amounts)
+        else:
+            users.add(claim)
         results = self.results[claim]
         before = len(results)
-        results.append(Chosen(request, device, shared, consumed or None))
+        results.append(Chosen(request, device, shared, amounts if shared and amounts else None))
         if self._dead is not None:
             self._dead.take(identity, 1)
 
         def undo() -> None:
-            for constraint in constraints:
+            for constraint in self._constraints[claim]:
                 constraint.remove(request)
             users.discard(claim)
             if shared:
-                if amounts:
-                    self._give_back(identity, amounts)
-            elif device.counters:
-                self._counters.give_back(device, self._pools[device.slice.pool])
+                self._consuming.give_back(identity)
+            self._give_back_counters(device)
             if self._dead is not None:
                 self._dead.take(identity, -1)
             del results[before:]
 
         return undo
 
-    def _consume(self, identity: DeviceID, amounts: Mapping[str, Quantity]) -> None:
-        using = self._consuming.setdefault(identity, {})
-        for name, amount in amounts.items():
-            using[name] = using[name].add(amount) if name in using else amount
+    def _is_unavailable(self, claim: int, request: Request, device: SlicedDevice) -> bool:
+        """Return whether a request cannot have a device, whatever else it takes."""
+        if request.admin:
+            is_used = not device.is_shared and claim in self._allocating.get(device.id, ())
+        else:
+            is_used = device.is_in_use(self._allocated) or bool(self._allocating.get(device.id))
+        return is_used or not request.tolerates(device.device)
 
-    def _give_back(self, identity: DeviceID, amounts: Mapping[str, Quantity]) -> None:
-        using = self._consuming.get(identity)
-        if using is None:
-            return
-        for name, amount in amounts.items():
-            if name in using:
-                using[name] = using[name].sub(amount)
-        if all(amount.value == 0 for amount in using.values()):
-            del self._consuming[identity]
+    def _enter(
+        self, claim: int, request: Request, device: SlicedDevice, *, must: bool
+    ) -> Mapping[str, Quantity] | None:
+        """Enter a device into the constraints of a claim; return what it takes of its capacities.
+
+        None, and it is in none of them, if one does not allow it or the capacities do not suffice.
+        """
+        constraints = self._constraints[claim]
+        for place, constraint in enumerate(constraints):
+            if not constraint.add(request, device):
+                if must:
+                    text = f"cannot add device {device.id} because a claim constraint would not be satisfied"
+                    raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
+                for earlier in constraints[:place]:
+                    earlier.remove(request)
+                return None
+        amounts = request.consumes(device.device)
+        if amounts is None or not self._has_capacity(device, amounts):
+            for constraint in constraints:
+                constraint.remove(request)
+            return None
+        return amounts
+
+    def _take_counters(self, device: SlicedDevice) -> bool:
+        """Take what a device needs of counters, if its first share does not yet; return whether there is enough."""
+        return not self._pays(device) or self._counters.take(device, self._pools[device.slice.pool])
+
+    def _give_back_counters(self, device: SlicedDevice) -> None:
+        if self._pays(device):
+            self._counters.give_back(device, self._pools[device.slice.pool])
+
+    def _pays(self, device: SlicedDevice) -> bool:
+        """Return whether taking a device takes of counters: of one that is shared, only the first share does."""
+        return bool(device.counters) and not (
+            device.is_shared and (self._allocated.in_shares(device.id) or device.id in self._consuming)
+        )
+
+
+class _Consuming:
+    """The shares that a search has taken."""
+
+    def __init__(self) -> None:
+        self._shares: dict[DeviceID, list[Mapping[str, Quantity]]] = {}
+
+    def __contains__(self, device: DeviceID) -> bool:
+        """Return whether a share of a device is taken."""
+        return device in self._shares
+
+    def nanos(self, device: DeviceID, name: str) -> int:
+        """Return how much is taken of a capacity, in billionths."""
+        return sum(amounts[name].nanos for amounts in self._shares.get(device, ()))
+
+    def take(self, device: DeviceID, amounts: Mapping[str, Quantity]) -> None:
+        """Take a share."""
+        self._shares.setdefault(device, []).append(amounts)
+
+    def give_back(self, device: DeviceID) -> None:
+        """Give the last share of a device back."""
+        shares = self._shares[device]
+        shares.pop()
+        if not shares:
+            del self._shares[device]
 
 
 def _value_nanos(device: SlicedDevice, name: str) -> int:

@@ -56,7 +56,7 @@ class CandidatesInPool:
             if work.left_now < 0:
                 return None
             device = devices[self._looked_at]
-            if hides and device.id in self._allocated:
+            if hides and device.is_in_use(self._allocated):
                 self._passed_over += 1
                 if not self._passed_over % _IN_USE_A_STEP:
                     work.left_now -= 1

@@ -40,78 +40,62 @@ class Constraint:
         self._requests = requests
         self.name = name
         """Of the attribute."""
-        self._devices = 0
+        self._values: list[Value] = []
+        """Of the devices that were taken, in that order."""
 
     def concerns(self, request: Request) -> bool:
         """Return whether it is about the devices of a request."""
         return not self._requests or request.base_name in self._requests or request.full_name in self._requests
 
-    def add(self, request: Request, device: SlicedDevice) -> bool:
-        """Take a device into account; return False, and leave it out, if it may not be taken."""
+    @property
+    def state(self) -> Hashable:
+        """Return what decides which devices may still be taken."""
         raise NotImplementedError
 
-    def remove(self, request: Request) -> None:
-        """Leave the last device of a request out again."""
+    def allows(self, value: Value) -> bool:
+        """Return whether a device with a value may be taken beside those that were."""
         raise NotImplementedError
+
+    def add(self, request: Request, device: SlicedDevice) -> bool:
+        """Take a device into account; return False, and leave it out, if it may not be taken."""
+        if not self.concerns(request):
+            return True
+        value = attribute_of(device, self.name)
+        if value is None or (self._values and not (value[0] and self.allows(value))):
+            return False  # a value of a type that nobody knows can be the first, and never another
+        self._values.append(value)
+        return True
+
+    def remove(self, request: Request) -> None:
+        """Leave the device out again that was taken last, which is one of a request's."""
+        if self.concerns(request):
+            self._values.pop()
 
 
 class MatchAttribute(Constraint):
     """All devices have one value."""
 
-    def __init__(self, requests: frozenset[str], name: str) -> None:
-        super().__init__(requests, name)
-        self._value: Value | None = None
-
     @property
     def state(self) -> Hashable:
-        """Return what decides which devices may still be taken."""
-        return self._value if self._devices else None
+        """Return the value."""
+        return self._values[0] if self._values else None
 
-    def add(self, request: Request, device: SlicedDevice) -> bool:
-        """Take a device into account; return False, and leave it out, if it has another value or none."""
-        if not self.concerns(request):
-            return True
-        value = attribute_of(device, self.name)
-        if value is None:
-            return False
-        if self._devices == 0:
-            self._value = value
-        elif not value[0] or value != self._value:
-            return False
-        self._devices += 1
-        return True
-
-    def remove(self, request: Request) -> None:
-        """Leave the last device of a request out again."""
-        if self.concerns(request):
-            self._devices -= 1
+    def allows(self, value: Value) -> bool:
+        """Return whether it is the same value."""
+        return value == self._values[0]
 
 
 class DistinctAttribute(Constraint):
-    """No two requests have one value; of a request with several devices only the last one counts, as upstream."""
+    """No two devices have one value."""
 
-    def __init__(self, requests: frozenset[str], name: str) -> None:
-        super().__init__(requests, name)
-        self._values: dict[str, Value] = {}
+    @property
+    def state(self) -> Hashable:
+        """Return the values that are taken."""
+        return frozenset(self._values)
 
-    def add(self, request: Request, device: SlicedDevice) -> bool:
-        """Take a device into account; return False, and leave it out, if another has its value, or it has none."""
-        if not self.concerns(request):
-            return True
-        value = attribute_of(device, self.name)
-        if value is None:
-            return False
-        if self._devices and (value in self._values.values() or (not value[0] and self._values)):
-            return False
-        self._values[request.base_name] = value
-        self._devices += 1
-        return True
-
-    def remove(self, request: Request) -> None:
-        """Leave the last device of a request out again, and what is remembered of the others."""
-        if self.concerns(request):
-            self._values.pop(request.base_name, None)
-            self._devices -= 1
+    def allows(self, value: Value) -> bool:
+        """Return whether no other device has the value."""
+        return value not in self._values
 
 
 def read_constraint(claim: str, number: int, constraint: objects.DeviceConstraint) -> Constraint:

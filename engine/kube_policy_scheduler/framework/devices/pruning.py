@@ -6,12 +6,12 @@ Each rule leaves the first full solution in the order of the plain search as it 
   want more devices than there are of which all of theirs must be. A device that is given in shares counts as often as
   its capacity allows; devices that take of the same counter count at most as often as there is enough of it.
 - For `matchAttribute`, a value counts only if all requests that must have it, together, have enough devices with it.
-- For `distinctAttribute`, the requests together need as many values as they are.
+- For `distinctAttribute`, the requests together need as many values as devices.
 - Devices that can stand for each other (the same requests can take them, and the attributes that constraints look at
   and the counters are equal) are one kind: where one of them led to nothing, so will the others.
 - What failed once with as many devices of each kind taken fails again.
 
-The first two hold for every search. The others need one that leaves no trace of what it tried: see `Pruned.is_clean`.
+The last two need a search in which no device is taken twice: see `Pruned.is_clean`.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ class Pruned(msgspec.Struct):
     is_hopeless: bool = False
     """Whether it finds nothing, and comes to no error before."""
     is_clean: bool = False
-    """Whether what it tries leaves no trace, so that equal devices are one kind.
-
-    Counters that a refused candidate keeps are a trace, and so is what `distinctAttribute` forgets; both are upstream's
-    of 1.36. Shares and admin access are left out, because there a device may be taken twice."""
+    """Whether no device is taken twice, as in shares and by admin access, so that equal devices are one kind."""
     sign_of: dict[DeviceID, int] = msgspec.field(default_factory=dict)
     """The kind of each device that may be taken, if it is clean."""
     kinds: int = 0
@@ -146,7 +143,7 @@ class Pruning:
 
     def look(self) -> Generator[None, None, Pruned]:
         """Return what is known. Yields where other work should get its turn."""
-        may_fail, is_clean = False, not any(not isinstance(one, MatchAttribute) for each in self._rules for one in each)
+        may_fail, is_clean = False, True
         for option in self._options():
             wanted, request = option.wanted, option.wanted.request
             if request.takes_all:
@@ -165,11 +162,7 @@ class Pruning:
                         option.usable.append(device)
                     place += 1
                 considered = wanted.candidates.found
-            is_clean &= not request.admin and not any(
-                device.device.allow_multiple_allocations
-                or (device.counters and (option.concerning or not request.tolerates(device.device)))
-                for device in considered
-            )
+            is_clean &= not request.admin and not any(device.is_shared for device in considered)
         if may_fail:
             return Pruned()
         if (yield from self._is_hopeless()):
@@ -257,8 +250,7 @@ class Pruning:
         by_counter: dict[Hashable, tuple[int, int, int]] = {}
         for each in devices:
             times, device = self._most_times[each], self._devices[each]
-            in_shares = device.device.allow_multiple_allocations
-            room = self._room(device) if device.counters and not in_shares else None
+            room = self._room(device) if device.counters and not device.is_shared else None
             if room is None:
                 most += times
             else:
@@ -291,14 +283,12 @@ class Pruning:
         return found
 
     def _has_too_few_values(self, claim: Sequence[Sequence[_Option]], rule: DistinctAttribute) -> bool:
-        """Return whether requests that must differ in an attribute have too few values of it together.
-
-        The last device of each request differs from the last ones of the others.
-        """
+        """Return whether requests whose devices must all differ in an attribute have too few values of it together."""
         wants: Counter[frozenset[Value | None]] = Counter()
         for alive in map(_alive, claim):
-            if all(rule in option.concerning and option.wanted.count for option in alive):
-                wants[frozenset(attribute_of(device, rule.name) for option in alive for device in option.usable)] += 1
+            if all(rule in option.concerning for option in alive):
+                values = frozenset(attribute_of(device, rule.name) for option in alive for device in option.usable)
+                wants[values] += min(option.wanted.count for option in alive)
         return self._exceed(wants, len)
 
     # --- devices that can stand for each other -------------------------------------------------------
