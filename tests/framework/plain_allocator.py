@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
+from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, is_in_use
 from kube_policy_scheduler.cluster.devices.resource_slices import Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import UNLIMITED
 from kube_policy_scheduler.framework.devices.allocator import (
@@ -269,7 +269,7 @@ class _Search:
         takers = {one.claim for one in self._taken if one.device.id == device.id and not device.is_shared}
         if request.admin:
             return claim in takers
-        return bool(takers) or device.is_in_use(self._allocated)
+        return bool(takers) or is_in_use(device, self._allocated)
 
     def _has_capacity(self, device: SlicedDevice, amounts: Mapping[str, Quantity]) -> bool:
         used = self._allocated.consumed(device.id) or {}

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.ledger import Ledger
@@ -74,6 +74,14 @@ class DevicesInUse(Protocol):
     def consumed(self, device: DeviceID) -> Capacity | None:
         """Return what its shares take of a device; None if no share has an amount."""
         ...
+
+
+def is_in_use(device: SlicedDevice, allocated: DevicesInUse) -> bool:
+    """Return whether no claim can get a device, because others have it.
+
+    A device whose sharing was switched off stays in use while claims have shares of it.
+    """
+    return device.id in allocated or (not device.is_shared and allocated.in_shares(device.id))
 
 
 class AllocatedDevices:

@@ -23,7 +23,6 @@ from kube_policy_scheduler.quantities.exact_quantity import Quantity, QuantityEr
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector, Match
-    from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
 
 
 class DeviceID(NamedTuple):
@@ -109,13 +108,6 @@ class SlicedDevice:
                 self._matches.clear()
             self._matches[selector] = known
         return known
-
-    def is_in_use(self, allocated: DevicesInUse) -> bool:
-        """Return whether no claim can get the device, because others have it.
-
-        A device whose sharing was switched off stays in use while claims have shares of it.
-        """
-        return self.id in allocated or (not self.is_shared and allocated.in_shares(self.id))
 
     def is_on(self, name: str, labels: Mapping[str, str]) -> bool:
         """Return whether a node may use the device, by its own node selection."""

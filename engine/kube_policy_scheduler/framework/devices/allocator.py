@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, TriedDevices
+from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, TriedDevices, is_in_use
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 from kube_policy_scheduler.cluster.steps import now
@@ -395,7 +395,7 @@ class _Search:
     def _times(self, wanted: WantedDevices, device: SlicedDevice) -> float:
         """Return how often a request could take a device that it selects, if this search took nothing else."""
         request, identity = wanted.request, device.id
-        if not request.admin and device.is_in_use(self._allocated):
+        if not request.admin and is_in_use(device, self._allocated):
             return 0
         amounts = request.consumes(device.device)
         if amounts is None or not self._has_capacity(device, amounts) or not request.tolerates(device.device):
@@ -597,7 +597,7 @@ class _Search:
         if request.admin:
             is_used = not device.is_shared and claim in self._allocating.get(device.id, ())
         else:
-            is_used = device.is_in_use(self._allocated) or bool(self._allocating.get(device.id))
+            is_used = is_in_use(device, self._allocated) or bool(self._allocating.get(device.id))
         return is_used or not request.tolerates(device.device)
 
     def _enter(

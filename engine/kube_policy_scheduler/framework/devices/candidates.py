@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
+from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, is_in_use
 from kube_policy_scheduler.cluster.devices.resource_slices import Pool, SlicedDevice
 from kube_policy_scheduler.cluster.search_work import Work
 from kube_policy_scheduler.framework.devices.requests import AllocationError, Request
@@ -56,7 +56,7 @@ class CandidatesInPool:
             if work.left_now < 0:
                 return None
             device = devices[self._looked_at]
-            if hides and device.is_in_use(self._allocated):
+            if hides and is_in_use(device, self._allocated):
                 self._passed_over += 1
                 if not self._passed_over % _IN_USE_A_STEP:
                     work.left_now -= 1
