@@ -180,8 +180,7 @@ def test_a_group_that_no_domain_holds_says_what_is_missing_in_the_best_one() -> 
         pods(calm, "near", *"pqrst")
         await calm.after(10)
         assert (calm.on_nodes(), calm.waiting()) == ([], [])
-        missing = "b (topology.kubernetes.io/rack) has room for 4 of 5 pods; 1 more request"
-        assert missing in calm.told.why["p"]
+        assert "rack b lacks 1 cpu: 5 requested by 5 pods, 4 free" in calm.told.why["p"]
         waiting_pods = calm.process.scheduler.waiting_pods
         assert waiting_pods.shortfalls() == {"topology.kubernetes.io/rack": (1, 1)}
         racks(calm, b2="b")

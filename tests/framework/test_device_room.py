@@ -14,7 +14,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, Members, Shortfall, choose, free_now, places_of
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall, choose
+from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, places_of
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, reserve_on
@@ -85,7 +86,7 @@ def test_the_rack_with_devices_for_all_members_is_taken() -> None:
 def test_the_message_names_the_devices_that_are_missing() -> None:
     cluster = racks(a=[8, 2], b=[8, 8])
     assert chosen(cluster, gang(cluster, 4, count=8)) == (
-        "b (rack) has room for 2 of 4 pods; 2 more request 8 devices of gpu each"
+        "rack b lacks 16 devices of gpu: 32 requested by 4 pods, 16 free"
     )
 
 
@@ -93,7 +94,8 @@ def test_members_that_claim_other_numbers_of_one_kind_share_the_devices() -> Non
     cluster = racks(a=[8], b=[8, 2])
     large, small = gang(cluster, 1, "large", count=8), gang(cluster, 2, "small", count=1)
     assert chosen(cluster, large, small) == "b"
-    assert chosen(cluster, large, gang(cluster, 3, "more", count=1)) == "b (rack) has room for 3 of 4 pods"
+    lacks = "rack b lacks 1 device of gpu: 11 requested by 4 pods, 10 free"
+    assert chosen(cluster, large, gang(cluster, 3, "more", count=1)) == lacks
 
 
 def test_the_fullest_rack_is_that_with_most_devices_in_use() -> None:
@@ -112,9 +114,7 @@ def test_parts_of_one_device_count_as_often_as_its_counters_allow() -> None:
     cluster = racks(a=[PARTS, PARTS], b=[PARTS, PARTS, PARTS])
     assert chosen(cluster, gang(cluster, 4)) == "a", "three parts of one and one of three take six of seven"
     assert chosen(cluster, gang(cluster, 9)) == "b"
-    assert chosen(cluster, gang(cluster, 13)) == (
-        "b (rack) has room for 12 of 13 pods; 1 more request 1 device of gpu each"
-    )
+    assert chosen(cluster, gang(cluster, 13)) == ("rack b has room for 12 of 13 pods; 1 more requests 1 device of gpu")
 
 
 def test_shares_of_one_device_count_as_often_as_its_capacity_allows() -> None:
@@ -125,7 +125,7 @@ def test_shares_of_one_device_count_as_often_as_its_capacity_allows() -> None:
     assert take(cluster, "a0", "other", **tenth)
     assert chosen(cluster, gang(cluster, 8, **tenth)) == "b"
     assert chosen(cluster, gang(cluster, 17, **tenth)) == (
-        "b (rack) has room for 16 of 17 pods; 1 more request 1 device of gpu each"
+        "rack b has room for 16 of 17 pods; 1 more requests 1 device of gpu"
     )
 
 

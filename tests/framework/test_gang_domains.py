@@ -14,17 +14,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.decide.gang_domains import (
-    Domain,
-    DomainRule,
-    Members,
-    Preference,
-    Shortfall,
-    choose,
-    free_now,
-    free_without,
-    rooms,
-)
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainRule, Preference, Shortfall, choose
+from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, free_without, kinds_of, rooms
 
 RACK, BLOCK = "rack", "block"
 
@@ -79,7 +70,7 @@ def test_the_smallest_that_holds_all_then_the_next_level_then_any() -> None:
     cluster = racks(cpu=8, a8=1, a5=1, a4=1, held={"a5": 3, "a4": 4})
     assert chosen(cluster, 4) == "a4"
     assert chosen(cluster, 6) == "a8"
-    assert "a8 (rack) has room for 8 of 9 pods; 1 more request 1 cpu each" in str(chosen(cluster, 9))
+    assert chosen(cluster, 9) == "rack a8 lacks 1 cpu: 9 requested by 9 pods, 8 free"
     assert chosen(cluster, 9, RACK, BLOCK) == "a"
     assert chosen(cluster, 99, RACK, BLOCK, None) is None
 
@@ -90,7 +81,8 @@ def test_placed_members_fix_the_domain() -> None:
     at = np.array([rows["r2-0"]], np.intp)
     assert chosen(cluster, 3) == "r2"
     assert chosen(cluster, 1, placed=at) == "r2"
-    assert "r2 (rack) has room for 4 of 5 pods" in str(chosen(cluster, 5, placed=at)), "though r1 has room for six"
+    lacks = "rack r2 lacks 1 cpu: 5 requested by 5 pods, 4 free"
+    assert chosen(cluster, 5, placed=at) == lacks, "though r1 has room for six"
     two = np.array([rows["r2-0"], rows["r1-0"]], np.intp)
     assert chosen(cluster, 1, placed=two) == "its placed members are in 2 domains of rack"
 
@@ -98,7 +90,7 @@ def test_placed_members_fix_the_domain() -> None:
 def test_nodes_without_the_label_are_no_domain() -> None:
     cluster = racks(none=9, r1=1)
     assert chosen(cluster, 2) == "r1"
-    assert chosen(cluster, 3) == "r1 (rack) has room for 2 of 3 pods; 1 more request 1 cpu each"
+    assert chosen(cluster, 3) == "rack r1 lacks 1 cpu: 3 requested by 3 pods, 2 free"
     assert chosen(racks(none=9), 3) == "no node has the label rack"
     lost = np.array([cluster.nodes.rows["none-0"]], np.intp)
     assert chosen(cluster, 1, placed=lost) == "its placed members are on nodes without the label rack"
@@ -106,9 +98,10 @@ def test_nodes_without_the_label_are_no_domain() -> None:
 
 def test_pods_of_lower_priority_can_count_as_gone() -> None:
     cluster = racks(r1=2, r2=1, held={"r1": 3, "r2": 2}, priority=-5)
-    assert "r1 (rack) has room for 1 of 4 pods" in str(chosen(cluster, 4))
+    lacks = "rack r1 lacks 3 cpu: 4 requested by 4 pods, 1 free"
+    assert chosen(cluster, 4) == lacks
     assert chosen(cluster, 4, free=free_without(cluster, 0)) == "r1"
-    assert "r1 (rack) has room for 1 of 4 pods" in str(chosen(cluster, 4, free=free_without(cluster, -5)))
+    assert chosen(cluster, 4, free=free_without(cluster, -5)) == lacks
 
 
 def test_evictions_happen_where_the_fewest_are_needed() -> None:
@@ -136,7 +129,37 @@ def test_members_of_several_kinds_share_the_room() -> None:
     kinds = [members(cluster, 2, cpu=2), members(cluster, 2, cpu=1)]
     assert choose(cluster, (RACK,), kinds, needed=4) == Domain(RACK, "r2"), "r1 is full with the two large ones"
     found = choose(cluster, (RACK,), [members(cluster, 7, cpu=2), members(cluster, 1)], needed=8)
-    assert found == Shortfall("r2 (rack) has room for 3 of 8 pods", key=RACK, missing=5)
+    assert found == Shortfall("rack r2 lacks 9 cpu: 15 requested by 8 pods, 6 free", key=RACK, missing=5)
+
+
+def test_the_first_true_sentence_says_what_is_missing() -> None:
+    cluster = racks(cpu=3, r1=1, r2=2)
+    assert chosen(cluster, 4, cpu=2) == "rack r2 lacks 2 cpu: 8 requested by 4 pods, 6 free"
+    assert chosen(cluster, 3, cpu=2) == "rack r2 has room for 2 of 3 pods; 1 more requests 2 cpu"
+    assert chosen(cluster, 1, cpu=5) == "rack r1 lacks 2 cpu: 5 requested by 1 pod, 3 free"
+    lacks_node = "no rack has a node for any of its pods: 5 cpu requested, at most 3 free"
+    assert chosen(racks(cpu=3, r1=3), 1, cpu=5) == lacks_node
+    full = msgspec.structs.replace(members(cluster, 1), feasible=np.zeros(cluster.nodes.size, np.bool_))
+    found = choose(cluster, (RACK,), [full], needed=1)
+    why = "no rack has a node for any of its pods: none has all that it requests and passes the filters"
+    assert isinstance(found, Shortfall)
+    assert found.message == why
+
+
+def test_members_with_roles_that_fit_alone_and_not_together_are_named() -> None:
+    cluster = racks(cpu=4, r1=2)
+    leader = msgspec.structs.replace(members(cluster, 1, cpu=2), role="role=leader")
+    workers = msgspec.structs.replace(members(cluster, 2, cpu=3), role="role=worker")
+    found = choose(cluster, (RACK,), [leader, workers], needed=3, skipped={Domain(RACK, "r1")})
+    assert isinstance(found, Shortfall)
+    assert found.message == (
+        "rack r1 has room for the 2 pods with role=worker or for the pod with role=leader, not for both (best: 2 of 3)"
+    )
+    giant = msgspec.structs.replace(members(cluster, 1, cpu=6), role="role=leader")
+    larger = racks(cpu=5, r1=2)
+    found = choose(larger, (RACK,), [giant, members(larger, 1)], needed=2)
+    assert isinstance(found, Shortfall)
+    assert found.message == "no rack has a node for the pod with role=leader: 6 cpu requested, at most 5 free"
 
 
 @settings(max_examples=60)
@@ -151,7 +174,8 @@ def test_the_room_of_a_domain_is_what_its_nodes_have_room_for(
 ) -> None:
     names = [f"r{at}" for at in range(len(sizes))]
     cluster = racks(cpu=3, held=dict(zip(names, held, strict=False)), **dict(zip(names, sizes, strict=True)))
-    found = rooms(cluster, [members(cluster, number, cpu=cpu)], topology(cluster.nodes, RACK), free=free_now(cluster))
+    kinds = kinds_of(cluster, [members(cluster, number, cpu=cpu)])
+    found = rooms(kinds, topology(cluster.nodes, RACK), free=free_now(cluster), within=None)
     nodes = cluster.nodes
     expected = dict.fromkeys(names, 0)
     for name, row in nodes.rows.items():
@@ -221,7 +245,9 @@ def test_the_arrays_choose_as_the_words_say(
     else:
         assert isinstance(found, Shortfall)
         most = max(places.values())
-        assert f"has room for {most} of {number} pod" in found.message
+        assert (found.missing, found.key) == (max(1, number - most), RACK)
+        if " has room for " in found.message:
+            assert f"has room for {most} of {number} pod" in found.message
 
 
 def test_a_policy_can_prefer_domains_by_values_of_their_nodes() -> None:

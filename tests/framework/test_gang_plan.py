@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,23 @@ NOW = 1e9
 GANG = "gang by pod.label.job size number(pod.label.size) if pod.label.job\n"
 Found = dict[str, tuple[str | None, tuple[str, ...]]] | None
 """By member: its node, and whom it evicts."""
+
+
+Amounts = tuple[int, int]
+"""Cores, and GiB of memory."""
+
+
+class Member(NamedTuple):
+    """A member of a gang."""
+
+    asks: Amounts
+    role: str
+    avoids: str | None
+    """A node on which it may not be."""
+
+    @property
+    def requests(self) -> dict[str, str]:
+        return {"cpu": str(self.asks[0]), "memory": f"{self.asks[1]}Gi"}
 
 
 @lru_cache
@@ -93,6 +111,19 @@ class Stage:
         labels = {"job": "g", "size": str(size)}
         for number, each in enumerate(cores):
             self.queue.add(pod(self.cluster, f"g{number}", cpu=str(each), priority=10, labels=labels, **spec), NOW)
+        first = self.queue.pop(NOW)
+        assert first is not None
+        return first
+
+    def members(self, members: Sequence[Member], *, size: int) -> QueuedPod:
+        for number, each in enumerate(members):
+            labels = {"job": "g", "size": str(size), "role": each.role}
+            elsewhere = [{"key": "host", "operator": "NotIn", "values": [each.avoids]}] if each.avoids else []
+            required = {"nodeSelectorTerms": [{"matchExpressions": elsewhere}]}
+            node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            spec: dict[str, Any] = {"affinity": {"nodeAffinity": node_affinity}} if elsewhere else {}
+            spec["containers"] = [{"name": "c", "resources": {"requests": each.requests}}]
+            self.queue.add(pod(self.cluster, f"g{number}", labels=labels, **spec), NOW)
         first = self.queue.pop(NOW)
         assert first is not None
         return first
@@ -311,51 +342,97 @@ def test_the_requests_are_looked_at_before_anything_is_tried(monkeypatch: pytest
     assert (isinstance(found, Shortfall), work) == (True, 0), "of very many kinds, the largest are looked at"
 
 
-def seats_by_hand(free: list[int], cores: list[int]) -> bool:
+def seats_by_hand(free: Mapping[str, Amounts], members: Sequence[Member]) -> bool:
     """Return whether pods fit on nodes, by trying everything."""
-    if not cores:
+    if not members:
         return True
-    return any(
-        room >= cores[0] and seats_by_hand([*free[:at], room - cores[0], *free[at + 1 :]], cores[1:])
-        for at, room in enumerate(free)
-    )
+    first, *rest = members
+    for name, (cores, memory) in free.items():
+        left = cores - first.asks[0], memory - first.asks[1]
+        if min(left) >= 0 and name != first.avoids and seats_by_hand({**free, name: left}, rest):
+            return True
+    return False
 
 
-ONE_RACK = "gang by pod.label.job size number(pod.label.size) within one rack if pod.label.job\n"
+def are_enough(members: Sequence[Member], size: int) -> bool:
+    """Return whether members are as many as a gang needs, with a leader among them."""
+    return len(members) == size and any(member.role == "leader" for member in members)
+
+
+WITH_LEADER = "gang by pod.label.job size number(pod.label.size) with 1 of role=leader{} if pod.label.job\n"
+ANYWHERE, ONE_RACK = WITH_LEADER.format(""), WITH_LEADER.format(" within one rack")
+MEMBERS = st.builds(
+    Member,
+    asks=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    role=st.sampled_from(["worker", "worker", "leader"]),
+    avoids=st.none() | st.sampled_from(["r0-0", "r1-0"]),
+)
 
 
 @given(
-    racks=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=3),
-    cores=st.lists(st.integers(1, 5), min_size=2, max_size=6),
-    text=st.sampled_from([GANG, ONE_RACK, ONE_RACK + "score most_allocated()\n", ONE_RACK + "domains by roomiest\n"]),
+    racks=st.lists(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 8)), min_size=1, max_size=5), min_size=1, max_size=3
+    ),
+    members=st.lists(MEMBERS, min_size=2, max_size=6).filter(lambda each: any(m.role == "leader" for m in each)),
+    spare=st.integers(0, 2),
+    text=st.sampled_from(
+        [ANYWHERE, ONE_RACK, ONE_RACK + "score most_allocated()\n", ONE_RACK + "domains by roomiest\n"]
+    ),
     most_work=st.sampled_from([None, 1, 300]),
 )
 def test_if_members_can_be_seated_they_are(
-    racks: list[list[int]], cores: list[int], text: str, most_work: int | None
+    racks: list[list[Amounts]], members: list[Member], spare: int, text: str, most_work: int | None
 ) -> None:
     """Leaders and workers of all sizes, in one rack or anywhere: a plan is found exactly if there is one."""
-    stage = Stage({}, [], text=text)
-    for rack, nodes in enumerate(racks):
-        for number, cpus in enumerate(nodes):
-            stage.cluster.set_node(node(f"r{rack}-{number}", cpu=str(cpus), rack=f"r{rack}"))
-    found = stage.planned(stage.gang(cores, size=len(cores)), most_work=most_work)
-    together = racks if "rack" in text else [[cpus for nodes in racks for cpus in nodes]]
-    seatable = any(seats_by_hand(nodes, sorted(cores, reverse=True)) for nodes in together)
+    stage, size = Stage({}, [], text=text), max(2, len(members) - spare)
+    nodes = [{f"r{at}-{number}": each for number, each in enumerate(rack)} for at, rack in enumerate(racks)]
+    for rack, offers in enumerate(nodes):
+        for name, (cores, memory) in offers.items():
+            made = node(name, cpu=str(cores), rack=f"r{rack}", host=name)
+            made.status.allocatable["memory"] = f"{memory}Gi"
+            stage.cluster.set_node(made)
+    found = stage.planned(stage.members(members, size=size), most_work=most_work)
+    together = nodes if "rack" in text else [{name: each for rack in nodes for name, each in rack.items()}]
+    needed = [each for each in combinations(members, size) if are_enough(each, size)]
+    seatable = any(seats_by_hand(offers, each) for offers in together for each in needed)
     assert isinstance(found, Plan) is seatable, found
     if isinstance(found, Plan):
         hosts = [decision.host or "" for decision in found.decisions.values()]
-        assert len(hosts) == len(cores)
+        assert len(hosts) == size
         assert "rack" not in text or len({host.partition("-")[0] for host in hosts}) == 1
-    elif "rack" in text and (room := re.search(r"has room for (at most )?(\d+) of", found.message)) is not None:
-        most = max(most_seated(nodes, cores) for nodes in racks)
-        assert int(room[2]) >= most if room[1] else int(room[2]) == most, "the message is true"
+    elif "rack" in text:
+        check_true(found.message, nodes, members, size)
 
 
-def most_seated(free: list[int], cores: list[int]) -> int:
+def check_true(message: str, racks: Sequence[Mapping[str, Amounts]], members: Sequence[Member], size: int) -> None:
+    """Check what is said of a gang that no rack has room for."""
+    if lack := re.fullmatch(
+        r"rack r(\d) lacks \S+ (cpu|memory): (\d+)(?:Gi)? requested .*, (\d+)(?:Gi)? free", message
+    ):
+        at = ("cpu", "memory").index(lack[2])
+        free = sum(each[at] for each in racks[int(lack[1])].values())
+        least = min(sum(each.asks[at] for each in some) for some in combinations(members, size))
+        assert (int(lack[3]), int(lack[4])) == (least, free)
+        assert least > free
+    elif (room := re.match(r"rack r(\d) has room for (at most )?(\d+) of", message)) is not None:
+        most = most_seated(racks[int(room[1])], members)
+        assert int(room[3]) >= min(most, size) if room[2] else int(room[3]) == most
+    elif (
+        apart := re.search(r"rack r(\d) has room for .* not for (?:both|all) \((best:|at most) (\d) of", message)
+    ) is not None:
+        most = most_seated(racks[int(apart[1])], members)
+        assert most == int(apart[3]) if apart[2] == "best:" else most <= int(apart[3])
+        for kind in set(members):
+            assert seats_by_hand(racks[int(apart[1])], [each for each in members if each == kind])
+    elif message.startswith("no rack has a node for"):
+        alone = [seats_by_hand(offers, [each]) for offers in racks for each in members]
+        assert not all(alone)
+
+
+def most_seated(free: Mapping[str, Amounts], members: Sequence[Member]) -> int:
     """Return how many of some pods fit on nodes at once."""
-    return max(
-        number for number in range(len(cores) + 1) if number == 0 or seats_by_hand(free, sorted(cores)[:number][::-1])
-    )
+    numbers = range(len(members), 0, -1)
+    return next((n for n in numbers if any(seats_by_hand(free, some) for some in combinations(members, n))), 0)
 
 
 def test_a_turn_ends_after_few_members_if_all_of_them_differ(monkeypatch: pytest.MonkeyPatch) -> None:

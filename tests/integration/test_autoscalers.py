@@ -156,7 +156,7 @@ def test_gangs_without_devices_ask_for_nodes_as_far_as_their_queue_may_use_devic
         eventually(partial(_have_conditions, cluster, names))
 
     assert counted(cluster.pods()) == {"fits-0", "fits-1"}
-    missing = "a (rack) has room for 1 of 2 pods; 1 more request 2 devices of gpu"
+    missing = "rack a lacks 2 devices of gpu: 4 requested by 2 pods, 2 free"
     assert missing in cluster.condition("fits-0")["message"]
     over = cluster.condition("over-0")
     assert over["reason"] == "SchedulingSkipped"

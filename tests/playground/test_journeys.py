@@ -228,7 +228,7 @@ def test_the_racks_of_a_gang_are_groups_of_the_map(browser: Browser) -> None:
         shows(view, "#node", "total")
         before = view.run(picture)
         view.run(lambda page: write(page, GANG.format(8)))
-        shows(view, "#verdict", "r0 (rack) has room for 6 of 8 pods")
+        shows(view, "#verdict", "rack r0 lacks 4 cpu: 16 requested by 8 pods, 12 free")
         shows(view, "#node", "Point at a node")
         assert view.run(picture) != before
         view.run(lambda page: write(page, "score node.free.cpu"))

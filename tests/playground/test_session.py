@@ -214,7 +214,7 @@ def test_a_gang_without_a_domain_says_what_the_best_ones_lack() -> None:
     asked, files = Session({}, racks(members=8)), {NAME: GANG.format(8)}
     verdict = asked.evaluate(files, PodChoice(key="default/train-0"))["verdict"]
     assert verdict["chosen"] is None
-    assert "r0 (rack) has room for 6 of 8 pods" in verdict["message"]
+    assert "rack r0 lacks 4 cpu: 16 requested by 8 pods, 12 free" in verdict["message"]
     assert verdict["gang"]["taken"] is None
     assert verdict["gang"]["rooms"] == [{"domain": each, "room": 6, "needed": 8} for each in ("r0", "r1")]
 

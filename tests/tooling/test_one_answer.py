@@ -184,7 +184,7 @@ def captured_or_why_not(there: World, key: str) -> Json | str:
                 *(member(f"m{at}", cpu=2) for at in range(1, 10)),
             ),
             NoDomain,
-            "has room for 4 of 9 pods",
+            "rack r1 lacks 10 cpu: 18 requested by 9 pods, 8 free",
         ),
         (world("filter fits(cpu)\n", member("m2", cpu=9)), Unschedulable, "Insufficient cpu"),
     ],

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.times import Steady
 
@@ -157,6 +158,10 @@ class GangRequirement(msgspec.Struct, frozen=True):
         if self.leaf is not None:
             return self.group, self.leaf
         return (self.group,) if self.role is None else (self.group, self.role.group)
+
+    def role_of(self, template: PodTemplate) -> str:
+        """Return the role of pods of a template, as written; "" if they have none."""
+        return next((role.text for role in self.roles if role.group_of(template) == role.group), "")
 
     def __str__(self) -> str:
         rule = f"policy {self.policy}: {self.text}" if self.policy else self.text

@@ -80,7 +80,7 @@ def test_a_gang_that_no_rack_holds_waits_and_says_what_is_missing() -> None:
     assert found.racks == {}
     assert found.tally.given_back == 0, "it takes no place that it cannot use"
     (why,) = found.tally.reasons
-    assert "r2 (topology.kubernetes.io/rack) has room for 6 of 7 pods; 1 more request 1 cpu and 1Gi memory each" in why
+    assert "rack r2 lacks 1 cpu: 7 requested by 7 pods, 6 free" in why
 
 
 def test_it_starts_when_a_rack_has_room() -> None:

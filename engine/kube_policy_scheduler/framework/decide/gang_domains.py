@@ -8,10 +8,9 @@ placing them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import partial
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,14 +23,27 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.device_room import DeviceKind, claimed_kinds, provided_kind
+from kube_policy_scheduler.framework.decide.gang_room import (
+    MOST_KINDS,
+    FreeOf,
+    Kind,
+    Members,
+    Resource,
+    bounds_of,
+    free_now,
+    kinds_of,
+    offered,
+    rooms,
+    sums_of,
+)
+from kube_policy_scheduler.framework.decide.gang_shortfall import DomainSearch, domain_name, shortfall_text
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import DomainOrder, Profile
 from kube_policy_scheduler.framework.status import Refusal
-from kube_policy_scheduler.quantities.quantity import column_scale
-from kube_policy_scheduler.wording import amount, listed, plural
+from kube_policy_scheduler.wording import listed
 
 Levels = tuple[str | None, ...]
 """Keys of node labels in turn; None: any nodes, in one domain or not."""
@@ -77,6 +89,11 @@ class Domain(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.key}={self.value}"
 
+    @property
+    def name(self) -> str:
+        """Return it for people: `rack r2`."""
+        return domain_name(self.key, self.value)
+
     def mask(self, cluster: Cluster) -> BoolArray:
         """Return `bool[nodes]`: its nodes."""
         column = cluster.nodes.label(self.key)
@@ -116,17 +133,6 @@ class GangTopology(Filter):
         return [Refusal(self.code, reason, ~self.filter(frame, state))]
 
 
-class Members(msgspec.Struct, frozen=True):
-    """Pods of one template that a gang still has to place."""
-
-    template: PodTemplate
-    number: int
-    feasible: BoolArray
-    """`bool[nodes]`: the nodes that pass every filter for one of them."""
-    devices: tuple[tuple[DeviceKind, int], ...] = ()
-    """What each of them claims for itself, see `claimed_kinds`."""
-
-
 class DomainRoom(msgspec.Struct, frozen=True):
     """How many members of a gang a domain has room for."""
 
@@ -151,8 +157,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     """Of a member that found no node beside those that were placed before it."""
     refused_by: frozenset[str] = frozenset()
     """The plugins that say so, if there is neither a refusal nor a domain."""
-    is_cut: bool = False
-    """Whether not everything was tried, because that would have taken too long."""
+    cut: str = ""
+    """Why not everything was tried; "": it was."""
 
 
 ANY_DOMAIN = "any"
@@ -179,66 +185,6 @@ class DomainCounts:
             counts.add(domain.key, others=OTHER_TOPOLOGY)
 
 
-Resource: TypeAlias = str | DeviceKind
-FreeOf = Callable[[Resource], IntArray]
-"""Returns what is free of a resource, `int64[nodes]`; for "pods", how many more pods."""
-
-
-def free_now(cluster: Cluster) -> FreeOf:
-    """Return what is free on nodes. Of a resource that a DeviceClass provides, devices on nodes without a plugin."""
-    nodes = cluster.nodes
-
-    def free(resource: Resource) -> IntArray:
-        if isinstance(resource, DeviceKind):
-            return resource.free(cluster)
-        held, offered = (
-            nodes.pod_count if resource == "pods" else nodes.requested(resource),
-            nodes.allocatable(resource),
-        )
-        result: IntArray = offered - held
-        devices = provided_kind(cluster, resource)
-        return result if devices is None else np.where(offered > 0, result, devices.free(cluster))
-
-    return free
-
-
-def free_without(cluster: Cluster, priority: int) -> FreeOf:
-    """Return what would be free without the pods of lower priority, at most.
-
-    Preemption frees no devices but those that pods were given in memory.
-    """
-    nodes, now = cluster.nodes, free_now(cluster)
-
-    def devices_of(kind: DeviceKind) -> IntArray:
-        return kind.offered(cluster) if cluster.resource_claims.has_in_flight else kind.free(cluster)
-
-    def free(resource: Resource) -> IntArray:
-        if isinstance(resource, DeviceKind):
-            return devices_of(resource)
-        result = now(resource) + cluster.priorities.below(priority, resource, nodes.size)
-        devices = provided_kind(cluster, resource)
-        return result if devices is None else np.where(nodes.allocatable(resource) > 0, result, devices_of(devices))
-
-    return free
-
-
-def places_of(cluster: Cluster, members: Members, *, free: FreeOf) -> IntArray:
-    """Return `int64[nodes]`: for how many of the members each node that they may be on has room, others aside."""
-    (kind,) = _kinds(cluster, (members,))
-    return kind.places({name: free(name) for name, _ in kind.requests}, None)
-
-
-def offered(cluster: Cluster, resource: Resource) -> IntArray:
-    """Return what nodes offer of a resource, in use or not, `int64[nodes]`."""
-    if isinstance(resource, DeviceKind):
-        return resource.offered(cluster)
-    found = cluster.nodes.allocatable(resource)
-    devices = provided_kind(cluster, resource)
-    return found if devices is None else np.where(found > 0, found, devices.offered(cluster))
-
-
-MOST_KINDS = 64
-"""Of so many kinds of members, the room is counted node by node; the others count as if there were room."""
 _DEFAULT = Preference()
 _MOST_PLACES = 2**31
 """Counted on one node, so that sums stay exact."""
@@ -276,7 +222,7 @@ def choose(
     """
     nearest: list[tuple[int, int, str]] = []
     """Of each level with domains: how much room is missing in the best one, the number of the level, and words."""
-    kinds = _kinds(cluster, members)
+    kinds = kinds_of(cluster, members)
     for number, key in enumerate(levels):
         if key is None:
             return None
@@ -288,7 +234,7 @@ def choose(
         if not domains.size:
             nearest.append((needed, number, f"no node has the label {key}"))
             continue
-        room = _bounds(kinds, domains, free=free or free_now(cluster), within=within)
+        room = bounds_of(kinds, domains, free=free or free_now(cluster), within=within)
         names = _names(cluster, domains)
         candidates = np.arange(domains.size) if fixed is None else np.array([fixed])
         untried = candidates
@@ -297,23 +243,24 @@ def choose(
         fitting = untried[room[untried] >= needed]
         if len(fitting):
             if most_free_first:
-                now = np.minimum(_rooms(kinds, domains, free=free_now(cluster), within=within), needed)
+                now = np.minimum(rooms(kinds, domains, free=free_now(cluster), within=within), needed)
                 fitting = fitting[now[fitting] == now[fitting].max()]
             for column in _preferences(
                 cluster, kinds, domains, prefers, needed=needed, free=free or free_now(cluster), within=within
             ):
                 fitting = fitting[column[fitting] == column[fitting].max()]
             return Domain(key, names.values[names.first(fitting)])
-        among, counted = candidates[room[candidates] == room[candidates].max()], room
+        among = candidates[room[candidates] == room[candidates].max()]
         if len(kinds) > 1:  # the bound may be too high: of several that are equal, one that has room for more
-            counted = _rooms(kinds[:MOST_KINDS], domains, free=free or free_now(cluster), within=within)
+            counted = rooms(kinds[:MOST_KINDS], domains, free=free or free_now(cluster), within=within)
             among = among[counted[among] == counted[among].max()]
         best = names.first(among)
-        there = int(room[best])
-        is_exact = int(counted[best]) == there
-        nearest.append(
-            (max(1, needed - there), number, _missing(key, names.values[best], there, needed, members, is_exact))
+        there, search = (
+            int(room[best]),
+            DomainSearch(kinds, needed, domains, candidates, free or free_now(cluster), within),
         )
+        why = shortfall_text(search, best, names.values[best], bound=there)
+        nearest.append((max(1, needed - there), number, why))
     if not nearest:
         return Shortfall("there is no topology to choose from")
     missing, number, message = min(nearest)
@@ -331,13 +278,13 @@ def roomiest(
     most: int = 5,
 ) -> Iterator[DomainRoom]:
     """Yield the domains of each level that have room for most of the members, at most so many of each level."""
-    kinds = _kinds(cluster, members)
+    kinds = kinds_of(cluster, members)
     for key in levels:
         domains = topology(cluster.nodes, key) if key is not None else None
         fixed = _fixed(domains, placed) if domains is not None else None
         if key is None or domains is None or not domains.size or isinstance(fixed, str):
             continue
-        room = _rooms(kinds, domains, free=free_now(cluster), within=within)
+        room = rooms(kinds, domains, free=free_now(cluster), within=within)
         names = _names(cluster, domains)
         order = np.lexsort((names.ranks, -room))[:most] if fixed is None else np.array([fixed])
         for at in order.tolist():
@@ -348,13 +295,13 @@ def holding(
     cluster: Cluster, levels: Levels, members: Sequence[Members], *, needed: int, within: BoolArray | None = None
 ) -> BoolArray | None:
     """Return `bool[nodes]`: the nodes in domains that have room for all that a gang needs; None: any nodes will do."""
-    kinds = _kinds(cluster, members)
+    kinds = kinds_of(cluster, members)
     found: BoolArray = np.zeros(cluster.nodes.size, np.bool_)
     for key in levels:
         if key is None:
             return None
         domains = topology(cluster.nodes, key)
-        room = _bounds(kinds, domains, free=free_now(cluster), within=within)
+        room = bounds_of(kinds, domains, free=free_now(cluster), within=within)
         found |= np.append(room >= needed, False)[domains.index]
     return found
 
@@ -392,7 +339,7 @@ def largest_first(cluster: Cluster, members: Sequence[Members]) -> list[PodTempl
     Of equal ones, those come first that may be on the fewest nodes.
     """
     ordered = sorted(members, key=lambda each: int(np.count_nonzero(each.feasible)))
-    return [kind.members.template for kind in _kinds(cluster, ordered)]
+    return [kind.members.template for kind in kinds_of(cluster, ordered)]
 
 
 def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
@@ -465,138 +412,9 @@ def domains_of(profile: Profile) -> tuple[Domain, ...]:
     return next((plugin.domains for plugin in profile.filters if isinstance(plugin, GangTopology)), ())
 
 
-def rooms(
-    cluster: Cluster, members: Sequence[Members], domains: Topology, *, free: FreeOf, within: BoolArray | None = None
-) -> IntArray:
-    """Return `int64[domains]`: how many of the members each domain has the resources for.
-
-    Pods of the template that requests most are counted first; what they take is not counted for the others.
-    """
-    return _rooms(_kinds(cluster, members), domains, free=free, within=within)
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    """Members of one template, with what nodes count of them."""
-
-    members: Members
-    requests: tuple[tuple[Resource, int], ...]
-    """What one of them requests of the resources that nodes offer, with one of "pods" and what it claims."""
-
-    def places(
-        self, free: Mapping[Resource, IntArray], usable: BoolArray | None, *, most: int | None = None
-    ) -> IntArray:
-        """Return `int64[nodes]`: for how many of them each node has the resources.
-
-        Args:
-            free: what is free of each resource.
-            usable: `bool[nodes]`: nodes that count; None: those that pass the filters.
-            most: of one node; None: as many as there are.
-        """
-        number = self.members.number if most is None else most
-        fits: IntArray | None = None
-        for resource, wanted in self.requests:
-            each = free[resource] // wanted
-            fits = each if fits is None else np.minimum(fits, each, out=fits)
-        if fits is None:
-            fits = np.full(len(self.members.feasible), number, np.int64)
-        np.clip(fits, 0, number, out=fits)
-        fits *= self.members.feasible if usable is None else usable
-        return fits
-
-
-def _kinds(cluster: Cluster, members: Sequence[Members]) -> list[_Kind]:
-    """Return the members by template, those that request the largest share of what a node offers first."""
-    most: Mapping[str, int] = cluster.nodes.derive("most-offered", lambda: _most_offered(cluster))
-    found = []
-    for each in members:
-        asked: Iterator[tuple[str, int]] = iter((*each.template.requests.items(), ("pods", 1)))
-        counted: list[tuple[Resource, int]] = [
-            (name, wanted)
-            for name, wanted in asked
-            if wanted > 0
-            and name not in cluster.ignored_resources
-            and (name in most or provided_kind(cluster, name) is not None)
-        ]
-        found.append(_Kind(each, (*counted, *each.devices)))
-    if len(found) > 1:
-        shares = [max((_share(cluster, most, *each) for each in kind.requests), default=0.0) for kind in found]
-        found = [found[at] for at in sorted(range(len(found)), key=lambda at: -shares[at])]
-    return found
-
-
-def _share(cluster: Cluster, most: Mapping[str, int], resource: Resource, wanted: int) -> float:
-    """Return which part it is of the most that a node offers."""
-    largest = most.get(resource) if isinstance(resource, str) else None
-    return wanted / max(1, int(offered(cluster, resource).max(initial=0)) if largest is None else largest)
-
-
-def _most_offered(cluster: Cluster) -> dict[str, int]:
-    """Return the most that a node offers of each resource that some node offers."""
-    nodes = cluster.nodes
-    return {name: most for name in nodes.resources() if (most := int(nodes.allocatable(name).max(initial=0))) > 0}
-
-
-def _rooms(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: BoolArray | None) -> IntArray:
-    if len(kinds) == 1:  # as below, without what only matters to those that come after
-        (kind,) = kinds
-        places = kind.places({name: free(name) for name, _ in kind.requests}, _usable(kind, within))
-        sums = np.bincount(domains.index, weights=places, minlength=domains.size + 1)[: domains.size]
-        only: IntArray = np.minimum(sums, kind.members.number).astype(np.int64)
-        return only
-    left = {name: free(name) for kind in kinds for name, _ in kind.requests}
-    order = np.argsort(domains.index, kind="stable")
-    domain = domains.index[order]
-    starts = np.searchsorted(domain, np.arange(domains.size + 1))
-    total: IntArray = np.zeros(domains.size, np.int64)
-    for kind in kinds:
-        number, fits = kind.members.number, kind.places(left, _usable(kind, within))
-        fits[domains.index == domains.size] = 0
-        sums = np.concatenate(([0], np.cumsum(fits[order])))
-        before = sums[:-1] - sums[starts[domain]]
-        taken: IntArray = np.zeros(len(fits), np.int64)
-        taken[order] = np.clip(number - before, 0, fits[order])
-        total += np.bincount(domains.index, weights=taken, minlength=domains.size + 1)[: domains.size].astype(np.int64)
-        for name, wanted in kind.requests:
-            left[name] = left[name] - taken * wanted
-    return total
-
-
-def _bounds(kinds: Sequence[_Kind], domains: Topology, *, free: FreeOf, within: BoolArray | None) -> IntArray:
-    """Return `int64[domains]`: how many of the members each domain has the resources for, at most.
-
-    Each kind is counted as if there were no others, and all together by the sums of what is free: no seating has more.
-    """
-    if len(kinds) == 1:
-        return _rooms(kinds, domains, free=free, within=within)
-    now = {name: free(name) for kind in kinds for name, _ in kind.requests}
-    bounds: IntArray = np.zeros(domains.size, np.int64)
-    somewhere: BoolArray = np.zeros(len(domains.index), np.bool_)
-    for number, kind in enumerate(kinds):
-        somewhere |= kind.members.feasible
-        if number >= MOST_KINDS:
-            bounds += kind.members.number
-            continue
-        bounds += np.minimum(_sums(domains, kind.places(now, _usable(kind, within))), kind.members.number).astype(
-            np.int64
-        )
-    if within is not None:
-        somewhere &= within
-    for name, column in now.items():
-        asked = [(dict(kind.requests).get(name, 0), kind.members.number) for kind in kinds]
-        each = np.repeat([wanted for wanted, _ in asked], [number for _, number in asked])
-        most = np.cumsum(np.sort(each).astype(np.float64))
-        sums = _sums(domains, np.where(somewhere, np.maximum(column, 0), 0))
-        bounds = np.minimum(bounds, np.searchsorted(most, sums, side="right"))
-    return bounds
-
-
-def _usable(kind: _Kind, within: BoolArray | None) -> BoolArray | None:
-    return None if within is None else kind.members.feasible & within
-
-
 def _preferences(
     cluster: Cluster,
-    kinds: Sequence[_Kind],
+    kinds: Sequence[Kind],
     domains: Topology,
     prefers: Preference,
     *,
@@ -617,21 +435,21 @@ def _preferences(
         case rule:
             largest = kinds[0]
             left = {name: free(name) for name, _ in largest.requests}
-            places = _sums(domains, largest.places(left, _usable(largest, within), most=_MOST_PLACES))
+            places = sums_of(domains, largest.places(left, within, most=_MOST_PLACES))
             yield places if rule is DomainRule.ROOMIEST else -places
 
 
 def _means(domains: Topology, column: FloatArray, within: BoolArray | None) -> FloatArray:
     """Return `float64[domains]`: the means of the values that are there; infinite where none is."""
     counted = ~np.isnan(column) if within is None else ~np.isnan(column) & within
-    numbers = _sums(domains, counted)
-    sums = _sums(domains, np.where(counted, column, 0.0))
+    numbers = sums_of(domains, counted)
+    sums = sums_of(domains, np.where(counted, column, 0.0))
     means: FloatArray = np.full(domains.size, np.inf)
     np.divide(sums, numbers, out=means, where=numbers > 0)
     return np.round(means, 9)
 
 
-def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *, needed: int) -> FloatArray:
+def _used_shares(cluster: Cluster, kinds: Sequence[Kind], domains: Topology, *, needed: int) -> FloatArray:
     """Return `float64[domains]`: the share in use of what members request, with them, averaged over the resources."""
     nodes, number = cluster.nodes, sum(kind.members.number for kind in kinds)
     wanted = Counter[Resource]()
@@ -643,21 +461,16 @@ def _used_shares(cluster: Cluster, kinds: Sequence[_Kind], domains: Topology, *,
     for resource in asked:
         if isinstance(resource, DeviceKind) or provided_kind(cluster, resource) is not None:
             there = offered(cluster, resource)
-            whole = _sums(domains, there)
-            used = whole - _sums(domains, np.minimum(free_now(cluster)(resource), there))
+            whole = sums_of(domains, there)
+            used = whole - sums_of(domains, np.minimum(free_now(cluster)(resource), there))
         else:
-            used = _sums(domains, nodes.pod_count if resource == "pods" else nodes.requested(resource))
-            sums = partial(_sums, domains, nodes.allocatable(resource))
+            used = sums_of(domains, nodes.pod_count if resource == "pods" else nodes.requested(resource))
+            sums = partial(sums_of, domains, nodes.allocatable(resource))
             whole = nodes.derive(("offered", domains.key, resource), sums)
         group = wanted[resource] * needed / number if number else 0.0
         result += np.where(whole > 0, (used + group) / np.maximum(whole, 1), 0.0)
     result /= len(asked)
     return result
-
-
-def _sums(domains: Topology, column: IntArray | FloatArray | BoolArray) -> FloatArray:
-    """Return `float64[domains]`: the sums of a column."""
-    return np.bincount(domains.index, weights=column, minlength=domains.size + 1)[: domains.size].astype(np.float64)
 
 
 class _Names(msgspec.Struct, frozen=True):
@@ -699,27 +512,3 @@ def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
         return f"its placed members are in {len(found)} domains of {domains.key}"
     only = int(found[0])
     return only if only < domains.size else f"its placed members are on nodes without the label {domains.key}"
-
-
-def _missing(key: str, value: str, room: int, needed: int, members: Sequence[Members], is_exact: bool) -> str:
-    """Return what is missing in a domain: `rack-7 (rack) has room for 14 of 16 pods; 2 more request 8 gpu each`.
-
-    is_exact: whether there is room for so many; otherwise there is for no more.
-    """
-    if room >= needed:
-        return f"{value} ({key}) has the resources for {plural(needed, 'pod')}, but not all of them fit there"
-    kinds = {request_text(each.template.requests, each.devices) for each in members}
-    each = f"; {needed - room} more request {kinds.pop()} each" if len(kinds) == 1 else ""
-    number = room if is_exact else f"at most {room}"
-    return f"{value} ({key}) has room for {number} of {plural(needed, 'pod')}{each}"
-
-
-def request_text(requests: Mapping[str, int], devices: Sequence[tuple[DeviceKind, int]] = ()) -> str:
-    """Return what a pod requests, for people: `8 devices of gpu.example.com, 8 nvidia.com/gpu and 4 cpu`."""
-    shown = [kind.text(number) for kind, number in devices]
-    for resource, wanted in sorted(requests.items(), key=lambda item: (item[0] in ("cpu", "memory"), item[0])):
-        if resource in ("memory", "ephemeral-storage"):
-            shown.append(f"{amount(wanted / 2**30)}Gi {resource}")
-        else:
-            shown.append(f"{amount(wanted / 10.0 ** column_scale(resource))} {resource}")
-    return listed(shown) if shown else "nothing"

@@ -28,24 +28,21 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
 from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
-    Members,
     Preference,
     Shortfall,
     choose,
     domain_of,
-    free_now,
-    free_without,
     holding,
     inside_of,
     largest_first,
-    places_of,
     preference,
     rows_of,
 )
+from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, free_without, places_of
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod, Attempt
-from kube_policy_scheduler.framework.groups.search import CUT, SeatSearch
+from kube_policy_scheduler.framework.groups.search import WORK_CUT, SeatSearch
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
@@ -320,11 +317,11 @@ class Planner:
             return Shortfall(f"more than {_MOST_DEPTH} groups depend on each other")
         if not requirement.levels:
             return (yield from self._seat(draft, requirement, first, around))
-        mark, tried, cut = draft.mark(), dict[Domain, Shortfall](), False
+        mark, tried, cut = draft.mark(), dict[Domain, Shortfall](), ""
         while True:
             found = self._domain(first, requirement, around, tried)
             if isinstance(found, Shortfall):
-                return msgspec.structs.replace(found, message=_cut(tried, requirement)) if cut else found
+                return msgspec.structs.replace(found, message=_cut(tried, cut)) if cut else found
             draft.settle(requirement.group, found if found is not None else ANYWHERE)
             if draft.attempt.ends_turn:
                 yield
@@ -335,7 +332,7 @@ class Planner:
             if found is None or found in tried or draft.attempt.is_over:
                 return short
             tried[found] = short
-            cut = cut or short.is_cut
+            cut = cut or short.cut
             self._left(found)
 
     def _domain(
@@ -411,6 +408,7 @@ class Planner:
                 number,
                 everywhere if anywhere or kind >= _MOST_KINDS else self.algorithm.feasible(pods[template]),
                 claimed_kinds(self.algorithm.frame(pods[template])),
+                requirement.role_of(template),
             )
             for kind, (template, number) in enumerate(numbers.items())
         ]
@@ -454,7 +452,7 @@ class Planner:
                 return None
         draft.undo_to(mark)
         if requirement.size - self.placed(requirement) > MOST_SEARCHED:
-            return msgspec.structs.replace(short, is_cut=True)
+            return msgspec.structs.replace(short, cut="there are too many pods to try every way to seat them")
         search = SeatSearch(
             draft.attempt,
             self.algorithm,
@@ -466,7 +464,7 @@ class Planner:
         )
         if (yield from search.seats(members)):
             return None
-        return msgspec.structs.replace(short, is_cut=search.is_cut or search.is_partial)
+        return msgspec.structs.replace(short, cut=search.left_out)
 
     def _kinds(self, first: QueuedPod, requirement: GangRequirement) -> list[Members]:
         """Return the members by template; of very many templates, each may be anywhere."""
@@ -509,7 +507,7 @@ class Planner:
             if self.placed(requirement) >= requirement.size or left > most_left:
                 break
             if draft.attempt.is_over:
-                return Shortfall(CUT, is_cut=True)
+                return Shortfall(WORK_CUT, cut=WORK_CUT)
             if member.pod.uid in draft.attempt.placed:
                 continue
             if requirement.roles and self.is_surplus_of(member, requirement.group):
@@ -873,10 +871,9 @@ def _resource_plugins(members: Sequence[QueuedPod], cluster: Cluster) -> frozens
     return frozenset((NodeResourcesFit.name, DynamicResources.name) if claim else (NodeResourcesFit.name,))
 
 
-def _cut(tried: Collection[Domain], requirement: GangRequirement) -> str:
-    """Return what is known of domains in which a search was cut off."""
-    first = min(tried, key=str)
-    return f"{first.value} ({first.key}) may have room for {requirement.size} pods; {CUT}"
+def _cut(tried: Collection[Domain], why: str) -> str:
+    """Return what is known of domains in which not every seating was tried."""
+    return f"{min(tried, key=str).name} may have room; {why}"
 
 
 def _differ(kinds: Sequence[Members]) -> bool:

@@ -9,14 +9,15 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.decide.gang_domains import Members
+from kube_policy_scheduler.framework.decide.gang_room import Members
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 MOST_SEARCH_STEPS = 10_000
 """Members that a search through all seatings places at most, in one domain."""
-CUT = f"the search stopped after {MOST_SEARCH_STEPS:,} steps"
+STEPS_CUT = f"the search stopped after {MOST_SEARCH_STEPS:,} steps"
+WORK_CUT = "the search was stopped because it took too long"
 _ALIKE_WORK = 2
 """To look at a node in a search, see `trial.NODE_WORK`."""
 _MOST_ROWS = 128
@@ -51,8 +52,9 @@ class SeatSearch:
         self._attempt, self._algorithm, self._nodes, self._requirement = attempt, algorithm, cluster.nodes, requirement
         self._placed, self._is_surplus = placed, is_surplus
         self._steps = 0
-        self.is_cut = self.is_partial = False
-        """Whether it ended before it had tried all, and whether it left out nodes."""
+        self.cut = ""
+        """Why it ended before it had tried all; "": it did not."""
+        self._is_partial = False
         self._resources = sorted({name for kind in kinds for name in kind.template.requests})
         self._allowed = np.packbits(np.stack([kind.feasible for kind in kinds], axis=1), axis=1)
         self._failed: set[object] = set()
@@ -72,7 +74,7 @@ class SeatSearch:
         member, rest = members[0], members[1:]
         if not (requirement.roles and self._is_surplus(member, requirement.group)):
             seen, rows = set[object](), algorithm.by_fullness(member, most=_MOST_ROWS + 1)
-            self.is_partial = self.is_partial or len(rows) > _MOST_ROWS
+            self._is_partial = self._is_partial or len(rows) > _MOST_ROWS
             for row in rows[:_MOST_ROWS]:
                 alike = self._alike(row)
                 algorithm.work += _ALIKE_WORK
@@ -81,7 +83,7 @@ class SeatSearch:
                 seen.add(alike)
                 self._steps += 1
                 if self._steps > MOST_SEARCH_STEPS or attempt.is_over:
-                    self.is_cut = True
+                    self.cut = WORK_CUT if attempt.is_over else STEPS_CUT
                     return False
                 mark = attempt.mark()
                 attempt.seat(member, algorithm.on_row(member, row))
@@ -90,13 +92,18 @@ class SeatSearch:
                 if (yield from self.seats(rest)):
                     return True
                 attempt.undo_to(mark)
-                if self.is_cut:
+                if self.cut:
                     return False
         if missing <= len(rest) and (yield from self.seats(rest)):
             return True
-        if not self.is_cut:
+        if not self.cut:
             self._failed.add(state)
         return False
+
+    @property
+    def left_out(self) -> str:
+        """Return why it did not try all ways to seat the members; "": it did."""
+        return self.cut or (f"only the {_MOST_ROWS} fullest nodes were tried for each pod" if self._is_partial else "")
 
     def _alike(self, row: int) -> object:
         """Return what tells a node apart from others, as far as the search looks."""
