@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cluster.steps import UNFINISHED, in_turn
 from kube_policy_scheduler.daemon.scheduling import schedule_one
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.framework.groups.plan import UNFINISHED, Planner
 from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import policies_of
@@ -358,10 +358,9 @@ def test_members_that_give_their_places_back_are_reported_a_few_in_a_turn_and_fr
 
 def test_a_gang_is_planned_over_several_turns_and_starts_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     size, tried = 32, Counter[bool]()
-    plan = Planner.plan
 
     def counted(*arguments: Any, **more: Any) -> Any:
-        found = plan(*arguments, **more)
+        found = in_turn(*arguments, **more)
         tried[found is UNFINISHED] += 1
         return found
 
@@ -381,7 +380,7 @@ def test_a_gang_is_planned_over_several_turns_and_starts_once_there_is_room(monk
         assert stage.told.times["bound"] == 1 + size + 1
 
     monkeypatch.setattr(schedule_one, "WORK_IN_A_TURN", 70)
-    monkeypatch.setattr(Planner, "plan", counted)
+    monkeypatch.setattr(schedule_one, "in_turn", counted)
     run(tell())
     assert tried[True] > 1
 

@@ -43,14 +43,14 @@ class Stage:
         )
         watch.on_long = self._long
         self.scheduler.use_policies(policies_of(policy))
-        decide: Any = self.scheduler.algorithm.decide
+        deciding: Any = self.scheduler.algorithm.deciding
 
         def costly(queued: QueuedPod, **more: Any) -> Any:
             self.decided.append(queued.pod.name)
             self.cpu += self.costs.get(queued.pod.name, 0.0001)
-            return decide(queued, **more)
+            return deciding(queued, **more)
 
-        self.scheduler.algorithm.decide = costly  # type: ignore[method-assign]
+        self.scheduler.algorithm.deciding = costly  # type: ignore[method-assign]
 
     def _long(self, turn: LongTurn[QueuedPod]) -> None:
         self.turns.append(turn)

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters, kubernetes_profile, kubernetes_scores
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
-from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, Rejection
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.conformance import verdict
 from tests.framework.worlds import EVENTS, PODS, WIDE, WIDE_EVENTS, Event, World, incoming
@@ -56,7 +57,8 @@ def decided(cluster: Cluster, variant: int, profile: Profile) -> dict[str, Any]:
     evaluation = evaluate(frame, profile)
     found: Preemption | None = None
     if not len(evaluation.feasible):
-        found = post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+        rejection = Rejection(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+        found = now(DefaultPreemption().post_filter(rejection))
     return verdict(frame, evaluation, found)
 
 
@@ -210,7 +212,8 @@ def test_what_the_cycle_keeps_between_decisions_stays_true(events: list[Event], 
             assert decision.feasible == len(names)
             if decision.host is None:
                 assert not names
-                found = post_filter(frame, profile, plain.pre_filtered, plain.diagnosis, seed=1)
+                rejection = Rejection(frame, profile, plain.pre_filtered, plain.diagnosis)
+                found = now(DefaultPreemption(seed=1).post_filter(rejection))
                 assert decision.message == plain.diagnosis.message(found.message)
             elif decision.score is not None:
                 assert decision.score == plain.totals.max() == plain.totals[names.index(decision.host)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
+from math import inf
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.steps import Unfinished, in_turn
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
+from kube_policy_scheduler.framework.groups import attempt as attempts
 from kube_policy_scheduler.framework.groups import plan as planning
 from kube_policy_scheduler.framework.groups.attempt import Attempt
-from kube_policy_scheduler.framework.groups.plan import Plan, Planner, Unfinished
+from kube_policy_scheduler.framework.groups.plan import Plan, Planner
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, QueuedPod, SchedulingQueue, priority_turn
@@ -97,11 +100,11 @@ class Stage:
         self.cluster.place(pod(self.cluster, name, cpu=str(cores), priority=priority), on)
 
     def planned(
-        self, first: QueuedPod, *, most_work: int | None = None, between: Callable[[], None] = lambda: None
+        self, first: QueuedPod, *, most: float = inf, between: Callable[[], None] = lambda: None
     ) -> Plan | Shortfall:
         """Plan the gang on free nodes; `between`: what happens after a turn."""
         requirements, turns = self.algorithm.gang_requirements(first), 0
-        while isinstance(found := self.planner.plan(first, requirements, most_work=most_work), Unfinished):
+        while isinstance(found := in_turn(self.planner.plan(first, requirements), most=most), Unfinished):
             between()
             turns += 1
             assert turns < 2_000, "a plan comes to its end"
@@ -128,13 +131,11 @@ class Stage:
         assert first is not None
         return first
 
-    def tried(
-        self, first: QueuedPod, *, most_work: int | None = None, between: Callable[[int], None] = lambda _: None
-    ) -> Found:
+    def tried(self, first: QueuedPod, *, most: float = inf, between: Callable[[int], None] = lambda _: None) -> Found:
         """Try the gang; `between`: what happens after a turn, by its number."""
         (requirement,) = self.algorithm.gang_requirements(first)
         turns = 0
-        while isinstance(found := self.planner.evictions(first, requirement, most_work=most_work), Unfinished):
+        while isinstance(found := in_turn(self.planner.evictions(first, requirement), most=most), Unfinished):
             between(turns)
             turns += 1
             assert turns < 2_000, "a trial comes to its end"
@@ -183,7 +184,7 @@ def stages(draw: st.DrawFn) -> tuple[Callable[[], Stage], list[int], int, dict[s
 
 @given(stages(), st.sampled_from([1, 40, 200]))
 def test_a_trial_in_turns_comes_to_the_same_as_in_one_go(
-    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most_work: int
+    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most: int
 ) -> None:
     make, members, size, spec = drawn
     plain, turns = make(), make()
@@ -191,7 +192,7 @@ def test_a_trial_in_turns_comes_to_the_same_as_in_one_go(
     found = plain.tried(plain.gang(members, size=size, **spec))
     assert plain.picture() == before
     first = turns.gang(members, size=size, **spec)
-    assert turns.tried(first, most_work=most_work, between=lambda _: check(turns.picture() == before)) == found
+    assert turns.tried(first, most=most, between=lambda _: check(turns.picture() == before)) == found
     assert turns.picture() == before
 
 
@@ -207,8 +208,7 @@ def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out
     noted, plain = make(), make()
 
     def carried_out(members: int) -> Attempt:
-        most_work = planning.MOST_PLAN_WORK
-        return Attempt(plain.cluster, plain.algorithm, waiting={}, most_work=most_work, notes_only=False)
+        return Attempt(plain.cluster, plain.algorithm, waiting={}, members=members, notes_only=False)
 
     plain.planner._new_attempt = carried_out  # type: ignore[method-assign]
     assert noted.tried(noted.gang(members, size=size, **spec)) == plain.tried(plain.gang(members, size=size, **spec))
@@ -220,7 +220,7 @@ def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out
     st.lists(st.tuples(st.sampled_from(["end", "come"]), st.integers(0, 19)), max_size=6),
 )
 def test_what_changes_between_turns_leaves_a_result_that_holds(
-    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most_work: int, changes: list[tuple[str, int]]
+    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most: int, changes: list[tuple[str, int]]
 ) -> None:
     make, members, size, spec = drawn
     stage = make()
@@ -237,7 +237,7 @@ def test_what_changes_between_turns_leaves_a_result_that_holds(
             if stage.cluster.nodes.requested("cpu").item(info.row) + 1000 <= info.allocatable["cpu"]:
                 stage.run(f"new{number}", info.name, cores=1, priority=0)
 
-    found = stage.tried(first, most_work=most_work, between=between)
+    found = stage.tried(first, most=most, between=between)
     if found is None:
         return
     by_uid = {queued.pod.uid: queued for queued in stage.queue}
@@ -269,7 +269,7 @@ def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) ->
         return stage.tried(stage.gang([2] * 4, size=4))
 
     assert len(tried() or ()) == 4
-    monkeypatch.setattr(planning, "MOST_PLAN_WORK", 100)
+    monkeypatch.setattr(attempts, "MOST_PLAN_WORK", 100)
     assert tried() is None
 
 
@@ -280,7 +280,7 @@ def hosts_of(found: Plan | Shortfall) -> dict[str, str | None] | None:
 
 @given(stages(), st.sampled_from([1, 40, 200]))
 def test_a_plan_for_free_nodes_comes_to_the_same_in_turns_as_in_one_go(
-    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most_work: int
+    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]], most: int
 ) -> None:
     make, members, size, spec = drawn
     stage = make()
@@ -294,7 +294,7 @@ def test_a_plan_for_free_nodes_comes_to_the_same_in_turns_as_in_one_go(
         assert stage.picture() == before
         assert not stage.planner.is_evicting(first, requirement)
 
-    found = stage.planned(first, most_work=most_work, between=between)
+    found = stage.planned(first, most=most, between=between)
     assert hosts_of(found) == hosts_of(expected)
     assert stage.picture() == before
 
@@ -312,7 +312,7 @@ def test_a_plan_that_changes_set_back_again_and_again_is_finished_in_one_turn(mo
             stage.run("comes", name, cores=1, priority=0)
             stage.cluster.displace("comes")
 
-    assert isinstance(stage.planned(first, most_work=1, between=between), Shortfall)
+    assert isinstance(stage.planned(first, most=1, between=between), Shortfall)
     assert 1 < turns < 100
     assert stage.picture() == before
 
@@ -378,10 +378,10 @@ MEMBERS = st.builds(
     text=st.sampled_from(
         [ANYWHERE, ONE_RACK, ONE_RACK + "score most_allocated()\n", ONE_RACK + "domains by roomiest\n"]
     ),
-    most_work=st.sampled_from([None, 1, 300]),
+    most=st.sampled_from([inf, 1, 300]),
 )
 def test_if_members_can_be_seated_they_are(
-    racks: list[list[Amounts]], members: list[Member], spare: int, text: str, most_work: int | None
+    racks: list[list[Amounts]], members: list[Member], spare: int, text: str, most: float
 ) -> None:
     """Leaders and workers of all sizes, in one rack or anywhere: a plan is found exactly if there is one."""
     stage, size = Stage({}, [], text=text), max(2, len(members) - spare)
@@ -391,7 +391,7 @@ def test_if_members_can_be_seated_they_are(
             made = node(name, cpu=str(cores), rack=f"r{rack}", host=name)
             made.status.allocatable["memory"] = f"{memory}Gi"
             stage.cluster.set_node(made)
-    found = stage.planned(stage.members(members, size=size), most_work=most_work)
+    found = stage.planned(stage.members(members, size=size), most=most)
     together = nodes if "rack" in text else [{name: each for rack in nodes for name, each in rack.items()}]
     needed = [each for each in combinations(members, size) if are_enough(each, size)]
     seatable = any(seats_by_hand(offers, each) for offers in together for each in needed)
@@ -443,7 +443,7 @@ def test_a_turn_ends_after_few_members_if_all_of_them_differ(monkeypatch: pytest
             nonlocal number
             number = turn + 1
 
-        stage.tried(stage.gang(cores, size=len(cores)), most_work=1_000, between=between)
+        stage.tried(stage.gang(cores, size=len(cores)), most=1_000, between=between)
         return number
 
     differ, alike = [1, 2, 3, 4, 5, 6, 7, 8], [3] * 8

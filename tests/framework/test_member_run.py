@@ -56,9 +56,9 @@ class Algorithm(ScheduleAlgorithm):
     def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
         return ()
 
-    def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+    def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
         self.begun += 1
-        return super()._begin_run(frame, profile)
+        return super().begin_run(frame, profile)
 
 
 def member(name: str, **short: Any) -> objects.Pod:

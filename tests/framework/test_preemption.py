@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
+from math import inf
 from random import Random
 from typing import Any
 
@@ -17,12 +18,18 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.steps import UNFINISHED, Unfinished, in_turn, now
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.preempt.preemption import MIN_CANDIDATES, Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.preemption import (
+    MIN_CANDIDATES,
+    DefaultPreemption,
+    Preemption,
+    Rejection,
+)
 from kube_policy_scheduler.framework.preempt.trials import NODE_WORK
 from kube_policy_scheduler.framework.preempt.victims import Budgets, KeptVictims
 from kube_policy_scheduler.framework.profile import Profile
@@ -52,14 +59,24 @@ def full_cluster(size: int, *, priority: int = 0) -> Cluster:
     return cluster
 
 
-def preempted(
+def post_filter(frame: Frame, profile: Profile, **options: Any) -> Generator[int, None, Preemption]:
+    """Return the steps of a search for victims."""
+    evaluation = evaluate(frame, profile)
+    assert not len(evaluation.feasible)
+    rejection = Rejection(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+    return DefaultPreemption(**options).post_filter(rejection)
+
+
+def steps_of(
     cluster: Cluster, *, profile: Profile | None = None, spec: Mapping[str, Any] | None = None, **options: Any
-) -> Preemption:
+) -> Generator[int, None, Preemption]:
     chosen = profile or kubernetes_profile()
     frame = Frame(pod(cluster, "high", priority=10, **(spec or {})), cluster, 1e9)
-    evaluation = evaluate(frame, chosen)
-    assert not len(evaluation.feasible)
-    return post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, **options)
+    return post_filter(frame, chosen, **options)
+
+
+def preempted(cluster: Cluster, **options: Any) -> Preemption:
+    return now(steps_of(cluster, **options))
 
 
 def test_the_search_ends_when_enough_nodes_would_do() -> None:
@@ -122,8 +139,7 @@ def test_an_earlier_nomination_remains_if_the_pod_may_not_preempt() -> None:
     cluster = full_cluster(1)
     frame = Frame(pod(cluster, "high", priority=10, preemptionPolicy="Never"), cluster, 1e9)
     profile = kubernetes_profile()
-    evaluation = evaluate(frame, profile)
-    found = post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+    found = now(post_filter(frame, profile))
 
     assert found.keeps_nomination
     assert not preempted(full_cluster(1, priority=10)).keeps_nomination
@@ -205,10 +221,7 @@ def test_what_earlier_pods_found_changes_no_victims(data: st.DataObject) -> None
         frame = Frame(pod(cluster, "high", cpu=data.draw(st.sampled_from(["1", "2"])), priority=10), cluster, 1e9)
         evaluation = evaluate(frame, profile)
         if not len(evaluation.feasible):
-            plain, found = (
-                post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis, kept=each)
-                for each in (None, kept)
-            )
+            plain, found = (now(post_filter(frame, profile, kept=each)) for each in (None, kept))
             assert found == plain
             assert found.ties == plain.ties
 
@@ -241,9 +254,9 @@ def profile_of(text: str) -> Profile:
     return policies_of(text).policy_set.policies[0].profile
 
 
-def searched(cluster: Cluster, kind: str, **options: Any) -> Preemption:
+def searching(cluster: Cluster, kind: str, **options: Any) -> Generator[int, None, Preemption]:
     spec, policy = SEARCHES[kind]
-    return preempted(cluster, profile=profile_of(policy), spec=spec, **options)
+    return steps_of(cluster, profile=profile_of(policy), spec=spec, **options)
 
 
 @pytest.mark.parametrize("most_work", [1, 40, 400])
@@ -258,8 +271,7 @@ def test_a_search_in_turns_finds_the_same(most_work: int, budget: int | None) ->
         }
         cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
     plain, turns = preempted(cluster), 1
-    while (found := preempted(cluster, kept=kept, most_work=most_work)).is_unfinished:
-        assert found == Preemption(is_unfinished=True)
+    while isinstance(found := in_turn(steps_of(cluster, kept=kept), most=most_work), Unfinished):
         turns += 1
         assert turns <= 151
     assert found == plain
@@ -273,9 +285,9 @@ def test_a_search_in_turns_finds_the_same(most_work: int, budget: int | None) ->
 @given(st.data())
 def test_whatever_filters_read_a_search_in_turns_finds_the_same(kind: str, data: st.DataObject) -> None:
     cluster, kept = mixed_cluster(data), KeptVictims()
-    plain = searched(cluster, kind)
+    plain = now(searching(cluster, kind))
     most_work, turns = data.draw(st.integers(1, 2_000)), 1
-    while (found := searched(cluster, kind, kept=kept, most_work=most_work)).is_unfinished:
+    while isinstance(found := in_turn(searching(cluster, kind, kept=kept), most=most_work), Unfinished):
         turns += 1
         assert turns <= 2 * cluster.nodes.size
     assert found == plain
@@ -289,19 +301,20 @@ def test_after_changes_between_turns_the_victims_are_those_of_now(kind: str, dat
     cluster, kept = mixed_cluster(data), KeptVictims()
     most_work = data.draw(st.integers(1, 1_000))
     for turn in range(200):
-        found = searched(cluster, kind, kept=kept, most_work=most_work)
-        if not found.is_unfinished:
+        found = in_turn(searching(cluster, kind, kept=kept), most=most_work)
+        if not isinstance(found, Unfinished):
             break
         if turn < 20 and data.draw(st.booleans()):
             name = data.draw(st.sampled_from(cluster.nodes.names))
             for gone in sorted(cluster.pods_on(name))[:1]:
                 cluster.displace(gone)
             cluster.place(pod(cluster, f"new{turn}", app=data.draw(st.sampled_from("xy")), priority=1), name)
-    plain = searched(cluster, kind, every_node=True)
+    assert not isinstance(found, Unfinished)
+    plain = now(searching(cluster, kind, every_node=True))
     assert (found.nominated_node is None) == (plain.nominated_node is None)
     if found.nominated_node is not None:
-        now = plain.candidates[found.nominated_node]
-        assert sorted(each.uid for each in found.victims) == sorted(each.uid for each in now.pods)
+        current = plain.candidates[found.nominated_node]
+        assert sorted(each.uid for each in found.victims) == sorted(each.uid for each in current.pods)
 
 
 def mixed_cluster(data: st.DataObject) -> Cluster:
@@ -320,21 +333,16 @@ def mixed_cluster(data: st.DataObject) -> Cluster:
     return cluster
 
 
-def test_a_search_without_turns_is_not_divided() -> None:
-    cluster = full_cluster(20)
-
-    assert preempted(cluster, most_work=1) == preempted(cluster)
-
-
 def test_nodes_that_change_meanwhile_are_searched_again() -> None:
     cluster, kept = full_cluster(10), KeptVictims()
     most_work = 6 * (NODE_WORK + 1)
-    assert preempted(cluster, kept=kept, most_work=most_work).is_unfinished
+    assert in_turn(steps_of(cluster, kept=kept), most=most_work) is UNFINISHED
     cluster.displace("low3")
     cluster.place(pod(cluster, "younger", priority=-1), "n003")
 
-    found = preempted(cluster, kept=kept, most_work=most_work)
+    found = in_turn(steps_of(cluster, kept=kept), most=most_work)
 
+    assert not isinstance(found, Unfinished)
     assert found == preempted(cluster)
     assert found.nominated_node == "n003"
 
@@ -343,12 +351,7 @@ def test_with_many_nodes_what_earlier_pods_found_changes_no_candidates() -> None
     rng, cluster, kept, profile = Random(0), full_cluster(400), KeptVictims(), kubernetes_profile()
     for serial in range(25):
         frame = Frame(pod(cluster, f"high{serial}", priority=10), cluster, 1e9)
-        evaluation = evaluate(frame, profile)
-        assert not len(evaluation.feasible)
-        plain, found = (
-            post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis, kept=each)
-            for each in (None, kept)
-        )
+        plain, found = (now(post_filter(frame, profile, kept=each)) for each in (None, kept))
         assert found.nominated_node is not None
         assert found == plain
         assert (list(found.candidates), found.ties) == (list(plain.candidates), plain.ties)
@@ -430,13 +433,10 @@ def test_quotas_that_are_asked_once_for_alike_victims_change_nothing(kind: str, 
         return
 
     def found() -> tuple[Preemption, object]:
-        kept, most_work = data.draw(st.sampled_from([(None, None), (KeptVictims(), 200)]))
-        while True:
-            each = post_filter(
-                frame, profile, evaluation.pre_filtered, evaluation.diagnosis, kept=kept, most_work=most_work
-            )
-            if not each.is_unfinished:
-                return each, dict(each.candidates)
+        kept, most = data.draw(st.sampled_from([(None, inf), (KeptVictims(), 200)]))
+        while isinstance(each := in_turn(post_filter(frame, profile, kept=kept), most=most), Unfinished):
+            pass
+        return each, dict(each.candidates)
 
     before = {uid: cluster.node_of(uid) for uid in cluster.pods}
     quick = found()

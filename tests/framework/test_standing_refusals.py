@@ -11,13 +11,14 @@ import pytest
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.preemption import post_filter
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Rejection
 from kube_policy_scheduler.framework.preempt.standing_refusals import KeptRefusals
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
@@ -109,7 +110,8 @@ def test_after_any_changes_refusals_and_victims_equal_those_of_the_plain_path(se
         assert decision.feasible == len(plain.feasible)
         if len(plain.feasible):
             continue
-        wanted = post_filter(frame, profile, plain.pre_filtered, plain.diagnosis, seed=1)
+        rejection = Rejection(frame, profile, plain.pre_filtered, plain.diagnosis)
+        wanted = now(DefaultPreemption(seed=1).post_filter(rejection))
         found = decision.preemption
         assert decision.diagnosis is not None
         assert found is not None
@@ -130,7 +132,8 @@ def test_candidates_that_were_given_out_stay_as_they_were() -> None:
     frame = Frame(pod(cluster, "high", cpu="4", priority=10), cluster, 1e9)
     first = cycle.decide(frame, profile).preemption
     plain = evaluate(frame, profile)
-    wanted = post_filter(frame, profile, plain.pre_filtered, plain.diagnosis)
+    rejection = Rejection(frame, profile, plain.pre_filtered, plain.diagnosis)
+    wanted = now(DefaultPreemption().post_filter(rejection))
     assert first is not None
     for victim in first.victims:
         cluster.displace(victim.uid)

@@ -1,11 +1,27 @@
-"""Long work in steps, between which the event loop runs: who asks for its result goes on with it, turn by turn."""
+"""Long work in steps: it yields where it may stop, and whoever wants its result says how far it goes at a time.
+
+What has nothing to undo goes on in the next turn of the event loop where it stopped (`UnderWay`). What rests on the
+cluster as it is now is ended there; it keeps what it found, and begins again from that (`in_turn`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator
+from enum import Enum
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class Unfinished(Enum):
+    """In place of the result of work that goes on in another turn of the event loop."""
+
+    UNFINISHED = "unfinished"
+
+
+UNFINISHED = Unfinished.UNFINISHED
+ENDS_TURN = 2**62
+"""The work that a step tells which must be the last one of its turn."""
 
 _MOST_UNDER_WAY = 16
 
@@ -47,3 +63,19 @@ def now(steps: Generator[object, None, T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
+
+
+def in_turn(steps: Generator[int, None, T], *, most: float) -> T | Unfinished:
+    """Run long work to its end, or until its steps have told so much work: then it is ended, and keeps what it found.
+
+    Nothing else runs between the steps of a turn.
+    """
+    told = 0
+    try:
+        while told < most:
+            told += next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    steps.close()
+    return UNFINISHED

@@ -17,13 +17,14 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.devices.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.devices.pod_claims import ClaimProblem, find_claims
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, Rejection
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.reserve.claim_reservation import (
     ClaimWrite,
@@ -189,7 +190,8 @@ def decide(case: Case, profile: Profile | None = None) -> Json:
     frame, evaluation = inputs.frame(), inputs.evaluate()
     preemption = None
     if not len(evaluation.feasible) and not evaluation.diagnosis.errors:
-        preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, every_node=True)
+        rejection = Rejection(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis)
+        preemption = now(DefaultPreemption(every_node=True).post_filter(rejection))
     got = verdict(frame, evaluation, preemption)
     if "resourceClaims" in case.content:
         got |= claim_verdict(frame, evaluation, preemption, got["hosts"])

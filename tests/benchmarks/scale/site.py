@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from kube_policy_scheduler.adapters.process.freed_memory import return_freed_mem
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
@@ -178,15 +179,14 @@ class Site:
         first, self.serial = self.serial, self.serial + count
         return [pod_info(self.scheduler.cluster, make_pod(number)) for number in range(first, first + count)]
 
-    def decide(
-        self, frame: Frame, profile: Profile, *, most_work: int | None = None
-    ) -> tuple[Decision, tuple[PodInfo, ...]]:
-        """Decide and place a pod, with those gone that it preempts; return its last decision and the victims.
+    def decide(self, frame: Frame, profile: Profile) -> tuple[Decision, tuple[PodInfo, ...]]:
+        """Decide and place a pod at once; see `deciding`."""
+        return now(self.deciding(frame, profile))
 
-        most_work: see `Cycle.decide`; an unfinished decision changes nothing.
-        """
+    def deciding(self, frame: Frame, profile: Profile) -> Generator[int, None, tuple[Decision, tuple[PodInfo, ...]]]:
+        """Decide and place a pod, with those gone that it preempts; return its last decision and the victims."""
         cluster, pod = self.scheduler.cluster, frame.pod
-        decision = self.cycle.decide(frame, profile, most_work=most_work)
+        decision = yield from self.cycle.deciding(frame, profile)
         victims: tuple[PodInfo, ...] = ()
         if decision.preemption is not None and decision.preemption.nominated_node is not None:
             victims = decision.preemption.victims

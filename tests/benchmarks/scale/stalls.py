@@ -30,6 +30,7 @@ from kube_policy_scheduler.adapters.prometheus.queries import PrometheusEndpoint
 from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.cluster.steps import Unfinished, in_turn
 from kube_policy_scheduler.daemon.daemon import SWITCH_SECONDS
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
@@ -289,10 +290,11 @@ async def _decide(site: Site, load: Load) -> None:
         pods = iter(site.infos(load.make_pod, 8))
         while time.perf_counter() < end and (pod := next(pods, None)) is not None:
             frame = Frame(pod, cluster, NOW)
-            decision, victims = site.decide(frame, profile, most_work=WORK_IN_A_TURN)
-            while decision.is_unfinished:
+            decided = in_turn(site.deciding(frame, profile), most=WORK_IN_A_TURN)
+            while isinstance(decided, Unfinished):
                 await asyncio.sleep(0)
-                decision, victims = site.decide(frame, profile, most_work=WORK_IN_A_TURN)
+                decided = in_turn(site.deciding(frame, profile), most=WORK_IN_A_TURN)
+            decision, victims = decided
             cluster.displace(pod.uid)
             for victim in victims:
                 cluster.place(victim, decision.host or "")

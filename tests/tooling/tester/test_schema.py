@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
-from kube_policy_scheduler.tooling.tester.run import SuiteRun
 from kube_policy_scheduler.tooling.tester.expectations import INEXACT, OF_CASE, OF_DECISION, OF_QUEUE
+from kube_policy_scheduler.tooling.tester.run import SuiteRun
 from kube_policy_scheduler.tooling.tester.suite_file import Fixtures, read_suite, schema_text
 from tests.tooling.tester.command_line import Folder
 from tests.tooling.tester.plain_policies import SCHEDULER, PlainPolicies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -100,24 +100,26 @@ class Algorithm(ScheduleAlgorithm):
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         return self.policies.gang_requirements(queued, self.frame) if self.policies is not None else ()
 
-    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_work: int | None) -> Decision:
+    def deciding_under(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Generator[int, None, Decision]:
+        """Return what becomes of a pod under a profile, on this replica's nodes before those of others."""
         frame, sharding = self.frame(queued), self._sharding
         if sharding is None or sharding.is_alone:
-            return self.cycle.decide(frame, profile, preempts=preempts, most_work=most_work)
+            return (yield from self.cycle.deciding(frame, profile, preempts=preempts))
         # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
         is_bound_to_ours = bool(queued.groups)
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours), preempts=preempts)
         if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
             return decision
-        return self.cycle.decide(frame, profile, preempts=preempts, most_work=most_work)
+        return (yield from self.cycle.deciding(frame, profile, preempts=preempts))
 
-    def _on_own_nodes(self, profile: Profile) -> Profile:
+    def on_own_nodes(self, profile: Profile) -> Profile:
+        """Return a profile for the nodes of this replica."""
         sharding = self._sharding
         return profile if sharding is None or sharding.is_alone else sharding.narrowed(profile, preempts=True)
 
-    def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+    def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
         """Decide one by one while nodes are shared with other replicas."""
-        return super()._begin_run(frame, profile) if self._sharding is None or self._sharding.is_alone else None
+        return super().begin_run(frame, profile) if self._sharding is None or self._sharding.is_alone else None
 
     def feasible(self, queued: QueuedPod) -> BoolArray:
         """Return `bool[nodes]`: those that pass every filter for a pod, of this replica's."""

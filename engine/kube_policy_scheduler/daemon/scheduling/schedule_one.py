@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -30,6 +30,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_overview import others
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.steps import Unfinished, in_turn, now
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
@@ -439,18 +440,18 @@ class Scheduler:
         ):
             raise OutOfTurn
         requirements = membership.requirements
-        most_work = self._most_work(queued)
-        decision, others = (
-            self.waiting_pods.decide(queued, requirements, most_work=most_work)
-            if requirements
-            else (self.algorithm.decide(queued, most_work=most_work), ())
-        )
-        if decision.is_unfinished:
+        steps = self.waiting_pods.deciding(queued, requirements) if requirements else self._deciding_alone(queued)
+        found = in_turn(steps, most=WORK_IN_A_TURN if queued.unfinished < self._most_turns() else inf)
+        if isinstance(found, Unfinished):
             self._work.pause(queued.pod.uid)
             self.queue.resume_attempt(queued, self._clock())
             return None
         queued.unfinished = 0
-        return partial(self._follow, queued, requirements, decision, others, began)
+        return partial(self._follow, queued, requirements, *found, began)
+
+    def _deciding_alone(self, queued: QueuedPod) -> Generator[int, None, tuple[Decision, Sequence[NoReturn]]]:
+        """Decide a pod that is in no gang; as `WaitingPods.deciding`."""
+        return (yield from self.algorithm.deciding(queued)), ()
 
     def _follow(
         self,
@@ -543,13 +544,13 @@ class Scheduler:
     async def _decide_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict) -> Decision | None:
         """Decide a pod among allowed nodes; a search for victims takes turns. Return None if the pod is gone."""
         for _ in range(self._most_turns()):
-            decision = self.algorithm.decide_allowed(queued, verdict, most_work=WORK_IN_A_TURN)
-            if not decision.is_unfinished:
+            decision = in_turn(self.algorithm.deciding_allowed(queued, verdict), most=WORK_IN_A_TURN)
+            if not isinstance(decision, Unfinished):
                 return decision
             await asyncio.sleep(0)
             if not self._is_in_flight(queued):
                 return None
-        return self.algorithm.decide_allowed(queued, verdict)
+        return now(self.algorithm.deciding_allowed(queued, verdict))
 
     async def _ask_before_preemption(
         self, queued: QueuedPod, extenders: Extenders, decision: Decision, found: Preemption
@@ -584,10 +585,6 @@ class Scheduler:
             found = replace(found, nominated_node=host, victims=victims)
             self._reporter.nominated(queued.pod, host)
         self._requeue_or_preempt(queued, decision.rejectors, found)
-
-    def _most_work(self, queued: QueuedPod) -> int | None:
-        """Return how much of a search for victims is done in this turn of the event loop; None: all of it."""
-        return WORK_IN_A_TURN if queued.unfinished < self._most_turns() else None
 
     def _most_turns(self) -> int:
         work = VERDICT_WORK * (len(self.cluster.pods) + self.cluster.nodes.size)

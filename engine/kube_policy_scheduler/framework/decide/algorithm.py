@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Generator
+from contextlib import closing
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.decide.gang_table import GangTable
@@ -143,16 +145,27 @@ class ScheduleAlgorithm(ABC):
         *,
         preempts: bool = True,
         memo: RefusalMemo | None = None,
-        most_work: int | None = None,
         in_run: bool = False,
     ) -> Decision:
+        """Return the pod's node, or why there is none, at once; see `deciding`."""
+        return now(self.deciding(queued, preempts=preempts, memo=memo, in_run=in_run))
+
+    def deciding(
+        self,
+        queued: QueuedPod,
+        *,
+        preempts: bool = True,
+        memo: RefusalMemo | None = None,
+        in_run: bool = False,
+    ) -> Generator[int, None, Decision]:
         """Return the pod's node, or why there is none; a refusal is remembered until something changes.
+
+        Yields work as `Cycle.deciding`.
 
         Args:
             queued: the pod.
             preempts: whether it is looked for pods to evict.
             memo: where refusals are remembered, for callers that try placements out.
-            most_work: see `Cycle.decide`; for callers that go on with an unfinished decision.
             in_run: whether members of a gang may be decided together with those before them; for callers that count
                 what they place in `moves`.
         """
@@ -169,10 +182,26 @@ class ScheduleAlgorithm(ABC):
         if found is not None:
             self.work += RUN_WORK
             return found
-        decision = self._decide(queued, profile, preempts=preempts, most_work=most_work)
-        self.work += VERDICT_WORK + (decision.preemption.work if decision.preemption is not None else 0)
-        if not decision.is_unfinished:
-            memo.note(decision, profile, self.state, preempts=preempts)
+        self.work += VERDICT_WORK
+        decision = yield from self._counted(self.deciding_under(queued, profile, preempts=preempts))
+        memo.note(decision, profile, self.state, preempts=preempts)
+        return decision
+
+    def _counted(self, steps: Generator[int, None, Decision]) -> Generator[int, None, Decision]:
+        """Take steps, and count their work."""
+        told = 0
+        with closing(steps):
+            while True:
+                try:
+                    done = next(steps)
+                except StopIteration as end:
+                    decision: Decision = end.value
+                    break
+                told += done
+                self.work += done
+                yield done
+        if decision.preemption is not None:
+            self.work += decision.preemption.work - told
         return decision
 
     def _decide_in_run(self, queued: QueuedPod, profile: Profile) -> Decision | None:
@@ -196,7 +225,7 @@ class ScheduleAlgorithm(ABC):
                 self._decided_last = template
                 return None
             self.work += VERDICT_WORK
-            run = self._run = self._begin_run(frame, profile)
+            run = self._run = self.begin_run(frame, profile)
             self._decided_alone = (template, profile) if run is None else None
         decision = self.cycle.decide_in_run(frame, run) if run is not None else None
         if decision is None or decision.host is None:
@@ -205,19 +234,23 @@ class ScheduleAlgorithm(ABC):
         self._run_goes_on = self.state + self.moves + 1, queued.pod.uid, decision.host
         return decision
 
-    def _begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
+    def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
         """Return what decides pods like this one while only they are placed; None: they must be decided one by one."""
         return self.cycle.begin_run(frame, profile)
 
-    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool, most_work: int | None) -> Decision:
-        return self.cycle.decide(self.frame(queued), profile, preempts=preempts, most_work=most_work)
+    def deciding_under(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Generator[int, None, Decision]:
+        """Return what becomes of a pod under a profile; nothing is remembered. Yields work as `Cycle.deciding`."""
+        return self.cycle.deciding(self.frame(queued), profile, preempts=preempts)
 
-    def decide_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict, *, most_work: int | None = None) -> Decision:
-        """Return the pod's node among those that extenders allowed, or why there is none; nothing is remembered."""
+    def deciding_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict) -> Generator[int, None, Decision]:
+        """Return the pod's node among those that extenders allowed, or why there is none; nothing is remembered.
+
+        Yields work as `Cycle.deciding`.
+        """
         profile = self._profile_for(queued)
         if profile is None:
             return Decision(queued.pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
-        return self.cycle.decide(self.frame(queued), self._on_own_nodes(profile), most_work=most_work, verdict=verdict)
+        return (yield from self.cycle.deciding(self.frame(queued), self.on_own_nodes(profile), verdict=verdict))
 
     def best_nodes(self, queued: QueuedPod, *, most: int, without: Container[str] = ()) -> list[str]:
         """Return the feasible nodes with the highest scores, the best first; the nominated one alone if it is feasible.
@@ -231,7 +264,7 @@ class ScheduleAlgorithm(ABC):
         nodes, nominated = self._cluster.nodes, queued.pod.nominated_node
         if profile is None or not nodes.size:
             return []
-        rows, totals = self.cycle.ranked(self.frame(queued), self._on_own_nodes(profile))
+        rows, totals = self.cycle.ranked(self.frame(queued), self.on_own_nodes(profile))
         if without:
             kept = np.array([nodes.infos[row].name not in without for row in rows.tolist()], np.bool_)
             rows, totals = rows[kept], totals[kept]
@@ -247,7 +280,7 @@ class ScheduleAlgorithm(ABC):
         profile, nodes = self._profile_for(queued), self._cluster.nodes
         if profile is None or not nodes.size:
             return []
-        rows = self.cycle.feasible(self.frame(queued), self._on_own_nodes(profile))
+        rows = self.cycle.feasible(self.frame(queued), self.on_own_nodes(profile))
         self.work += VERDICT_WORK
         left: FloatArray = np.zeros(len(rows), np.float64)
         for name, wanted in queued.pod.template.requests.items():
@@ -273,7 +306,7 @@ class ScheduleAlgorithm(ABC):
             device_order=profile.devices,
         )
 
-    def _on_own_nodes(self, profile: Profile) -> Profile:
+    def on_own_nodes(self, profile: Profile) -> Profile:
         """Return a profile for the nodes on which this scheduler places pods."""
         return profile
 

@@ -6,7 +6,7 @@ same cycle. It always evaluates all nodes. `framework.decide.evaluation` is the 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.devices.node_devices import Chosen
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.search_work import most_steps, search_work
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_devices, smallest_name
 from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.decide.member_run import MemberRun, can_run
@@ -32,7 +33,7 @@ from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.preempt.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, Rejection
 from kube_policy_scheduler.framework.preempt.reclaim import (
     NOTHING_RECLAIMED,
     RETRY_SECONDS,
@@ -92,11 +93,6 @@ class Decision(msgspec.Struct, frozen=True):
     """What extenders said, if they were asked."""
 
     @property
-    def is_unfinished(self) -> bool:
-        """Return whether there is no decision yet, because the search for victims ended at its limit."""
-        return self.preemption is not None and self.preemption.is_unfinished
-
-    @property
     def rejectors(self) -> frozenset[str]:
         """Return the plugins that rejected the pod."""
         if self.refused_by:
@@ -124,6 +120,7 @@ class Cycle:
         self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes)
         self._rankings = Rankings(self._accelerator, self._kept)
         self._refusals, self._victims = KeptRefusals(), KeptVictims()
+        self._preemption = DefaultPreemption(seed=seed, kept=self._victims)
         self._reclaims_paused = Deadlines[tuple[PodTemplate, Profile]]()
         """Nobody is evicted for pods of these templates now, because an attempt found nobody."""
 
@@ -157,17 +154,28 @@ class Cycle:
         profile: Profile,
         *,
         preempts: bool = True,
-        most_work: int | None = None,
         verdict: ExtenderVerdict | None = None,
     ) -> Decision:
+        """Decide a pod at once; see `deciding`."""
+        return now(self.deciding(frame, profile, preempts=preempts, verdict=verdict))
+
+    def deciding(
+        self,
+        frame: Frame,
+        profile: Profile,
+        *,
+        preempts: bool = True,
+        verdict: ExtenderVerdict | None = None,
+    ) -> Generator[int, None, Decision]:
         """Decide a pod: return its node, or the reasons why no node is feasible.
+
+        Yields the work of a search for victims (see `trials.NODE_WORK`). If it ends there, there is no decision, and
+        the next one for the pod goes on from what was found.
 
         Args:
             frame: of the pod.
             profile: the plugins.
             preempts: whether to search for victims, if the profile preempts.
-            most_work: of the search for victims (see `trial.NODE_WORK`), before the decision is given up as unfinished;
-                the next one goes on from there. None: any.
             verdict: what extenders said, so that only nodes that they allowed are taken; None: there are none.
 
         Raises:
@@ -176,10 +184,10 @@ class Cycle:
         if not frame.cluster.nodes.size:
             return Decision(frame.pod, None, message=NO_NODES)
         if not has_claims(frame.template, frame.cluster):
-            return self._decide(frame, profile, preempts=preempts, most_work=most_work, verdict=verdict)
+            return (yield from self._decide(frame, profile, preempts=preempts, verdict=verdict))
         most = most_steps(frame.cluster.nodes.size)
         with search_work(frame.cluster.store).attempt(frame.pod.uid, most=most):
-            return self._decide(frame, profile, preempts=preempts, most_work=most_work, verdict=verdict)
+            return (yield from self._decide(frame, profile, preempts=preempts, verdict=verdict))
 
     def _decide(
         self,
@@ -187,30 +195,20 @@ class Cycle:
         profile: Profile,
         *,
         preempts: bool,
-        most_work: int | None,
         verdict: ExtenderVerdict | None,
-    ) -> Decision:
+    ) -> Generator[int, None, Decision]:
         total = frame.cluster.nodes.size
         frame.cluster.counters.make_room()
         cache = self._kept.of(frame, profile.whole)
         ok = _passes(frame, profile, cache)
         if verdict is not None:
-            decision = self._decide_allowed(
-                frame,
-                profile,
-                cache,
-                cache.ok if ok is None else ok,
-                verdict,
-                preempts=preempts and profile.preempts,
-                most_work=most_work,
-            )
+            passing = cache.ok if ok is None else ok
+            decision = yield from self._decide_allowed(frame, profile, cache, passing, verdict, preempts=preempts)
             return msgspec.structs.replace(decision, verdict=verdict)
         feasible = None if ok is None else ok.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
-            return self._no_fit(
-                frame, profile, cache=cache, preempts=preempts and profile.preempts, most_work=most_work
-            )
+            return (yield from self._no_fit(frame, profile, cache=cache, preempts=preempts))
         nodes = frame.cluster.nodes
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
         if count == 1 or (nominated is not None and (cache.ok if ok is None else ok)[nominated]):
@@ -246,15 +244,14 @@ class Cycle:
         verdict: ExtenderVerdict,
         *,
         preempts: bool,
-        most_work: int | None,
-    ) -> Decision:
+    ) -> Generator[int, None, Decision]:
         """Decide a pod among the nodes that extenders allowed; `ok`, `bool[nodes]`, are those that pass the filters."""
         nodes = frame.cluster.nodes
         feasible = (ok & verdict.passing(nodes)).nonzero()[0]
         if not len(feasible):
             if (ok & ~verdict.asked(nodes)).any():
                 return Decision(frame.pod, None, total=nodes.size, asks_again=True)
-            return self._no_fit(frame, profile, cache=cache, preempts=preempts, most_work=most_work, verdict=verdict)
+            return (yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict))
         nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
         row, score, ties = int(feasible[0]), None, 1
         if nominated is not None and nominated in feasible:
@@ -423,9 +420,9 @@ class Cycle:
         *,
         cache: TemplateCache,
         preempts: bool,
-        most_work: int | None,
         verdict: ExtenderVerdict | None = None,
-    ) -> Decision:
+    ) -> Generator[int, None, Decision]:
+        preempts = preempts and profile.preempts
         standing = self._refusals.of(frame, profile, cache) if verdict is None else None
         if standing is not None:
             prepared, diagnosis = standing.prepared, standing.diagnosis()
@@ -457,16 +454,8 @@ class Cycle:
             )
         preemption = None
         if preempts:
-            preemption = post_filter(
-                frame,
-                profile,
-                prepared,
-                diagnosis,
-                seed=self._seed,
-                kept=self._victims,
-                standing=standing,
-                most_work=most_work,
-            )
+            rejection = Rejection(frame, profile, prepared, diagnosis, standing)
+            preemption = yield from self._preemption.post_filter(rejection)
         after = (preemption.message if preemption is not None else "", reclaimed.message)
         return Decision(
             frame.pod,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from operator import add, ge, sub
 from typing import Protocol
@@ -21,11 +21,15 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
-from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, NODES_A_UNIT
+from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, NODES_A_UNIT, VERDICT_WORK
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Victims
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
 
+MOST_PLAN_WORK = 500_000
+"""Limit of an attempt, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
+enough for a few hundred members that each must search for victims on 5,000 nodes, or for many thousands that are alike.
+"""
 MOVE_WORK = 32
 """To place a pod on the columns, or to displace it, see `trial.NODE_WORK`."""
 NOTE_WORK = 16
@@ -109,7 +113,7 @@ class Attempt:
         algorithm: ScheduleAlgorithm,
         *,
         waiting: Mapping[str, AssumedPod],
-        most_work: int,
+        members: int = 0,
         notes_only: bool = True,
     ) -> None:
         """Make one.
@@ -118,18 +122,20 @@ class Attempt:
             cluster: where it is tried.
             algorithm: decides.
             waiting: by uid, who waits at Permit: they hold devices that are not written yet.
-            most_work: after which it is over, see `trial.NODE_WORK`.
+            members: that are decided once in any case, which costs nothing of its work.
             notes_only: whether evictions may be noted only.
         """
         self._cluster, self._algorithm, self._waiting = cluster, algorithm, waiting
-        self._most_work, self._notes_only = most_work, notes_only
-        self._spent, self._began = 0, algorithm.work
-        """The work of earlier turns, and what had been done when this one began."""
-        self._most_in_turn: int | None = None
+        self._notes_only = notes_only
+        self._look = cluster.nodes.size // NODES_A_UNIT
+        """The work to look at all nodes."""
+        self._most_work = MOST_PLAN_WORK + 2 * (VERDICT_WORK + self._look) * members
+        self._spent, self._began, self._told = 0, algorithm.work, algorithm.work
+        """The work of earlier turns, what had been done when this one began, and of what steps have told so far."""
+        self._search: Generator[int, None, Decision] | None = None
+        """For victims of a member, in this turn."""
         self._decided: set[PodTemplate] = set()
         """The templates of members that were decided; each takes a look at all nodes the first time."""
-        self._new_kinds = 0
-        """How many of them came in this turn."""
         self._refused = RefusalMemo()
         """Since the last placement: of pods alike one is looked at."""
         self._candidates: dict[PodTemplate, tuple[Decision, Iterator[tuple[str, Victims]]]] = {}
@@ -169,29 +175,17 @@ class Attempt:
         """Whether the attempt took all the work that it may take."""
         return self._spent + self._algorithm.work - self._began >= self._most_work
 
-    @property
-    def ends_turn(self) -> bool:
-        """Whether other work must get its turn."""
-        return self._most_in_turn is not None and self._spent_in_turn >= self._most_in_turn
-
-    @property
-    def left_in_turn(self) -> int | None:
-        """Return how much work is left in this turn; None: any."""
-        if self._most_in_turn is None:
-            return None
-        return max(1, self._most_in_turn - self._spent_in_turn)
-
-    @property
-    def _spent_in_turn(self) -> int:
-        return self._algorithm.work - self._began + self._new_kinds * (self._cluster.nodes.size // NODES_A_UNIT)
-
-    def begin_turn(self, most_work: int | None) -> None:
-        """Go on for so much work; None: for any."""
-        self._began, self._most_in_turn = self._algorithm.work, most_work
-        self._new_kinds = 0
+    def step(self) -> int:
+        """Return the work since the last step, as each step tells it."""
+        done = self._algorithm.work - self._told
+        self._told += max(0, done)
+        return max(0, done)
 
     def pause(self) -> None:
-        """Take back what was tried until `resume`."""
+        """Take back what was tried until `resume`, and end a search, which keeps what it found."""
+        if self._search is not None:
+            self._search.close()
+            self._search = None
         self._spent += self._algorithm.work - self._began
         self._undo(0, keeps=True)
         self._rows.take()
@@ -227,24 +221,44 @@ class Attempt:
                 self.undo()
                 return False
         self._algorithm.cycle.pass_over_changes()
+        self._began = self._told = self._algorithm.work
         return True
 
     # --- decisions -----------------------------------------------------------------------------------
 
-    def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
-        """Decide a member on the changed cluster; with victims, the decision may be unfinished at the end of a turn."""
+    def decide(self, queued: QueuedPod) -> Decision:
+        """Decide a member on the changed cluster, without victims."""
+        self._look_at_all(queued)
+        return self._algorithm.decide(queued, preempts=False, memo=self._refused, in_run=True)
+
+    def deciding(self, queued: QueuedPod) -> Generator[int, None, Decision | None]:
+        """Decide a member on the changed cluster, with victims; None: the attempt is over before that is known."""
+        self._look_at_all(queued)
+        if len(self._own) * _FEW > self._cluster.nodes.size:
+            return self._algorithm.decide(queued, memo=self._refused)
+        while True:
+            # each turn, the member is decided again, and nodes where something is tried are searched again
+            again = VERDICT_WORK + sum(NODE_WORK + len(self._cluster.pods_on(name)) for name in self._own)
+            self._told += again
+            search = self._search = self._algorithm.deciding(queued, memo=self._refused)
+            while self._search is search:
+                try:
+                    next(search)
+                except StopIteration as end:
+                    self._search = None
+                    self._told = min(self._told, self._algorithm.work)
+                    found: Decision = end.value
+                    return found
+                yield self.step()
+            if self.is_over:
+                return None
+
+    def _look_at_all(self, queued: QueuedPod) -> None:
+        """Have all that is tried on the columns; the first member of a template takes a look at all nodes."""
         self._carry_out()
         if queued.pod.template not in self._decided:
             self._decided.add(queued.pod.template)
-            self._new_kinds += 1
-        most_work = self.left_in_turn if preempts else None
-        if len(self._own) * _FEW > self._cluster.nodes.size:
-            most_work = None
-        if most_work is not None:  # each turn, nodes where something is tried are searched again
-            most_work += sum(NODE_WORK + len(self._cluster.pods_on(name)) for name in self._own)
-        return self._algorithm.decide(
-            queued, preempts=preempts, memo=self._refused, most_work=most_work, in_run=not preempts
-        )
+            self._algorithm.work += self._look
 
     def free_again(self, queued: QueuedPod) -> Decision | None:
         """Decide a member without victims, if others may have made room since it was refused; None: they did not."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from functools import partial
 from operator import is_
 from typing import NamedTuple, TypeAlias
@@ -22,6 +21,7 @@ from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
@@ -47,15 +47,11 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group, outer
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
-from kube_policy_scheduler.framework.preempt.trials import NODES_A_UNIT, VERDICT_WORK
+from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 NO_ROOM = "the nodes have no room for all pods that it needs at once"
-MOST_PLAN_WORK = 500_000
-"""Limit of a plan, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
-enough for a few hundred members that each must search for victims on 5,000 nodes, or for many thousands that are alike.
-"""
 MOST_SEARCHED = 32
 """Members of a larger gang are not searched for: no search of so few steps would come to its end."""
 _MOST_KINDS = 32
@@ -69,13 +65,6 @@ _MOST_DEPTH = 16
 """Groups within groups that are planned inside each other."""
 
 
-class Unfinished(Enum):
-    """A plan goes on in another turn of the event loop."""
-
-    UNFINISHED = "unfinished"
-
-
-UNFINISHED = Unfinished.UNFINISHED
 Evictions: TypeAlias = dict[str, Decision]
 """Decisions with nominated nodes, and with victims where there are some, by the uid of the member they are for."""
 
@@ -112,7 +101,7 @@ class _Basis(NamedTuple):
 
 
 Outcome: TypeAlias = Plan | Shortfall | Evictions | None
-Steps: TypeAlias = Generator[None, None, Outcome]
+Steps: TypeAlias = Generator[int, None, Outcome]
 
 
 class _UnderWay(NamedTuple):
@@ -232,15 +221,16 @@ class Planner:
     # --- free nodes ------------------------------------------------------------------------------------
 
     def plan(
-        self, queued: QueuedPod, requirements: Sequence[GangRequirement], *, most_work: int | None = None
-    ) -> Plan | Shortfall | Unfinished:
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement]
+    ) -> Generator[int, None, Plan | Shortfall]:
         """Return free nodes for all that the groups of a pod need, or why there are none.
+
+        Yields the work (see `trials.NODE_WORK`). If it ends there, the plan pauses: the next call continues it, or
+        starts over if something has changed that the plan depends on.
 
         Args:
             queued: a member.
             requirements: of its groups that are not complete.
-            most_work: after which the plan pauses, see `trial.NODE_WORK`. The next call continues it, or starts over
-                if something has changed that the plan depends on. None: it does not pause.
         """
         members = [queued, *(other for other in self.siblings(requirements) if other is not queued)]
         attempt = self._new_attempt(len(members))
@@ -251,22 +241,22 @@ class Planner:
             self._planning(attempt, queued, tuple(requirements)),
             evicts=False,
         )
-        found = self._in_turns(begun, outermost_first(requirements)[0].group, most_work)
-        assert isinstance(found, Plan | Shortfall | Unfinished)
+        found = yield from self._going_on(begun, outermost_first(requirements)[0].group)
+        assert isinstance(found, Plan | Shortfall)
         return found
 
     def places(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> dict[str, str] | None:
         """Return free nodes by uid for all that the groups of a pod need, as the cluster stands; None: none."""
         with self._trying(len(self.siblings(requirements)) + 1) as attempt:
-            found = _at_once(self._planning(attempt, queued, tuple(requirements)))
+            found = now(self._planning(attempt, queued, tuple(requirements)))
         if not isinstance(found, Plan):
             return None
         return {uid: decision.host for uid, decision in found.decisions.items() if decision.host is not None}
 
     def _planning(
         self, attempt: Attempt, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
-    ) -> Generator[None, None, Plan | Shortfall]:
-        """Plan; yields where a turn ends. Domains and orders of devices stay as they were unless there is a plan."""
+    ) -> Generator[int, None, Plan | Shortfall]:
+        """Plan; yields where a turn may end. Domains and orders of devices stay as they were unless there is a plan."""
         draft, is_complete = _Draft(attempt, self._gangs), False
         begin = draft.mark()
         try:
@@ -287,7 +277,7 @@ class Planner:
 
     def _place_all(
         self, draft: _Draft, queued: QueuedPod, requirements: Sequence[GangRequirement]
-    ) -> Generator[None, None, Shortfall | None]:
+    ) -> Generator[int, None, Shortfall | None]:
         """Place what the groups of a pod need; return why that is not possible."""
         for requirement in outermost_first(requirements):
             if self.placed(requirement) < requirement.size:
@@ -304,7 +294,7 @@ class Planner:
         requirement: GangRequirement,
         first: QueuedPod,
         around: tuple[GangRequirement, ...],
-    ) -> Generator[None, None, Shortfall | None]:
+    ) -> Generator[int, None, Shortfall | None]:
         """Place what a group needs, in one domain if it must be in one; return why that is not possible.
 
         Args:
@@ -323,8 +313,7 @@ class Planner:
             if isinstance(found, Shortfall):
                 return msgspec.structs.replace(found, message=_cut(tried, cut)) if cut else found
             draft.settle(requirement.group, found if found is not None else ANYWHERE)
-            if draft.attempt.ends_turn:
-                yield
+            yield draft.attempt.step()
             short = yield from self._seat(draft, requirement, first, around)
             if short is None:
                 return None
@@ -421,7 +410,7 @@ class Planner:
         requirement: GangRequirement,
         first: QueuedPod,
         around: tuple[GangRequirement, ...],
-    ) -> Generator[None, None, Shortfall | None]:
+    ) -> Generator[int, None, Shortfall | None]:
         """Place what a group needs: as the queue serves its members; if they differ, in other orders before it fails.
 
         These are: the largest first; the largest first, each on the fullest node; then any, in a bounded search.
@@ -434,16 +423,14 @@ class Planner:
         if short is None or self._has_inner(members, inside):
             return short
         draft.undo_to(mark)
-        if draft.attempt.ends_turn:
-            yield
+        yield draft.attempt.step()
         refused = self._queue.get(short.refusal.pod.uid) if short.refusal is not None else None
         if refused is not None and not self.algorithm.feasible(refused).any():
             return short  # it fits nowhere, in whatever order
         kinds = self._kinds(first, requirement)
         if not _differ(kinds):
             return short
-        if draft.attempt.ends_turn:
-            yield
+        yield draft.attempt.step()
         place = {template: number for number, template in enumerate(largest_first(self.cluster, kinds))}
         members = sorted(members, key=lambda member: place.get(member.pod.template, len(place)))
         for fullest in (False, True):
@@ -495,7 +482,7 @@ class Planner:
         inside: tuple[GangRequirement, ...],
         *,
         fullest: bool = False,
-    ) -> Generator[None, None, Shortfall | None]:
+    ) -> Generator[int, None, Shortfall | None]:
         """Place members in turn until the innermost group is complete; return why it is not in the end.
 
         fullest: whether each gets the node that is fullest with it, instead of the one with the best score.
@@ -514,7 +501,7 @@ class Planner:
                 continue
             inner = self._next_inside(member, inside) if not known.issuperset(member.groups) else None
             if inner is None:
-                decision = draft.attempt.decide(member, preempts=False)
+                decision = draft.attempt.decide(member)
                 if decision.host is not None:
                     draft.attempt.seat(member, self._on_fullest(member) if fullest else decision)
                 else:
@@ -530,8 +517,7 @@ class Planner:
                     closed.add(inner.group)
                     left += 1
                     found = found or short
-            if draft.attempt.ends_turn:
-                yield
+            yield draft.attempt.step()
         if self.placed(requirement) >= requirement.size:
             return None
         return found or Shortfall(NO_ROOM)
@@ -560,19 +546,18 @@ class Planner:
         return isinstance(trial, _UnderWay) and trial.evicts and trial.queued is queued
 
     def evictions(
-        self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False, most_work: int | None = None
-    ) -> Evictions | Unfinished | None:
+        self, queued: QueuedPod, requirement: GangRequirement, *, last: bool = False
+    ) -> Generator[int, None, Evictions | None]:
         """Return where the members go that a group needs once others are evicted, and who; None: not even so.
 
         Members take free nodes first, then the room that evictions for others leave, and only as many evict as the
         group needs. A member that waits for its victims to end counts as placed, and is not in the answer. With nobody
-        in the answer there is nobody to evict: the group will be complete.
+        in the answer there is nobody to evict: the group will be complete. Yields as `plan`.
 
         Args:
             queued: a member.
             requirement: of its group.
             last: whether the pod itself leaves free nodes to the others that the group needs.
-            most_work: as for `plan`.
         """
         members = self._members(queued, requirement)
         if last:
@@ -587,7 +572,7 @@ class Planner:
             self._evicting(attempt, members, awaiting, requirement, priority=queued.pod.priority),
             evicts=True,
         )
-        found = self._in_turns(begun, requirement.group, most_work)
+        found = yield from self._going_on(begun, requirement.group)
         assert not isinstance(found, Plan | Shortfall)
         return found
 
@@ -599,12 +584,11 @@ class Planner:
         requirement: GangRequirement,
         *,
         priority: int,
-    ) -> Generator[None, None, Evictions | None]:
-        """Try evictions; see `evictions`. Yields where a turn ends."""
+    ) -> Generator[int, None, Evictions | None]:
+        """Try evictions; see `evictions`. Yields where a turn may end."""
         for member in awaiting:
             self._place_nominated(attempt, member)
-            if attempt.ends_turn:
-                yield
+            yield attempt.step()
         if not self._has_room(members, requirement, priority=priority):
             return None
         left = yield from self._place_free(attempt, members, requirement)
@@ -621,14 +605,10 @@ class Planner:
             elif (opened := attempt.opened_node(member)) is not None:
                 attempt.place_beside(member, opened)
             else:
-                decision = attempt.next_candidate(member) or attempt.decide(member, preempts=True)
-                while decision.is_unfinished and not attempt.is_over:
-                    yield
-                    decision = attempt.decide(member, preempts=True)
-                if self._evict(attempt, member, decision):
+                decision = attempt.next_candidate(member) or (yield from attempt.deciding(member))
+                if decision is not None and self._evict(attempt, member, decision):
                     victims[member.pod.uid] = decision
-            if attempt.ends_turn:
-                yield
+            yield attempt.step()
         if self.placed(requirement) < requirement.size:
             return None
         if not victims:
@@ -643,10 +623,10 @@ class Planner:
 
     def _place_free(
         self, attempt: Attempt, members: Sequence[QueuedPod], requirement: GangRequirement
-    ) -> Generator[None, None, list[QueuedPod]]:
+    ) -> Generator[int, None, list[QueuedPod]]:
         """Place members on free nodes while the group is not complete; return those for whom there is none.
 
-        Yields where a turn ends.
+        Yields where a turn may end.
         """
         left: list[QueuedPod] = []
         for member in members:
@@ -656,13 +636,12 @@ class Planner:
                 continue
             if requirement.roles and self.is_surplus_of(member, requirement.group):
                 continue
-            decision = attempt.decide(member, preempts=False)
+            decision = attempt.decide(member)
             if decision.host is not None:
                 attempt.seat(member, decision)
             else:
                 left.append(member)
-            if attempt.ends_turn:
-                yield
+            yield attempt.step()
         return left
 
     def _evict(self, attempt: Attempt, member: QueuedPod, decision: Decision) -> bool:
@@ -670,7 +649,7 @@ class Planner:
         preemption = decision.preemption
         if decision.host is not None:
             attempt.seat(member, decision)
-        elif preemption is None or preemption.is_unfinished:
+        elif preemption is None:
             return False
         elif preemption.keeps_nomination and member.pod.nominated_node:
             self._place_nominated(attempt, member)
@@ -733,34 +712,40 @@ class Planner:
         )
         return _Basis(facts, members, [member.pod for member in members], self.algorithm.signals)
 
-    def _in_turns(self, begun: _UnderWay, group: Group, most_work: int | None) -> Outcome | Unfinished:
+    def _going_on(self, begun: _UnderWay, group: Group) -> Generator[int, None, Outcome]:
         """Go on with the plan that is under way for a group if it is the same, or begin one."""
-        record = self._gangs.of(group)
+        record, store = self._gangs.of(group), self.cluster.store
         with self.cluster.ledger.silent():
-            return self._turn_of(self._resumed(record, begun.basis) or begun, record, most_work)
+            trial = self._resumed(record, begun.basis) or begun
+            may_pause = record.restarts < _MOST_RESTARTS
+            attempt = self._attempt = trial.attempt
+            try:
+                with search_work(store).at_once():
+                    while True:
+                        done = next(trial.steps)
+                        if may_pause:
+                            yield done
+            except StopIteration as end:
+                attempt.undo()
+                record.restarts = 0
+                found: Outcome = end.value
+                return found
+            except GeneratorExit:
+                self._pause(trial, record)
+                raise
+            except BaseException:
+                attempt.undo()
+                raise
+            finally:
+                self._attempt = None
 
-    def _turn_of(self, trial: _UnderWay, record: GangRecord, most_work: int | None) -> Outcome | Unfinished:
-        attempt = self._attempt = trial.attempt
-        attempt.begin_turn(most_work if record.restarts < _MOST_RESTARTS else None)
-        try:
-            with search_work(self.cluster.store).at_once():
-                next(trial.steps)
-        except StopIteration as end:
-            attempt.undo()
-            record.restarts = 0
-            found: Outcome = end.value
-            return found
-        except BaseException:
-            attempt.undo()
-            raise
-        finally:
-            self._attempt = None
-        attempt.pause()
+    def _pause(self, trial: _UnderWay, record: GangRecord) -> None:
+        """Take back what a plan tried until it goes on."""
+        trial.attempt.pause()
         while len(self._under_way) >= _MOST_UNDER_WAY:
             _drop(self._under_way.popleft())
         record.under_way = trial
         self._under_way.append(record)
-        return UNFINISHED
 
     def _resumed(self, record: GangRecord, basis: _Basis) -> _UnderWay | None:
         """Return the plan that this call continues, with its placements tried again; None: it starts over.
@@ -825,10 +810,7 @@ class Planner:
 
     def _new_attempt(self, members: int) -> Attempt:
         """Return one for a plan with so many members that are decided once in any case."""
-        each = VERDICT_WORK + self.cluster.nodes.size // NODES_A_UNIT
-        return Attempt(
-            self.cluster, self.algorithm, waiting=self._waiting, most_work=MOST_PLAN_WORK + 2 * each * members
-        )
+        return Attempt(self.cluster, self.algorithm, waiting=self._waiting, members=members)
 
     @contextmanager
     def _trying(self, members: int) -> Iterator[Attempt]:
@@ -848,16 +830,6 @@ def _drop(record: GangRecord) -> None:
     if isinstance(record.under_way, _UnderWay):
         record.under_way.steps.close()
     record.under_way, record.restarts = None, 0
-
-
-def _at_once(steps: Steps) -> Outcome:
-    """Return what comes of steps that are taken one after the other."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Outcome = end.value
-            return found
 
 
 def _groups_of(inside: Sequence[GangRequirement]) -> frozenset[Group]:

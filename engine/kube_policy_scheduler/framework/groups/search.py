@@ -60,8 +60,8 @@ class SeatSearch:
         self._failed: set[object] = set()
         """States from which the rest found no seats."""
 
-    def seats(self, members: Sequence[QueuedPod]) -> Generator[None, None, bool]:
-        """Place members until the group is complete; return whether it is. Yields where a turn ends."""
+    def seats(self, members: Sequence[QueuedPod]) -> Generator[int, None, bool]:
+        """Place members until the group is complete; return whether it is. Yields where a turn may end."""
         algorithm, attempt, requirement = self._algorithm, self._attempt, self._requirement
         missing = requirement.size - self._placed(requirement)
         if missing <= 0:
@@ -87,8 +87,7 @@ class SeatSearch:
                     return False
                 mark = attempt.mark()
                 attempt.seat(member, algorithm.on_row(member, row))
-                if attempt.ends_turn:
-                    yield
+                yield attempt.step()
                 if (yield from self.seats(rest)):
                     return True
                 attempt.undo_to(mark)

@@ -8,7 +8,8 @@ cannot be reserved or an extender refuses it, all give their places back at once
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
+from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
 from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
@@ -32,7 +34,7 @@ from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangReco
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod
-from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner, Unfinished
+from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import (
     GangRequirement,
@@ -175,65 +177,69 @@ class WaitingPods(Generic[AssumedT]):
     # --- a member is decided -------------------------------------------------------------------------
 
     def decide(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], *, most_work: int | None = None
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Return what happens to a member, and to others of its gang, at once; see `deciding`."""
+        return now(self.deciding(queued, requirements))
+
+    def deciding(
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+    ) -> Generator[int, None, tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]]:
         """Return what happens to a member, and to others of its gang at the same time.
 
         A member gets a node only if there are nodes for all that its gang needs; `next` returns the others then. Or
         evictions make room for all of them: these others are nominated to nodes at the same time, and are taken out of
         the queue.
 
-        most_work: of a plan, or of a search for victims, before the decision is given up as unfinished; see
-            `Cycle.decide`.
+        Yields the work of a plan, or of a search for victims; if it ends there, the next one for the gang goes on.
         """
         planned = self._planned(queued)
         if planned is not None:
             return planned, ()
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
-            decision, others = self._decide(queued, requirements, most_work)
+            decision, others = yield from self._decide(queued, requirements)
             found = decision.preemption
             acts = found is not None and (found.victims or found.nominated_node or found.keeps_nomination)
-            if decision.is_unfinished or decision.host is not None or acts or others:
+            if decision.host is not None or acts or others:
                 return decision, others
             refused = decision
         return self._reclaim(queued, requirements, refused)
 
     def _decide(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], most_work: int | None
-    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
+    ) -> Generator[int, None, tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]]:
         """Decide as `decide`, but for quotas that lend."""
         short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
         if not short:  # one more of a gang that is complete
             why = self._confine(requirements)
             if why:
                 return self._refuse(queued, why), ()
-            return self._algorithm.decide(queued, most_work=most_work), ()
-        group, now = outermost_first(short)[0].group, self._clock()
+            return (yield from self._algorithm.deciding(queued)), ()
+        group, time = outermost_first(short)[0].group, self._clock()
+        while self._queue.is_letting_in(group):
+            yield ENDS_TURN
+            self._queue.ask_again()
         state = self._algorithm.state, self._queue.group_version(group)
-        if self._queue.is_letting_in(group):
-            return _unfinished(queued), ()
         record, outer, began = self.gangs.of(group), whole(short), self._algorithm.work
         awaits = any(self.planner.awaits_victims(each) for each in short)
         if record.awaits_victims and not awaits:
             self.gangs.succeeded(record)  # the room that it waited for is there
         record.awaits_victims = awaits
         if outer is None or not self.planner.is_evicting(queued, outer):
-            if not self.gangs.may_plan(record, state, now):
+            if not self.gangs.may_plan(record, state, time):
                 return self._refused_as_before(queued, requirements, record), ()
-            found = self.planner.plan(queued, short, most_work=most_work)
-            if isinstance(found, Unfinished):
-                return self._goes_on(queued, record, began), ()
+            with self._going_on(record, began, first=queued):
+                found = yield from self.planner.plan(queued, short)
             if isinstance(found, Plan):
                 self.gangs.succeeded(record)
                 return self._carry_out(queued, found, short), ()
             record.shortfall = found
-        decision, others = self._make_room(queued, requirements, outer, record, most_work, began=began)
-        if not decision.is_unfinished:
-            if (decision.preemption is not None and decision.preemption.nominated_node) or others:
-                self.gangs.succeeded(record)
-            else:
-                self.gangs.failed(record, state, now, seconds=self._seconds_since(began))
+        decision, others = yield from self._make_room(queued, requirements, outer, record, began=began)
+        if (decision.preemption is not None and decision.preemption.nominated_node) or others:
+            self.gangs.succeeded(record)
+        else:
+            self.gangs.failed(record, state, time, seconds=self._seconds_since(began))
         return decision, others
 
     def _make_room(
@@ -242,10 +248,9 @@ class WaitingPods(Generic[AssumedT]):
         requirements: tuple[GangRequirement, ...],
         outer: GangRequirement | None,
         record: GangRecord,
-        most_work: int | None,
         *,
         began: int,
-    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+    ) -> Generator[int, None, tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]]:
         """Return what happens to a member of a gang that finds no free nodes: others may be evicted for all of it.
 
         Args:
@@ -253,7 +258,6 @@ class WaitingPods(Generic[AssumedT]):
             requirements: of its groups.
             outer: of the group that includes all others which are not complete; None: there is none.
             record: of the gang.
-            most_work: see `decide`.
             began: the work that had been done when this attempt began.
         """
         if record.awaits_victims:
@@ -265,21 +269,18 @@ class WaitingPods(Generic[AssumedT]):
             record.verdict = NOT_AS_A_WHOLE if may_evict else ""
             return self._refused_as_before(queued, requirements, record), ()
         if outer.levels:
-            found: Evictions | Unfinished | None = self._evict_in_domain(queued, outer)
+            found: Evictions | None = self._evict_in_domain(queued, outer)
             record.verdict = ""
         else:
             record.verdict = NOT_AS_A_WHOLE
             if not self.planner.is_evicting(queued, outer):
-                alone = self._algorithm.decide(queued, most_work=most_work)
-                if alone.is_unfinished:
-                    self.gangs.went_on(record, seconds=self._seconds_since(began))
-                    return alone, ()
+                with self._going_on(record, began):
+                    alone = yield from self._algorithm.deciding(queued)
                 if alone.host is None and (alone.preemption is None or not alone.preemption.victims):
                     record.verdict = alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
                     return self._refused_as_before(queued, requirements, record), ()
-            found = self.planner.evictions(queued, outer, most_work=most_work)
-        if isinstance(found, Unfinished):
-            return self._goes_on(queued, record, began), ()
+            with self._going_on(record, began, first=queued):
+                found = yield from self.planner.evictions(queued, outer)
         refusal = self._refused_as_before(queued, requirements, record)
         if not found:
             return refusal, ()
@@ -302,8 +303,8 @@ class WaitingPods(Generic[AssumedT]):
             if isinstance(domain, Shortfall):
                 break
             self.gangs.settle(group, domain if domain is not None else ANYWHERE)
-            found = self.planner.evictions(queued, requirement, last=True)
-            if isinstance(found, dict) and found:
+            found = now(self.planner.evictions(queued, requirement, last=True))
+            if found:
                 return found
             if domain is None:
                 break
@@ -324,11 +325,22 @@ class WaitingPods(Generic[AssumedT]):
 
     # --- refusals ------------------------------------------------------------------------------------
 
-    def _goes_on(self, queued: QueuedPod, record: GangRecord, began: int) -> Decision:
-        """Have a plan go on in the next turn; began: the work that had been done before this one."""
-        self._next.appendleft(queued.pod.uid)  # before its siblings, of which each would begin a plan of its own
-        self.gangs.went_on(record, seconds=self._seconds_since(began))
-        return _unfinished(queued)
+    @contextmanager
+    def _going_on(self, record: GangRecord, began: int, *, first: QueuedPod | None = None) -> Iterator[None]:
+        """Have what ends with the turn go on in the next one.
+
+        Args:
+            record: of the gang.
+            began: the work that had been done before this turn.
+            first: who then comes before its siblings, of which each would begin a plan of its own; None: nobody.
+        """
+        try:
+            yield
+        except GeneratorExit:
+            if first is not None:
+                self._next.appendleft(first.pod.uid)
+            self.gangs.went_on(record, seconds=self._seconds_since(began))
+            raise
 
     def _seconds_since(self, work: int) -> float:
         """Return what was decided since so much work was done takes."""
@@ -787,11 +799,6 @@ class WaitingPods(Generic[AssumedT]):
                 self._withdraw(assumed)
                 if plan is not None:
                     self._break(plan, "another of its pods lost its node")
-
-
-def _unfinished(queued: QueuedPod) -> Decision:
-    """Return that there is no decision about a pod yet."""
-    return Decision(queued.pod, None, preemption=Preemption(is_unfinished=True))
 
 
 def _look_later(decision: Decision) -> Decision:

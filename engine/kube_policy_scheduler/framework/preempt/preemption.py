@@ -7,7 +7,7 @@ at a row that follows from the pod and the seed, and among equal nodes the first
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -66,8 +66,6 @@ class Preemption:
     """Whether the victims are those of `reclaim`."""
     claims: Deallocation | None = None
     """Which claims must be deallocated, if that may help."""
-    is_unfinished: bool = False
-    """Whether the search ended at its limit; what was found is kept, so that the next search goes on from there."""
     only_resources: bool = False
     """Whether nothing but free resources, and facts that no pod changes, says where the pod fits."""
     is_hopeless: bool = False
@@ -101,58 +99,100 @@ def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -
     return found.nomination
 
 
-def post_filter(
-    frame: Frame,
-    profile: Profile,
-    prepared: PreFiltered,
-    diagnosis: Diagnosis,
-    *,
-    seed: int = 0,
-    every_node: bool = False,
-    kept: KeptVictims | None = None,
-    standing: StandingRefusals | None = None,
-    most_work: int | None = None,
-) -> Preemption:
-    """Return what evictions would make room for a pod that fits nowhere, or why none would.
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A pod that no node takes, with what rejects it."""
 
-    If a policy contributes to the refusal, the message omits what was not searched.
+    frame: Frame
+    profile: Profile
+    prepared: PreFiltered
+    diagnosis: Diagnosis
+    standing: StandingRefusals | None = None
+    """The refusals that the diagnosis is of, if they are kept."""
 
-    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) are suitable. `kept` is what
-    earlier pods found, and `standing` has the refusals that the diagnosis is of. After `most_work` (see
-    `trial.NODE_WORK`) the search ends unfinished; the next one for this pod goes on from there.
-    """
-    claims = _post_filter_claims(frame, profile, prepared, diagnosis)
-    by_policy = bool(refusing_clauses(diagnosis, profile)) or QUOTA in diagnosis.rejectors()
-    if claims is not None and claims.result is ClaimsAfter.NOT_FOUND:
-        keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
-        return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=keeps_nomination)
-    found = preempt(
-        frame,
-        profile,
-        prepared,
-        diagnosis,
-        seed=seed,
-        every_node=every_node,
-        kept=kept,
-        standing=standing,
-        most_work=most_work,
-    )
-    if found.is_unfinished:
-        return found
-    if found.nominated_node is not None:
-        return replace(found, claims=claims)
-    parts = []
-    if claims is not None and (claims.result is not ClaimsAfter.NO_CLAIMS or not by_policy):
-        parts.append(claims.result.value)
-    if not by_policy or not found.is_hopeless:
-        parts.append(f"preemption: {found.message}")
-    return Preemption(
-        message=", ".join(parts),
-        candidates=found.candidates,
-        keeps_nomination=found.keeps_nomination,
-        claims=claims,
-        work=found.work,
-    )
+
+class DefaultPreemption:
+    """Finds victims for pods that no node takes."""
+
+    def __init__(self, *, seed: int = 0, every_node: bool = False, kept: KeptVictims | None = None) -> None:
+        """Make it.
+
+        Args:
+            seed: says where a search over many nodes starts.
+            every_node: whether to look at all nodes, instead of until a tenth of them (and at least 100) are suitable.
+            kept: what earlier pods found, and the searches that go on in another turn; None: nothing is kept.
+        """
+        self._seed, self._every_node, self._kept = seed, every_node, kept
+
+    def post_filter(self, rejection: Rejection) -> Generator[int, None, Preemption]:
+        """Return what evictions would make room for a pod that fits nowhere, or why none would.
+
+        If a policy contributes to the refusal, the message omits what was not searched. Yields the work of the search
+        (see `trials.NODE_WORK`). If it ends there, the next one for this pod goes on from what it found.
+        """
+        frame, diagnosis = rejection.frame, rejection.diagnosis
+        claims = _post_filter_claims(frame, rejection.profile, rejection.prepared, diagnosis)
+        by_policy = bool(refusing_clauses(diagnosis, rejection.profile)) or QUOTA in diagnosis.rejectors()
+        if claims is not None and claims.result is ClaimsAfter.NOT_FOUND:
+            keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
+            return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=keeps_nomination)
+        found = yield from self._preempt(rejection)
+        if found.nominated_node is not None:
+            return replace(found, claims=claims)
+        parts = []
+        if claims is not None and (claims.result is not ClaimsAfter.NO_CLAIMS or not by_policy):
+            parts.append(claims.result.value)
+        if not by_policy or not found.is_hopeless:
+            parts.append(f"preemption: {found.message}")
+        return Preemption(
+            message=", ".join(parts),
+            candidates=found.candidates,
+            keeps_nomination=found.keeps_nomination,
+            claims=claims,
+            work=found.work,
+        )
+
+    def _preempt(self, rejection: Rejection) -> Generator[int, None, Preemption]:
+        """Return the best node and its victims, or why there is none."""
+        frame, profile, standing = rejection.frame, rejection.profile, rejection.standing
+        refusal = _ineligible(frame, profile.preemption, rejection.diagnosis)
+        if refusal is not None:
+            return Preemption(message=refusal.text, keeps_nomination=refusal.keeps_nomination)
+        potential = potential_rows(rejection.diagnosis) if standing is None else standing.potential
+        size, nodes = len(potential), frame.cluster.nodes
+        if not frame.cluster.priorities.has_below(frame.pod.priority):
+            return _nobody(Counter({NO_VICTIMS: size}), possible=size, nodes=nodes.size)
+        spares, kept = _all_spared(frame, profile), self._kept
+        key = frame.pod.uid, frame.template, profile
+        search = kept.search(nodes, key) if kept is not None else None
+        trial = Trial(
+            frame,
+            _active(frame, profile, rejection.prepared),
+            Budgets(frame.cluster),
+            potential,
+            spares=spares,
+            kept=kept,
+            gangs=whole_gangs(frame, profile, spares),
+            search=search,
+        )
+        enough = size if self._every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
+        if standing is None:
+            hopeless, why_not = trial.hopeless()
+            hopeful = potential[~hopeless]
+        else:
+            hopeful, why_not = standing.hopeful, standing.why_not()
+        start = int(hopeful.searchsorted(potential[_offset(frame.pod, self._seed, size)])) if size else 0
+        try:
+            candidates, why_not = yield from _search(trial, hopeful, why_not, now=frame.now, start=start, enough=enough)
+        except BaseException:
+            if kept is not None and search is not None:
+                kept.pause(key, search)
+            raise
+        if candidates is None:
+            return _nobody(why_not, possible=size, nodes=nodes.size, work=trial.work)
+        name, victims = candidates.first()
+        only_resources = trial.only_resources and not victims.has_gangs
+        return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
 
 
 def _post_filter_claims(
@@ -170,65 +210,6 @@ def _post_filter_claims(
         return Deallocation(ClaimsAfter.NO_CLAIMS)
     early = names.index(rejection.plugin) < names.index(DynamicResources.name)
     return Deallocation(ClaimsAfter.NOT_FOUND if early else ClaimsAfter.NO_CLAIMS)
-
-
-def preempt(
-    frame: Frame,
-    profile: Profile,
-    prepared: PreFiltered,
-    diagnosis: Diagnosis,
-    *,
-    seed: int = 0,
-    every_node: bool = False,
-    kept: KeptVictims | None = None,
-    standing: StandingRefusals | None = None,
-    most_work: int | None = None,
-) -> Preemption:
-    """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
-    rule = profile.preemption
-    refusal = _ineligible(frame, rule, diagnosis)
-    if refusal is not None:
-        return Preemption(message=refusal.text, keeps_nomination=refusal.keeps_nomination)
-    potential = potential_rows(diagnosis) if standing is None else standing.potential
-    if not frame.cluster.priorities.has_below(frame.pod.priority):
-        why_not = Counter({NO_VICTIMS: len(potential)})
-        return _nobody(why_not, possible=len(potential), nodes=frame.cluster.nodes.size)
-    spares = _all_spared(frame, profile)
-    key = frame.pod.uid, frame.template, profile
-    has_turns = most_work is not None
-    search = kept.search(frame.cluster.nodes, key, has_turns=has_turns) if kept is not None else None
-    trial = Trial(
-        frame,
-        _active(frame, profile, prepared),
-        Budgets(frame.cluster),
-        potential,
-        spares=spares,
-        kept=kept,
-        gangs=whole_gangs(frame, profile, spares),
-        search=search,
-        most_work=most_work if search is not None else None,
-    )
-    size = len(potential)
-    enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
-    if standing is None:
-        hopeless, why_not = trial.hopeless()
-        hopeful = potential[~hopeless]
-    else:
-        hopeful, why_not = standing.hopeful, standing.why_not()
-    start = int(hopeful.searchsorted(potential[_offset(frame.pod, seed, size)])) if size else 0
-    found = _search(trial, hopeful, why_not, now=frame.now, start=start, enough=enough)
-    if found is None:
-        assert search is not None
-        search.pause()
-        return Preemption(is_unfinished=True, work=trial.work)
-    if kept is not None:
-        kept.end_search(key)
-    candidates, why_not = found
-    if candidates is None:
-        return _nobody(why_not, possible=size, nodes=frame.cluster.nodes.size, work=trial.work)
-    name, victims = candidates.first()
-    only_resources = trial.only_resources and not victims.has_gangs
-    return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
 
 
 def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0) -> Preemption:
@@ -378,10 +359,10 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
 
 def _search(
     trial: Trial, hopeful: IntArray, why_not: Counter[str], *, now: float, start: int, enough: int
-) -> tuple[Candidates | None, Counter[str]] | None:
+) -> Generator[int, None, tuple[Candidates | None, Counter[str]]]:
     """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
 
-    None: the search ended at its limit.
+    Yields the work that was done.
 
     Args:
         trial: on the nodes.
@@ -392,23 +373,20 @@ def _search(
         enough: candidates.
     """
     while True:
-        checked = _tried(trial, hopeful, start=start, enough=enough)
-        if checked is None:
-            return None
+        checked = yield from _tried(trial, hopeful, start=start, enough=enough)
         rows = checked[trial.with_victims(checked)]
         if not len(rows):
             return None, why_not + trial.reasons(checked)
         candidates = trial.candidates(rows) or _compared(trial, rows.tolist(), now)
-        if trial.confirms(*candidates.first()):
+        if (yield from trial.confirms(*candidates.first())):
             return candidates, why_not
-        if trial.is_over:
-            return None
+        yield trial.step()
 
 
-def _tried(trial: Trial, hopeful: IntArray, *, start: int, enough: int) -> IntArray | None:
+def _tried(trial: Trial, hopeful: IntArray, *, start: int, enough: int) -> Generator[int, None, IntArray]:
     """Try rows in order until there are enough candidates, one of them without a violated budget.
 
-    Return the rows that this takes: all of them, if that is never so. None: the trials ended at their limit.
+    Return the rows that this takes: all of them, if that is never so. Yields the work that was done.
     """
     # the first of these are all needed
     order = hopeful[start : start + enough]
@@ -417,8 +395,7 @@ def _tried(trial: Trial, hopeful: IntArray, *, start: int, enough: int) -> IntAr
     begin, end, candidates, is_harmless = 0, len(order), 0, False
     while begin < end:
         rows = order[begin:end]
-        if not trial.try_all(rows):
-            return None
+        yield from trial.try_all(rows)
         here = trial.with_victims(rows)
         numbers = candidates + np.cumsum(here)
         safe = is_harmless | np.logical_or.accumulate(here & trial.harmless(rows))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from operator import sub
@@ -75,7 +75,6 @@ class Trial:
         kept: KeptVictims | None = None,
         gangs: WholeGangs | None = None,
         search: Search | None = None,
-        most_work: int | None = None,
     ) -> None:
         """Prepare trials on `rows`, ascending.
 
@@ -88,7 +87,6 @@ class Trial:
             kept: what earlier trials found.
             gangs: pods that are evicted together; None: there are none.
             search: what earlier turns of this search found; None: it has one turn.
-            most_work: after which trials end, see `NODE_WORK`; None: any.
         """
         self._gangs, self._displaced_elsewhere = gangs, 0
         self._spared = _Spared(frame, spares) if spares is not None else None
@@ -106,8 +104,8 @@ class Trial:
         self._room = self._make_room()
         self._refused_by: dict[int, int] = {}
         """By row: the place of the first filter that refuses the pod there whoever leaves."""
-        self.work, self._most_work = 0, most_work
-        """Of this turn, see `NODE_WORK`."""
+        self.work = self._told = 0
+        """Of this turn, see `NODE_WORK`, and how much of it steps have told."""
         self._search = search if search is not None else Search(frame.cluster.nodes)
         if self._nominated:
             self._search.forget(np.array(list(self._nominated), np.int64))  # other pods may be nominated by now
@@ -141,45 +139,44 @@ class Trial:
         )
         return diagnosis.first >= 0, diagnosis.counts()
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether the trials took all the work that they may take."""
-        return self._most_work is not None and self.work >= self._most_work
+    def step(self) -> int:
+        """Return the work since the last step, as each step tells it."""
+        done, self._told = self.work - self._told, self.work
+        return done
 
-    def try_all(self, rows: IntArray) -> bool:
+    def try_all(self, rows: IntArray) -> Generator[int, None, None]:
         """Find the victims on each of the nodes, or the refusal that remains there without all of them.
 
-        Return whether that is known of all of them, see `is_over`. If only resources matter, call it only for rows that
-        `hopeless` left open.
+        Yields the work that was done, before each node. If the search ends there, what was found is kept. If only
+        resources matter, call it only for rows that `hopeless` left open.
         """
         rows = rows[self.open(rows)]
-        unknown: list[int] = []
-        found: list[Victims] = []
-        count = 0
-        for row in rows.tolist():
-            if self.is_over:
-                break
-            if self._room is not None and not count % _LOOKED_AT_TOGETHER:
-                self._look_at(rows[count : count + _LOOKED_AT_TOGETHER])
-            count += 1
-            before = self.work
-            tried = self._try(row)
-            self._now.add(row)
-            is_kept = row not in self._nominated
-            if not is_kept:
-                self.work = before  # each turn tries it again, so that others would never have theirs
-            by_columns = self._columns is not None and is_kept
-            if by_columns and isinstance(tried, Victims) and not (self._kept is not None and tried.has_gangs):
-                unknown.append(row)
-                found.append(tried)
-            else:
-                self._search.set(row, tried)
+        found: dict[int, Victims] = {}
+        try:
+            for count, row in enumerate(rows.tolist()):
+                yield self.step()
+                if self._room is not None and not count % _LOOKED_AT_TOGETHER:
+                    self._look_at(rows[count : count + _LOOKED_AT_TOGETHER])
+                before = self.work
+                tried = self._try(row)
+                self._now.add(row)
+                is_kept = row not in self._nominated
+                if not is_kept:
+                    self.work = before  # each turn tries it again, so that others would never have theirs
+                by_columns = self._columns is not None and is_kept
+                if by_columns and isinstance(tried, Victims) and not (self._kept is not None and tried.has_gangs):
+                    found[row] = tried
+                else:
+                    self._search.set(row, tried)
+        finally:
+            self._keep(found)
+
+    def _keep(self, found: Mapping[int, Victims]) -> None:
+        """Keep the victims on rows as columns, as far as these can hold them."""
         if self._columns is not None and found:
-            for row, victims in self._columns.set_many(
-                unknown, found, protected=[row in self._protected for row in unknown]
-            ):
+            protected = [row in self._protected for row in found]
+            for row, victims in self._columns.set_many(list(found), list(found.values()), protected=protected):
                 self._search.set(row, victims)
-        return count == len(rows)
 
     def open(self, rows: IntArray) -> BoolArray:
         """Return `bool[rows]`: of which nothing is known yet."""
@@ -226,7 +223,7 @@ class Trial:
         others = {place: self._search.victims[rows.item(place)] for place in places}
         return self._columns.candidates(self._frame.cluster.nodes, rows, self._frame.now, others)
 
-    def confirms(self, name: str, victims: Victims) -> bool:
+    def confirms(self, name: str, victims: Victims) -> Generator[int, None, bool]:
         """Return whether the victims on a node are still the same; if not, what they are now is found.
 
         An earlier turn may have found them, and since then something changed elsewhere that a filter reads.
@@ -235,8 +232,7 @@ class Trial:
         if row in self._now or (self._kept is not None and not victims.has_gangs):
             return True
         self.forget(np.array([row]))
-        if not self.try_all(np.array([row])):
-            return False
+        yield from self.try_all(np.array([row]))
         if self._search.is_refused.item(row):
             return False
         now = self.victims(row)

@@ -530,23 +530,17 @@ class KeptVictims:
         self._selectors: tuple[object, _Selectors] = (None, _Selectors(-1, {}))
         """Of which store of objects, and what they are."""
 
-    def search(self, nodes: NodeTable, key: Hashable, *, has_turns: bool) -> Search | None:
-        """Return what earlier turns of a search found, to be added to; None: it has no turns.
-
-        Args:
-            nodes: all of them.
-            key: of the pod and its rules.
-            has_turns: whether the search may go on in another turn.
-        """
+    def search(self, nodes: NodeTable, key: Hashable) -> Search:
+        """Return what earlier turns of a search found, to be added to; key: of the pod and its rules."""
         known = self._searches.pop(key, None)
-        if known is None or not known.refresh(nodes):
-            if not has_turns:
-                return None
-            known = Search(nodes)
+        return known if known is not None and known.refresh(nodes) else Search(nodes)
+
+    def pause(self, key: Hashable, search: Search) -> None:
+        """Keep what a search found, which goes on in another turn."""
         while len(self._searches) >= _MOST_SEARCHES:
             del self._searches[next(iter(self._searches))]
-        self._searches[key] = known
-        return known
+        search.pause()
+        self._searches[key] = search
 
     def take_in_changes(self, nodes: NodeTable) -> None:
         """Let searches forget what they found on nodes that have changed."""
@@ -556,10 +550,6 @@ class KeptVictims:
         """Let searches keep what they found: nodes are again as they were when they were last asked about them."""
         for search in self._searches.values():
             search.pause()
-
-    def end_search(self, key: Hashable) -> None:
-        """Forget a search that has ended."""
-        self._searches.pop(key, None)
 
     def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> FoundVictims:
         """Return the victims by row, for additions: of pods with equal priority and requests."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -292,18 +292,17 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         """Return the groups without which the pod must not bind."""
         return self.rules.gang_requirements(queued, self.frame)
 
-    def decide(
+    def deciding(
         self,
         queued: QueuedPod,
         *,
         preempts: bool = True,
         memo: RefusalMemo | None = None,
-        most_work: int | None = None,
         in_run: bool = False,
-    ) -> Decision:
+    ) -> Generator[int, None, Decision]:
         """Return the pod's node, or why there is none."""
         self.decisions += 1
-        return super().decide(queued, preempts=preempts, memo=memo, most_work=most_work, in_run=in_run)
+        return super().deciding(queued, preempts=preempts, memo=memo, in_run=in_run)
 
 
 class SimulatedCluster:
