@@ -7,7 +7,7 @@ WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint format bench record fuzz soak laws moves faults reference docs vsix lock clean
+.PHONY: help demo test test-long test-all lint format bench record fuzz soak laws moves quotas faults reference docs vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -61,6 +61,9 @@ faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 
 
 moves: $(VENV)/.dev ## plan moves of pods on 10,000 random clusters, and see that none is ever undone; a failure prints its seed
 	@$(BIN)/python -m tests.tooling.random_moves --clusters 10000 --workers $(WORKERS) $(ARGS)
+
+quotas: $(VENV)/.dev ## run 10,000 random cases of quotas, and check each with a model of its own; a failure prints its seed
+	@$(BIN)/python -m tests.quotas --cases 10000 --workers $(WORKERS) $(ARGS)
 
 reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics, schemas, editors' grammars, the Helm chart
 	@$(BIN)/python -m tests.lang.test_reference

@@ -125,7 +125,7 @@ WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
 CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
 WHOLE = {
-    "benchmarks", "conformance", "deploy", "faults", "fuzz", "growth", "integration", "simulation",
+    "benchmarks", "conformance", "deploy", "faults", "fuzz", "growth", "integration", "quotas", "simulation",
 }  # fmt: skip
 """Folders of tests that try the whole scheduler, or what is shipped with it. All others mirror the engine."""
 

@@ -1,0 +1,229 @@
+"""Who may evict whom: what is short for a unit, which rule allows a victim, and sets of victims that are legal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain
+
+from tests.quotas.accounts import State, Unit
+
+
+class Reclaim(StrEnum):
+    """What a policy says about `reclaim`."""
+
+    NO = ""
+    GUARANTEES = "reclaim"
+    FAIR = "reclaim fair"
+
+
+class Rule(StrEnum):
+    """Why a victim may go."""
+
+    RECLAIM = "reclaim"
+    FAIR = "fair"
+    PRIORITY = "priority"
+    OWN = "own"
+
+
+MOST_ORDERS = 2_000
+"""Sets of victims that are looked at before one is called illegal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is short for a unit and a plan, on the state before any eviction; each with where it is short."""
+
+    nodes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Nodes without room, by resource."""
+    queues: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Queues at their max, by resource."""
+    kept: frozenset[str] = frozenset()
+    """Resources of which others keep what is left."""
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Return what is short."""
+        return frozenset(chain(self.nodes, self.queues, self.kept))
+
+    def touches(self, state: State, victim: Unit) -> bool:
+        """Return whether a victim holds something that is short, where it is short."""
+        for pod in victim.pods:
+            for resource, amount in pod.requests.items():
+                if amount and (
+                    pod.node in self.nodes.get(resource, ())
+                    or any(state.within(queue, pod) for queue in self.queues.get(resource, ()))
+                    or (resource in self.kept and pod.queue)
+                ):
+                    return True
+        return False
+
+
+def shortage(state: State, unit: Unit, places: Mapping[str, str]) -> Shortage:
+    """Return what is short for a pending unit whose pods are to run on these nodes."""
+    nodes: dict[str, set[str]] = {}
+    queues: dict[str, set[str]] = {}
+    kept = set()
+    after = state.promised(unit)
+    for resource in unit.resources():
+        for node in state.nodes:
+            here = sum(pod.requests.get(resource, 0) for pod in unit.pods if places.get(pod.name) == node.name)
+            if here and here > state.free(node, resource):
+                nodes.setdefault(resource, set()).add(node.name)
+        for queue in state.path(unit.queue):
+            if over_max(state, unit, queue, resource):
+                queues.setdefault(resource, set()).add(queue)
+        if unit.queue and over_kept(state, after, resource):
+            kept.add(resource)
+    return Shortage(
+        {r: frozenset(names) for r, names in nodes.items()},
+        {r: frozenset(names) for r, names in queues.items()},
+        frozenset(kept),
+    )
+
+
+def over_max(state: State, unit: Unit, queue: str, resource: str) -> bool:
+    """Return whether a unit would put a queue above its max."""
+    most = state.by_name[queue].maximum.get(resource)
+    if most is None or not unit.wants(resource):
+        return False
+    return state.used(queue, resource) + state.promised_to(queue, resource) + unit.wants(resource) > most
+
+
+def over_kept(before: State, after: State, resource: str) -> bool:
+    """Return whether a step charges queues more, and more than there is."""
+    charged = after.charged_in_all(resource)
+    return resource in before.counted and before.charged_in_all(resource) < charged > before.usable(resource)
+
+
+def divide(state: State, one: str, other: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the queues of one above which both paths meet, those of the other, and those in common; deepest first."""
+    first, second = state.path(one), state.path(other)
+    common = [name for name in first if name in second]
+    return [n for n in first if n not in common], [n for n in second if n not in common], common
+
+
+def entitled(state: State, unit: Unit, other: str, short: Iterable[str]) -> str | None:
+    """Return the resource by which a unit would be guaranteed against a queue; None: it would not be.
+
+    state: without the unit.
+    """
+    ours, _, _ = divide(state, unit.queue, other)
+    counted = [resource for resource in short if resource in state.counted]
+    if not ours or not counted:
+        return None
+    queue = ours[-1]
+    lead = state.lead(queue, unit)
+    if lead is None:
+        return None
+    for resource in {lead, *(r for r in counted if state.minimum(queue, r) > 0)}:
+        if state.will(queue, resource) + unit.wants(resource) > state.minimum(queue, resource):
+            return None
+    return lead
+
+
+def shares_allow(state: State, unit: Unit, victim: Unit, short: Iterable[str]) -> bool:
+    """Return whether both inequalities of fair sharing hold."""
+    ours, theirs, _ = divide(state, unit.queue, victim.queue)
+    counted = [resource for resource in short if resource in state.counted]
+    if not ours or not theirs or not counted:
+        return False
+    grown = state.promised(unit).share(ours[-1], counted)
+    return grown <= state.evicted(victim.names).share(theirs[-1], counted) and grown < state.share(theirs[-1], counted)
+
+
+def keeps_guarantees(state: State, after: State, unit: Unit, victim: Unit) -> bool:
+    """Return whether no guaranteed victim goes for a unit that is guaranteed less, in each queue of both.
+
+    after: with the unit, without its victims.
+    """
+    _, _, common = divide(state, unit.queue, victim.queue)
+    for queue in common:
+        theirs = state.rank(victim, (queue,))
+        if theirs is not None:
+            ours = after.guaranteed(queue).get(frozenset(unit.names))
+            if ours is None or after.strength(ours) > after.strength(theirs):
+                return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A unit that wants room, with what is short for it."""
+
+    unit: Unit
+    short: Shortage
+    reclaim: Reclaim
+
+
+def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | None:
+    """Return the rule by which a victim may go, or None.
+
+    Args:
+        state: without the unit and without the victims before this one.
+        asker: who wants the room.
+        victim: a unit that runs.
+        after: with the unit, without all its victims.
+    """
+    unit, short = asker.unit, asker.short
+    if not short.touches(state, victim):
+        return None
+    higher = unit.priority > victim.priority
+    if not unit.queue or not victim.queue:
+        theirs = state.path(victim.queue)
+        return Rule.PRIORITY if higher and state.rank(victim, theirs) is None else None
+    if unit.queue == victim.queue:
+        return Rule.OWN if higher and keeps_guarantees(state, after, unit, victim) else None
+    _, theirs, _ = divide(state, unit.queue, victim.queue)
+    rank = state.rank(victim, theirs)
+    lead = entitled(state, unit, victim.queue, short.resources)
+    if lead is not None and asker.reclaim is not Reclaim.NO:
+        weaker = state.strength(rank) > state.strength(lead) and lead in short.resources and victim.wants(lead) > 0
+        return Rule.RECLAIM if rank is None or weaker else None
+    if rank is not None or not keeps_guarantees(state, after, unit, victim):
+        return None
+    counted_short = not short.resources.isdisjoint(state.counted)
+    if asker.reclaim is Reclaim.FAIR and counted_short:
+        allowed = victim.priority <= unit.priority and shares_allow(state, unit, victim, short.resources)
+        return Rule.FAIR if allowed else None
+    return Rule.PRIORITY if higher else None
+
+
+def victim_units(state: State) -> list[Unit]:
+    """Return the units that could go next: of a gang its next surplus member, or all that is left of it."""
+    found, next_surplus = [], dict[str, Unit]()
+    units = [unit for unit in state.units() if all(pod.holds for pod in unit.pods)]
+    for unit in units:
+        if unit.surplus and unit.gang not in next_surplus:
+            next_surplus[unit.gang] = unit
+    for unit in units:
+        if unit.surplus:
+            continue
+        found.append(next_surplus.get(unit.gang, unit))
+    return found
+
+
+def why_illegal(state: State, asker: Asker, evicted: Sequence[str]) -> list[str]:
+    """Return victims that no rule allows, in whatever order they were taken; [] where all are legal as a whole.
+
+    state: before the eviction, without the unit.
+    """
+    begin = State(state.queues, state.nodes, state.pods, frozenset(evicted))
+    after = begin.evicted(evicted).promised(asker.unit)
+    seen: set[frozenset[str]] = set()
+    closest = frozenset(evicted)
+    todo = [frozenset(evicted)]
+    while todo:
+        left = todo.pop()
+        if not left:
+            return []
+        if left in seen or len(seen) > MOST_ORDERS:
+            continue
+        seen.add(left)
+        closest = min(closest, left, key=len)
+        now = begin.evicted(frozenset(evicted) - left)
+        for unit in victim_units(now):
+            if unit.names <= left and rule_for(now, asker, unit, after) is not None:
+                todo.append(left - unit.names)
+    return sorted(closest)

@@ -1,0 +1,299 @@
+"""What must hold of a run: after each decision, for each eviction, and at rest. Each finding names its invariant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tests.quotas.accounts import State, Unit
+from tests.quotas.evictions import (
+    Asker,
+    Reclaim,
+    Rule,
+    entitled,
+    rule_for,
+    shortage,
+    victim_units,
+    why_illegal,
+)
+from tests.quotas.model import Case, fits, pending_units, place, placements
+from tests.quotas.trace import Evicted, Rested, Started, Trace
+
+MOST_PLACES_SEARCHED = 40
+MOST_SETS = 3_000
+"""Sets of victims tried for one unit at rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An invariant that does not hold."""
+
+    invariant: str
+    what: str
+    at: float = 0.0
+
+    def __str__(self) -> str:
+        """Return it as a line."""
+        return f"{self.invariant} at {self.at:g} s: {self.what}"
+
+
+def violations(case: Case, trace: Trace) -> list[Finding]:
+    """Return what does not hold of a run."""
+    found = list[Finding]()
+    for step in trace.steps:
+        match step:
+            case Started():
+                found += _after_start(step)
+            case Evicted():
+                found += _of_eviction(case, step)
+            case Rested():
+                found += _at_each_moment(step)
+    found += _returns(trace)
+    found += at_rest(case, trace.last)
+    return found
+
+
+# --- starts ---------------------------------------------------------------------------------------------------
+
+
+def _after_start(step: Started) -> Iterator[Finding]:
+    before, after = step.before, step.after
+    for queue in after.by_name.values():
+        for resource, most in queue.maximum.items():
+            used = after.used(queue.name, resource)
+            if used > most and used > before.used(queue.name, resource):
+                yield Finding("1 max", f"{queue.name} uses {used} {resource} of {most} after {step.names}", step.at)
+    for node in after.nodes:
+        for resource in node.offers:
+            taken = sum(p.requests.get(resource, 0) for p in after.pods.values() if p.node == node.name)
+            if taken > node.offers[resource]:
+                yield Finding("0 nodes", f"{node.name} has {taken} {resource} after {step.names}", step.at)
+    queued = [name for name in step.names if after.pods[name].queue]
+    for resource in after.counted if queued else ():
+        if before.charged_in_all(resource) < after.charged_in_all(resource) > after.usable(resource):
+            what = f"{after.charged_in_all(resource)} of {after.usable(resource)} {resource} after {step.names}"
+            yield Finding("10 lend", what, step.at)
+
+
+# --- evictions ------------------------------------------------------------------------------------------------
+
+
+def asking_unit(before: State, after: State, by: str) -> Unit:
+    """Return the unit for which an eviction was made: of a gang those of its members that are needed."""
+    pod = before.pods[by]
+    units = [unit for unit in pending_units(_nobody_promised(before, pod.gang, by)) if by in unit.names]
+    if units:
+        return units[0]
+    same = [u for u in pending_units(_nobody_promised(before, pod.gang, by)) if pod.gang and u.gang == pod.gang]
+    if same and not same[0].surplus:
+        # any members may stand for those that are needed
+        line = [after.pods[by], *(p for p in same[0].pods if p.name != by)][: len(same[0].pods)]
+        return Unit(tuple(before.pods[p.name] for p in line))
+    return Unit((replace(pod, promised=""),), surplus=bool(pod.gang))
+
+
+def _nobody_promised(state: State, gang: str, by: str) -> State:
+    names = [p.name for p in state.pods.values() if p.promised and (p.name == by or (gang and p.gang == gang))]
+    return state.evicted(names)
+
+
+def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
+    unit = asking_unit(step.before, step.after, step.by)
+    before = _nobody_promised(step.before, unit.gang, step.by)
+    places = {p.name: step.after.pods[p.name].promised or step.after.pods[p.name].node for p in unit.pods}
+    known = all(places.values())
+    askers = list[Asker]()
+    if known:
+        askers.append(Asker(unit, shortage(before, unit, places), case.reclaim))
+    else:
+        for each in islice(placements(before, unit), MOST_PLACES_SEARCHED):
+            askers.append(Asker(unit, shortage(before, unit, each), case.reclaim))
+    who = f"{sorted(unit.names)} of {unit.queue or 'no queue'} evicts {list(step.victims)}"
+    yield from _parts_of_gangs(step)
+    illegal = [why_illegal(before, asker, step.victims) for asker in askers]
+    if not all(illegal):
+        asker = askers[illegal.index([])]
+        yield from _sufficient_and_minimal(before, unit, step, places if known else None)
+        yield from _progress(before, asker, step)
+        return
+    at = min(range(len(illegal)), key=lambda number: len(illegal[number]))
+    asker = askers[at]
+    for name in illegal[at]:
+        yield Finding(_broken_rule(before, asker, name, step.victims), f"{who}: {_facts(before, asker, name)}", step.at)
+        break
+
+
+def _broken_rule(state: State, asker: Asker, name: str, evicted: tuple[str, ...]) -> str:
+    """Return the invariant that the eviction of a pod breaks."""
+    begin = State(state.queues, state.nodes, state.pods, frozenset(evicted))
+    now = begin.evicted([each for each in evicted if each != name])
+    victim = next((unit for unit in begin.units() if name in unit.names), None)
+    if victim is None or not victim.names <= frozenset(evicted):
+        return "9 part of a gang"
+    if not asker.short.touches(begin, victim):
+        return "4 not short"
+    if asker.unit.queue and victim.queue and asker.unit.queue != victim.queue:
+        theirs = [q for q in now.path(victim.queue) if q not in now.path(asker.unit.queue)]
+        if now.rank(victim, theirs) is not None or begin.rank(victim, theirs) is not None:
+            return "5 guaranteed pod evicted"
+        if entitled(now, asker.unit, victim.queue, asker.short.resources) is None and asker.reclaim is Reclaim.FAIR:
+            return "4f shares do not allow it"
+        if entitled(now, asker.unit, victim.queue, asker.short.resources) is None:
+            return "3 not entitled, or 6"
+    return "6 guarantee in a common queue, or no higher priority"
+
+
+def _facts(state: State, asker: Asker, name: str) -> str:
+    victim = next((unit for unit in state.units() if name in unit.names), None)
+    if victim is None:
+        return f"{name} does not run"
+    ranks = {queue: state.rank(victim, (queue,)) for queue in state.path(victim.queue)}
+    short = asker.short
+    return (
+        f"{name} of {victim.queue or 'no queue'} has ranks {ranks}, priority {victim.priority} against "
+        f"{asker.unit.priority}; short: {sorted(short.resources)} {dict(short.nodes)} {dict(short.queues)} "
+        f"{set(short.kept) or ''}; entitled by {entitled(state, asker.unit, victim.queue, short.resources)}"
+    )
+
+
+def _parts_of_gangs(step: Evicted) -> Iterator[Finding]:
+    for gang in sorted({step.before.pods[name].gang for name in step.victims} - {""}):
+        members = [pod for pod in step.before.pods.values() if pod.gang == gang and pod.holds]
+        left = len([pod for pod in members if pod.name not in step.victims])
+        size = members[0].size if members else 0
+        if 0 < left < size <= len(members):
+            what = f"{left} of {len(members)} members of {gang} are left, which needs {size}"
+            yield Finding("9 part of a gang", what, step.at)
+
+
+def _sufficient_and_minimal(
+    before: State, unit: Unit, step: Evicted, places: Mapping[str, str] | None
+) -> Iterator[Finding]:
+    def there(evicted: frozenset[str]) -> bool:
+        state = before.evicted(evicted)
+        return fits(state, unit, places) if places is not None else place(state, unit) is not None
+
+    victims = frozenset(step.victims)
+    if not there(victims):
+        yield Finding("7 not sufficient", f"{sorted(unit.names)} does not fit without {sorted(victims)}", step.at)
+        return
+    begin = State(before.queues, before.nodes, before.pods, victims)
+    units = [each for each in begin.units() if each.names <= victims]
+    for each in units:
+        whole = {u.names for u in units if each.gang and u.gang == each.gang and not u.surplus}
+        if each.surplus and whole:
+            continue  # goes with its gang
+        if there(victims - each.names):
+            yield Finding("7 not minimal", f"{sorted(each.names)} could stay: {sorted(unit.names)} fits", step.at)
+
+
+def _progress(before: State, asker: Asker, step: Evicted) -> Iterator[Finding]:
+    """Yield where an eviction by priority or shares takes from what is guaranteed.
+
+    Not for reclaim: what becomes guaranteed below may take the place of what was guaranteed in a queue of both.
+    """
+    begin = State(before.queues, before.nodes, before.pods, frozenset(step.victims))
+    taken = [entitled(begin, asker.unit, begin.pods[name].queue, asker.short.resources) for name in step.victims]
+    if any(lead is not None for lead in taken):
+        return
+    if guarantees(begin.evicted(step.victims).promised(asker.unit)) < guarantees(begin):
+        yield Finding("13 what is guaranteed falls", f"{step.by} evicts {step.victims}", step.at)
+
+
+def guarantees(state: State) -> tuple[int, ...]:
+    """Return what is guaranteed: by rank, strongest first; by depth, deepest first; by priority, highest first."""
+    priorities = sorted({pod.priority for pod in state.pods.values()}, reverse=True)
+    depths = {name: len(state.path(name)) for name in state.by_name}
+    found: Counter[tuple[str, int, int]] = Counter()
+    units = {unit.names: unit for unit in state.units()}
+    for queue in state.by_name:
+        for names, rank in state.guaranteed(queue).items():
+            unit = units[names]
+            found[rank, depths[queue], unit.priority] += unit.wants(rank)
+    deepest = sorted(set(depths.values()), reverse=True)
+    return tuple(found[rank, depth, each] for rank in state.counted for depth in deepest for each in priorities)
+
+
+def _returns(trace: Trace) -> Iterator[Finding]:
+    """Yield where evictions lead back to what ran before, with no change from outside in between."""
+    seen: dict[tuple[int, frozenset[tuple[str, str]]], float] = {}
+    for step in trace.evictions:
+        runs = frozenset((pod.name, pod.node) for pod in step.before.pods.values() if pod.holds)
+        if (step.changes, runs) in seen:
+            yield Finding("13 cycle", f"the same pods run as before {step.by} evicts {step.victims}", step.at)
+            return
+        seen[step.changes, runs] = step.at
+
+
+# --- moments --------------------------------------------------------------------------------------------------
+
+
+def _at_each_moment(step: Rested) -> Iterator[Finding]:
+    state = step.state
+    for wrong in step.miscounted:
+        yield Finding("2 miscounted", wrong, step.at)
+    for queue, amounts in step.used.items():
+        for resource, used in amounts.items():
+            if queue in state.by_name and resource in state.counted and used != state.used(queue, resource):
+                what = f"{queue}: {used} {resource}, the model counts {state.used(queue, resource)}"
+                yield Finding("2 miscounted", what, step.at)
+    running = Counter(pod.gang for pod in state.pods.values() if pod.gang and pod.holds)
+    for gang, number in running.items():
+        size = next(pod.size for pod in state.pods.values() if pod.gang == gang)
+        there = sum(pod.gang == gang for pod in state.pods.values())
+        if number < size <= there:
+            yield Finding("8 part of a gang runs", f"{number} of {gang}, which needs {size}", step.at)
+
+
+# --- at rest --------------------------------------------------------------------------------------------------
+
+
+def at_rest(case: Case, state: State) -> Iterator[Finding]:
+    """Yield what could still be done although nothing happens any more."""
+    for pod in state.pods.values():
+        if pod.promised and not pod.holds:
+            yield Finding("13 never comes", f"{pod.name} is nominated to {pod.promised} in the end")
+    state = state.evicted([pod.name for pod in state.pods.values() if pod.promised and not pod.holds])
+    for unit in pending_units(state):
+        places = place(state, unit)
+        if places is not None:
+            yield Finding("12 room is left", f"{sorted(unit.names)} of {unit.queue or 'no queue'} fits at {places}")
+            continue
+        if case.reclaim is Reclaim.NO or not unit.queue:
+            continue
+        for rule, invariant in ((Rule.RECLAIM, "11 guarantee not served"), (Rule.FAIR, "15 not fair at rest")):
+            if rule is Rule.FAIR and case.reclaim is not Reclaim.FAIR:
+                continue
+            victims = _served_by(state, unit, case.reclaim, rule)
+            if victims is not None:
+                yield Finding(invariant, f"{sorted(unit.names)} of {unit.queue} may evict {sorted(victims)}")
+
+
+def _served_by(state: State, unit: Unit, reclaim: Reclaim, rule: Rule) -> frozenset[str] | None:
+    """Return victims that all go by one rule and are enough, or None."""
+    for places in islice(placements(state, unit), MOST_PLACES_SEARCHED):
+        asker = Asker(unit, shortage(state, unit, places), reclaim)
+        found = _set_of_victims(state, asker, places, rule)
+        if found is not None and not why_illegal(state, asker, sorted(found)):
+            return found
+    return None
+
+
+def _set_of_victims(state: State, asker: Asker, places: Mapping[str, str], rule: Rule) -> frozenset[str] | None:
+    seen = set[frozenset[str]]()
+    todo = [frozenset[str]()]
+    while todo and len(seen) < MOST_SETS:
+        gone = todo.pop()
+        if gone in seen:
+            continue
+        seen.add(gone)
+        now = state.evicted(gone)
+        if gone and fits(now, asker.unit, places):
+            return gone
+        after = now.promised(asker.unit)
+        for victim in victim_units(now):
+            if rule_for(now, asker, victim, after) is rule:
+                todo.append(gone | victim.names)
+    return None
