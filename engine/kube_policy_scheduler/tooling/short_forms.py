@@ -1,4 +1,4 @@
-"""Nodes and pods as people write them in a test, to Kubernetes objects. Knows no defaults of the API server.
+"""Nodes and pods as people write them in a test, to Kubernetes objects and back. Knows no defaults of the API server.
 
 A short form is a mapping whose short keys (`cpu`, `zone`, `labels`, …) are laid over whatever `metadata`, `spec`
 and `status` it brings; a full object is a short form without short keys. The published schema says which keys
@@ -21,6 +21,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -31,14 +32,19 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.prices import PRICE_KEY
 
 Json: TypeAlias = dict[str, Any]
-_Apply: TypeAlias = Callable[[Json, Any], None]
 
 ZONE, REGION, HOSTNAME = "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"
 DEFAULT_NODE_PODS = 110
 """The kubelet's default limit."""
-_RESOURCES = {"cpu": "cpu", "mem": "memory", "ephemeral_storage": "ephemeral-storage"}
+SHORT_RESOURCES: Mapping[str, str] = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
+"""Short keys of resources; others stand under `resources`."""
+_RESOURCES = {key: resource for resource, key in SHORT_RESOURCES.items()}
 _AMOUNT = re.compile(r"[0-9.]+(Ki|Mi|Gi|Ti|k|M|G|T)")
-_OBJECT_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")
+_PARTS = ("metadata", "spec", "status")
+_OBJECT_KEYS = ("apiVersion", "kind", *_PARTS)
+_PLAIN_CONTAINER = frozenset({"name", "image", "resources"})
+_OWNER_API = "apps/v1"
+"""The API of the owner that the short form means."""
 
 
 class ShortFormError(ValueError):
@@ -62,13 +68,12 @@ def node_object(form: Mapping[str, Any], *, over: Mapping[str, Any] | None = Non
         _child(done, "metadata")["name"] = name
     if over is None:
         _labels(done).setdefault(HOSTNAME, done.get("metadata", {}).get("name", ""))
-        allocatable = _child(_child(done, "status"), "allocatable")
-        allocatable.setdefault("pods", str(DEFAULT_NODE_PODS))
+        status = _child(done, "status")
+        if "pods" not in (status.get("allocatable") or status.get("capacity") or {}):
+            _set_capacity(done, "pods", DEFAULT_NODE_PODS)
         if not any(c.get("type") == "Ready" for c in done["status"].get("conditions") or ()):
             _set_ready(done, ready=True)
-    for key, apply in _NODE_KEYS.items():
-        if key in form:
-            apply(done, form[key])
+    _write(_NODE_KEYS, done, form)
     return done
 
 
@@ -87,10 +92,43 @@ def pod_object(form: Mapping[str, Any], *, name: str, uid: str) -> Json:
     containers = _child(done, "spec").setdefault("containers", [])
     if not containers:
         containers.append({"name": "main", "image": form.get("image", "image")})
-    for key, apply in _POD_KEYS.items():
-        if key in form:
-            apply(done, form[key])
+    _write(_POD_KEYS, done, form)
     return done
+
+
+def node_form(node: Mapping[str, Any]) -> Json:
+    """Return the short form of a Node; what no short key says stays in its `metadata`, `spec` and `status`."""
+    rest = _parts(node)
+    name, status = rest["metadata"].pop("name"), rest["status"]
+    labels = _child(rest["metadata"], "labels")
+    if labels.get(HOSTNAME) == name:
+        del labels[HOSTNAME]
+    else:
+        labels.setdefault(HOSTNAME, None)  # the short form would add it
+    status["allocatable"] = status.get("allocatable") or dict(status.get("capacity") or {})
+    return {"name": name, **_taken(_NODE_KEYS, rest)}
+
+
+def pod_form(pod: Mapping[str, Any]) -> Json:
+    """Return the short form of a Pod; what no short key says stays in its `metadata`, `spec` and `status`.
+
+    A container that is like that of the short form, apart from its name and how far its limits exceed its requests,
+    is said by short keys.
+    """
+    rest = _parts(pod)
+    name, containers = rest["metadata"].pop("name"), rest["spec"].get("containers") or []
+    if len(containers) == 1 and not {key for key, value in containers[0].items() if value} - _PLAIN_CONTAINER:
+        container = containers[0]
+        requests, limits = ((container.get("resources") or {}).get(kind) or {} for kind in ("requests", "limits"))
+        if limits.keys() <= requests.keys():
+            del rest["spec"]["containers"]
+            rest["container"] = {"image": container.get("image"), "requests": requests}
+    return {"name": name, **_taken(_POD_KEYS, rest)}
+
+
+def _parts(obj: Mapping[str, Any]) -> Json:
+    """Return a copy of the parts of an object that its short form is taken from."""
+    return {part: copy.deepcopy(dict(obj.get(part) or {})) for part in _PARTS}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
@@ -129,6 +167,41 @@ def toleration(text: str) -> Json:
 # --- short keys ------------------------------------------------------------------------------------------
 
 
+def _nothing(rest: Json) -> None:
+    """Take nothing: where it is said otherwise, it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ShortKey:
+    """One short key, in both directions."""
+
+    write: Callable[[Json, Any], None]
+    """Lays what the key says over an object."""
+    take: Callable[[Json], Any] = _nothing
+    """Takes out of the parts of an object what the key says, and returns it; None if the key cannot say it."""
+
+
+def _write(keys: Mapping[str, _ShortKey], obj: Json, form: Mapping[str, Any]) -> None:
+    """Lay what a form says over an object; what two keys say is as the first of the table says it."""
+    for key in reversed(list(keys)):
+        if key in form:
+            keys[key].write(obj, form[key])
+
+
+def _taken(keys: Mapping[str, _ShortKey], rest: Json) -> Json:
+    """Return what short keys say of an object, and the parts that they leave."""
+    form: Json = {}
+    for key, short in keys.items():
+        value = short.take(rest)
+        if not (value is None or (isinstance(value, str | list | dict) and not value)):
+            form[key] = value
+    for part in _PARTS:
+        left = {key: value for key, value in rest[part].items() if value != {}}
+        if left:
+            form[part] = left
+    return form
+
+
 def _child(obj: Json, key: str) -> Json:
     child = obj.setdefault(key, {})
     assert isinstance(child, dict)
@@ -139,75 +212,126 @@ def _labels(obj: Json) -> Json:
     return _child(_child(obj, "metadata"), "labels")
 
 
-def _label(key: str) -> _Apply:
-    def apply(obj: Json, value: Any) -> None:
+def _field(part: str, name: str) -> _ShortKey:
+    """Return the key for a field of `metadata`, `spec` or `status`; an empty one is as none."""
+
+    def write(obj: Json, value: Any) -> None:
+        _child(obj, part)[name] = value
+
+    return _ShortKey(write, lambda rest: rest[part].pop(name, None))
+
+
+def _texts(name: str) -> _ShortKey:
+    """Return the key for labels or annotations, which are laid over those that are there."""
+
+    def write(obj: Json, value: Mapping[str, str]) -> None:
+        meta = _child(obj, "metadata")
+        meta[name] = merged(meta.get(name) or {}, value)
+
+    return _ShortKey(write, lambda rest: rest["metadata"].pop(name, None))
+
+
+def _label(key: str) -> _ShortKey:
+    def write(obj: Json, value: Any) -> None:
         _labels(obj)[key] = value
 
-    return apply
+    return _ShortKey(write, lambda rest: _labels(rest).pop(key, None))
 
 
-def _set_labels(obj: Json, value: Mapping[str, str]) -> None:
-    meta = _child(obj, "metadata")
-    meta["labels"] = merged(meta.get("labels") or {}, value)
+def _set_price(obj: Json, value: float) -> None:
+    _child(_child(obj, "metadata"), "annotations")[PRICE_KEY] = _price_text(value)
 
 
-def _set_annotations(obj: Json, value: Mapping[str, str]) -> None:
-    meta = _child(obj, "metadata")
-    meta["annotations"] = merged(meta.get("annotations") or {}, value)
+def _take_price(rest: Json) -> float | None:
+    annotations = rest["metadata"].get("annotations") or {}
+    text = annotations.get(PRICE_KEY, "")
+    try:
+        price = float(text)
+    except ValueError:
+        return None
+    if _price_text(price) != text:
+        return None
+    del annotations[PRICE_KEY]
+    return price
 
 
-def _set_price(obj: Json, value: Any) -> None:
-    _set_annotations(obj, {PRICE_KEY: f"{value:.9f}".rstrip("0").rstrip(".")})
+def _price_text(price: float) -> str:
+    return f"{price:.9f}".rstrip("0").rstrip(".")
 
 
-def _set_meta(key: str) -> _Apply:
-    def apply(obj: Json, value: Any) -> None:
-        _child(obj, "metadata")[key] = value
-
-    return apply
-
-
-def _set_spec(key: str) -> _Apply:
-    def apply(obj: Json, value: Any) -> None:
-        _child(obj, "spec")[key] = value
-
-    return apply
+def _set_capacity(obj: Json, resource: str, amount: Any) -> None:
+    status = _child(obj, "status")
+    status.setdefault("allocatable", dict(status.get("capacity") or {}))  # as the API server defaults it
+    for kind in ("capacity", "allocatable"):
+        _child(status, kind)[resource] = str(amount)
 
 
-def _capacity(resource: str) -> _Apply:
-    def apply(obj: Json, value: Any) -> None:
-        status = _child(obj, "status")
-        status.setdefault("allocatable", dict(status.get("capacity") or {}))  # as the API server defaults it
-        for kind in ("capacity", "allocatable"):
-            _child(status, kind)[resource] = str(value)
+def _take_capacity(rest: Json, resource: str) -> Any:
+    """Take how much a node has of a resource, unless it keeps some of it for the system."""
+    offered, has = rest["status"]["allocatable"], rest["status"].get("capacity") or {}
+    if resource not in offered or has.get(resource, offered[resource]) != offered[resource]:
+        return None
+    has.pop(resource, None)
+    return offered.pop(resource)
 
-    return apply
+
+def _capacity(resource: str) -> _ShortKey:
+    return _ShortKey(
+        lambda obj, value: _set_capacity(obj, resource, value), lambda rest: _take_capacity(rest, resource)
+    )
+
+
+def _take_places(rest: Json) -> Any:
+    """Take how many pods a node holds: none if it does not say, where the short form would say 110."""
+    return _take_capacity(rest, "pods") if "pods" in rest["status"]["allocatable"] else "0"
 
 
 def _set_capacities(obj: Json, value: Mapping[str, Any]) -> None:
     for resource, amount in value.items():
-        _capacity(resource)(obj, amount)
+        _set_capacity(obj, resource, amount)
 
 
-def _request(resource: str) -> _Apply:
-    def apply(obj: Json, value: Any) -> None:
-        container = obj["spec"]["containers"][0]
-        _child(_child(container, "resources"), "requests")[resource] = str(value)
+def _take_capacities(rest: Json) -> Json:
+    taken = ((resource, _take_capacity(rest, resource)) for resource in list(rest["status"]["allocatable"]))
+    return {resource: amount for resource, amount in taken if amount is not None}
 
-    return apply
+
+def _request(resource: str) -> _ShortKey:
+    def write(obj: Json, value: Any) -> None:
+        _set_requests(obj, {resource: value})
+
+    return _ShortKey(write, lambda rest: _take_requests(rest).pop(resource, None))
 
 
 def _set_requests(obj: Json, value: Mapping[str, Any]) -> None:
+    resources = _child(obj["spec"]["containers"][0], "resources")
     for resource, amount in value.items():
-        _request(resource)(obj, amount)
-        if "/" in resource:  # an extended resource's limit equals its request, or the API server refuses the pod
-            _child(obj["spec"]["containers"][0]["resources"], "limits")[resource] = str(amount)
+        _child(resources, "requests")[resource] = str(amount)
+        if "/" in resource:  # an extended resource's limit equals its request, or the API server rejects the pod
+            _child(resources, "limits")[resource] = str(amount)
+
+
+def _take_requests(rest: Json) -> Json:
+    requests: Json = rest.get("container", {}).get("requests", {})
+    return requests
 
 
 def _set_ready(obj: Json, ready: Any) -> None:
     status = _child(obj, "status")
     others = [c for c in status.get("conditions") or () if c.get("type") != "Ready"]
     status["conditions"] = [*others, {"type": "Ready", "status": "True" if ready else "False"}]
+
+
+def _take_ready(rest: Json) -> bool | None:
+    """Take the condition Ready if it says no more than that; without one, a node is not ready."""
+    conditions = rest["status"].get("conditions") or []
+    ready = [one for one in conditions if one.get("type") == "Ready"]
+    if any(one.keys() != {"type", "status"} or one["status"] not in ("True", "False") for one in ready):
+        return None
+    rest["status"]["conditions"] = [one for one in conditions if one.get("type") != "Ready"]
+    if not rest["status"]["conditions"]:
+        del rest["status"]["conditions"]
+    return None if ready and ready[-1]["status"] == "True" else False
 
 
 def _set_pod_ready(obj: Json, ready: Any) -> None:
@@ -221,17 +345,47 @@ def _set_started(obj: Json, started: Any) -> None:
     _child(obj, "status")["containerStatuses"] = [{"name": name, "started": bool(started)} for name in names]
 
 
-def _set_start_time(obj: Json, value: Any) -> None:
-    _child(obj, "status")["startTime"] = value
-
-
 def _set_taints(obj: Json, value: list[Any]) -> None:
     _child(obj, "spec")["taints"] = [taint(item) if isinstance(item, str) else item for item in value]
+
+
+def _take_taints(rest: Json) -> list[Any]:
+    return [_taint_text(one) or one for one in rest["spec"].pop("taints", None) or ()]
+
+
+def _taint_text(one: Json) -> str:
+    """Return a taint as `kubectl taint` writes it, "" if it says more."""
+    text = _written_taint(one)
+    return text if _read_back(taint, text) == {key: value for key, value in one.items() if value} else ""
+
+
+def _written_taint(one: Json) -> str:
+    value, effect = (f"{mark}{one[key]}" if one.get(key) else "" for mark, key in (("=", "value"), (":", "effect")))
+    return f"{one.get('key')}{value}{effect}"
 
 
 def _set_tolerations(obj: Json, value: list[Any]) -> None:
     items = [toleration(item) if isinstance(item, str) else item for item in value]
     _child(obj, "spec")["tolerations"] = [*(_child(obj, "spec").get("tolerations") or ()), *items]
+
+
+def _take_tolerations(rest: Json) -> list[Any]:
+    return [_toleration_text(one) or one for one in rest["spec"].pop("tolerations", None) or ()]
+
+
+def _toleration_text(one: Json) -> str:
+    """Return a toleration as a text, "" if it says more."""
+    full = {"operator": "Equal"} | {key: value for key, value in one.items() if value}
+    text = _written_taint(one)
+    return text if _read_back(toleration, text) == full else ""
+
+
+def _read_back(read: Callable[[str], Json], text: str) -> Json | None:
+    """Return what a text says, None if it cannot be read."""
+    try:
+        return read(text)
+    except ShortFormError:
+        return None
 
 
 def _set_image(obj: Json, value: str) -> None:
@@ -243,8 +397,25 @@ def _set_owner(obj: Json, value: str) -> None:
     if not slash or not kind or not name:
         raise ShortFormError("owner", f"{value!r} is not an owner, expected KIND/NAME such as ReplicaSet/web")
     _child(obj, "metadata")["ownerReferences"] = [
-        {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"{kind}/{name}", "controller": True}
+        {"apiVersion": _OWNER_API, "kind": kind, "name": name, "uid": value, "controller": True}
     ]
+
+
+def _take_owner(rest: Json) -> str | None:
+    """Take the controller; no rule reads other owners, nor which uid the controller has."""
+    owners = rest["metadata"].pop("ownerReferences", None) or []
+    chosen = next((one for one in owners if one.get("controller")), None)
+    if chosen is None:
+        return None
+    if chosen.get("apiVersion") != _OWNER_API:
+        rest["metadata"]["ownerReferences"] = [chosen]
+        return None
+    return f"{chosen['kind']}/{chosen['name']}"
+
+
+def _take_namespace(rest: Json) -> str | None:
+    namespace: str = rest["metadata"].pop("namespace", "default")
+    return namespace if namespace != "default" else None
 
 
 def _set_claims(done: Json, value: Any) -> None:
@@ -256,43 +427,43 @@ def _no_part_of_it(done: Json, value: Any) -> None:
     `volume_room_objects`); where a pod ran before is not written anywhere."""
 
 
-_NODE_KEYS: Mapping[str, _Apply] = {
-    "labels": _set_labels,
-    "annotations": _set_annotations,
+_NODE_KEYS: Mapping[str, _ShortKey] = {
     "zone": _label(ZONE),
     "region": _label(REGION),
-    "pods": _capacity("pods"),
-    "resources": _set_capacities,
-    "ready": _set_ready,
-    "unschedulable": _set_spec("unschedulable"),
-    "taints": _set_taints,
-    "created": _set_meta("creationTimestamp"),
-    "price": _set_price,
-    "devices": _no_part_of_it,
-    "numa": _no_part_of_it,
-    "volume_room": _no_part_of_it,
     **{key: _capacity(resource) for key, resource in _RESOURCES.items()},
+    "pods": _ShortKey(_capacity("pods").write, _take_places),
+    "resources": _ShortKey(_set_capacities, _take_capacities),
+    "labels": _texts("labels"),
+    "price": _ShortKey(_set_price, _take_price),
+    "annotations": _texts("annotations"),
+    "taints": _ShortKey(_set_taints, _take_taints),
+    "ready": _ShortKey(_set_ready, _take_ready),
+    "unschedulable": _field("spec", "unschedulable"),
+    "created": _field("metadata", "creationTimestamp"),
+    "devices": _ShortKey(_no_part_of_it),
+    "numa": _ShortKey(_no_part_of_it),
+    "volume_room": _ShortKey(_no_part_of_it),
 }
 
-_POD_KEYS: Mapping[str, _Apply] = {
-    "namespace": _set_meta("namespace"),
-    "labels": _set_labels,
-    "annotations": _set_annotations,
-    "resources": _set_requests,
-    "priority": _set_spec("priority"),
-    "scheduler": _set_spec("schedulerName"),
-    "node": _set_spec("nodeName"),
-    "node_selector": _set_spec("nodeSelector"),
-    "tolerations": _set_tolerations,
-    "image": _set_image,
-    "owner": _set_owner,
-    "created": _set_meta("creationTimestamp"),
-    "running_since": _set_start_time,
-    "started": _set_started,
-    "ready": _set_pod_ready,
-    "claims": _set_claims,
-    "previous_node": _no_part_of_it,
+_POD_KEYS: Mapping[str, _ShortKey] = {
+    "namespace": _ShortKey(_field("metadata", "namespace").write, _take_namespace),
+    "node": _field("spec", "nodeName"),
+    "labels": _texts("labels"),
+    "annotations": _texts("annotations"),
+    "owner": _ShortKey(_set_owner, _take_owner),
+    "scheduler": _field("spec", "schedulerName"),
+    "priority": _field("spec", "priority"),
+    "image": _ShortKey(_set_image, lambda rest: rest.get("container", {}).pop("image", None)),
     **{key: _request(resource) for key, resource in _RESOURCES.items()},
+    "resources": _ShortKey(_set_requests, _take_requests),
+    "node_selector": _field("spec", "nodeSelector"),
+    "tolerations": _ShortKey(_set_tolerations, _take_tolerations),
+    "created": _field("metadata", "creationTimestamp"),
+    "running_since": _field("status", "startTime"),
+    "ready": _ShortKey(_set_pod_ready),
+    "started": _ShortKey(_set_started),
+    "claims": _ShortKey(_set_claims),
+    "previous_node": _ShortKey(_no_part_of_it),
 }
 
 NODE_KEYS = frozenset({"name", *_NODE_KEYS})

@@ -233,10 +233,10 @@ def test_short_forms_add_nothing_that_was_not_there() -> None:
 
 @pytest.mark.parametrize(("version", "short"), [("apps/v1", True), ("v1", False)])
 def test_an_owner_of_another_api_is_written_in_full(version: str, short: bool) -> None:
-    from kube_policy_scheduler.tooling.capture.draft import pod_form
+    from kube_policy_scheduler.tooling.capture.draft import short_pod
 
     owner = {"apiVersion": version, "kind": "ReplicationController", "name": "web", "uid": "u", "controller": True}
-    form = pod_form({"metadata": {"name": "web", "ownerReferences": [owner]}, "spec": {}}, scheduler=OURS)
+    form = short_pod({"metadata": {"name": "web", "ownerReferences": [owner]}, "spec": {}}, scheduler=OURS)
 
     assert ("owner" in form) is short
     assert ("metadata" in form) is not short

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -13,20 +12,9 @@ from kube_policy_scheduler.documents.yaml_document import Document, DocumentErro
 from kube_policy_scheduler.tooling.capture.reduce import DecisionSummary, ReducibleInputs, minimised
 from kube_policy_scheduler.tooling.cluster_state import stored_objects
 from kube_policy_scheduler.tooling.policy_reads import fields
-from kube_policy_scheduler.tooling.short_forms import (
-    HOSTNAME,
-    REGION,
-    ZONE,
-    ShortFormError,
-    node_object,
-    pod_object,
-)
+from kube_policy_scheduler.tooling.short_forms import ShortFormError, node_form, node_object, pod_form, pod_object
 from kube_policy_scheduler.tooling.snapshot.fields import Json
 
-_AMOUNTS = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
-_SHORT_OWNER = "apps/v1"
-"""The API of the owner that the short form means."""
-_PLAIN_CONTAINER = frozenset({"name", "image", "resources"})
 _EVERY_POD = tuple(
     {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
     for state in ("not-ready", "unreachable")
@@ -34,131 +22,32 @@ _EVERY_POD = tuple(
 """What every pod tolerates for a while: the API server sees to it, and so do tests."""
 
 
-def node_form(node: Mapping[str, Any], *, reads: Collection[str] = ()) -> Json:
+def short_node(node: Mapping[str, Any], *, reads: Collection[str]) -> Json:
     """Return a node of a fixture in its short form; of what few policies read, only the fields that these `reads`."""
-    node = copy.deepcopy(dict(node))
-    metadata, spec, status = (node.get(part) or {} for part in ("metadata", "spec", "status"))
-    name = metadata.pop("name")
-    labels = metadata.pop("labels", None) or {}
-    form: Json = {"name": name}
-    for key, short in ((ZONE, "zone"), (REGION, "region")):
-        if key in labels:
-            form[short] = labels.pop(key)
-    if labels.get(HOSTNAME) == name:
-        del labels[HOSTNAME]
-    else:
-        labels.setdefault(HOSTNAME, None)  # the short form would add it
-    capacity = status.pop("capacity", None) or {}
-    offered = status.pop("allocatable", None) or dict(capacity)
-    if "node.capacity" not in reads:
-        capacity = {}
-    reserved = {key: amount for key, amount in capacity.items() if key in offered and offered[key] != amount}
-    _put(status, "capacity", reserved)
-    _put(status, "allocatable", {key: offered.pop(key) for key in reserved})
-    status.pop("addresses", None)
-    for resource, short in _AMOUNTS.items():
-        if resource in offered:
-            form[short] = offered.pop(resource)
-    if "pods" not in reserved:
-        form["pods"] = offered.pop("pods", "0")
-    _put(form, "resources", offered)
-    _put(form, "labels", labels)
-    _put(form, "annotations", metadata.pop("annotations", None))
-    _put(form, "taints", [_taint(taint) for taint in spec.pop("taints", None) or ()])
-    conditions = status.pop("conditions", None) or []
-    if not any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
-        form["ready"] = False
-    has_since = "node.condition_age" in reads
-    told = [one for one in conditions if one.get("type") != "Ready" or (has_since and "lastTransitionTime" in one)]
-    if any(one.get("type") == "Ready" for one in told):
-        form.pop("ready", None)
-    _put(status, "conditions", told)
-    _put(form, "unschedulable", spec.pop("unschedulable", None))
-    _put(form, "created", metadata.pop("creationTimestamp", None))
+    metadata, status = dict(node.get("metadata") or {}), dict(node.get("status") or {})
     metadata.pop("uid", None)
-    return _with_rest(form, metadata, spec, status)
+    status.pop("addresses", None)
+    if "node.capacity" not in reads:
+        status["allocatable"] = status.get("allocatable") or status.pop("capacity", None) or {}
+        status.pop("capacity", None)
+    status["conditions"] = [
+        {"type": "Ready", "status": str(one.get("status") == "True")}
+        if one.get("type") == "Ready" and not ("node.condition_age" in reads and "lastTransitionTime" in one)
+        else one
+        for one in status.get("conditions") or ()
+    ]
+    return node_form({"metadata": metadata, "spec": node.get("spec"), "status": status})
 
 
-def pod_form(pod: Mapping[str, Any], *, scheduler: str) -> Json:
+def short_pod(pod: Mapping[str, Any], *, scheduler: str) -> Json:
     """Return a pod of a fixture in its short form; `scheduler` is that of pods that name none."""
-    pod = copy.deepcopy(dict(pod))
-    metadata, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
-    form: Json = {"name": metadata.pop("name")}
-    namespace = metadata.pop("namespace", "default")
-    if namespace != "default":
-        form["namespace"] = namespace
-    _put(form, "node", spec.pop("nodeName", None))
-    _put(form, "labels", metadata.pop("labels", None))
-    _put(form, "annotations", metadata.pop("annotations", None))
-    _put(form, "owner", _owner(metadata))
-    named = spec.pop("schedulerName", scheduler)
-    if named != scheduler:
-        form["scheduler"] = named
-    if spec.get("priority") is not None:
-        form["priority"] = spec.pop("priority")
-    _container(form, spec)
-    _put(form, "node_selector", spec.pop("nodeSelector", None))
-    tolerations = [one for one in spec.pop("tolerations", None) or () if one not in _EVERY_POD]
-    _put(form, "tolerations", [_toleration(one) for one in tolerations])
-    _put(form, "created", metadata.pop("creationTimestamp", None))
+    spec, status = dict(pod.get("spec") or {}), dict(pod.get("status") or {})
+    if spec.get("schedulerName") == scheduler:
+        del spec["schedulerName"]
+    spec["tolerations"] = [one for one in spec.get("tolerations") or () if one not in _EVERY_POD]
     for key in ("phase", "qosClass"):
         status.pop(key, None)
-    return _with_rest(form, metadata, spec, status)
-
-
-def _with_rest(form: Json, metadata: Json, spec: Json, status: Json) -> Json:
-    for name, part in (("metadata", metadata), ("spec", spec), ("status", status)):
-        _put(form, name, part)
-    return form
-
-
-def _put(form: Json, key: str, value: Any) -> None:
-    if value:
-        form[key] = value
-    else:
-        form.pop(key, None)
-
-
-def _owner(metadata: Json) -> str | None:
-    owners = metadata.pop("ownerReferences", None) or []
-    chosen = next((one for one in owners if one.get("controller")), None)
-    if chosen is not None and chosen.get("apiVersion") != _SHORT_OWNER:
-        metadata["ownerReferences"] = [chosen]
-        return None
-    return f"{chosen['kind']}/{chosen['name']}" if chosen is not None else None
-
-
-def _container(form: Json, spec: Json) -> None:
-    """Say what a pod with one plain container requests in short keys."""
-    containers = spec.get("containers") or []
-    if len(containers) != 1 or {key for key, value in containers[0].items() if value} - _PLAIN_CONTAINER:
-        return
-    resources = containers[0].get("resources") or {}
-    requests, limits = dict(resources.get("requests") or {}), resources.get("limits") or {}
-    if any(requests.get(name) != amount and name not in requests for name, amount in limits.items()):
-        return
-    del spec["containers"]
-    _put(form, "image", containers[0].get("image"))
-    for resource, short in _AMOUNTS.items():
-        if resource in requests:
-            form[short] = requests.pop(resource)
-    _put(form, "resources", requests)
-
-
-def _taint(taint: Mapping[str, Any]) -> Any:
-    if taint.get("effect") not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
-        return dict(taint)
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint['key']}{value}:{taint['effect']}"
-
-
-def _toleration(one: Mapping[str, Any]) -> Any:
-    operator, effect = one.get("operator") or "Equal", one.get("effect")
-    if not one.get("key") or not effect or operator not in ("Exists", "Equal"):
-        return dict(one)
-    if operator == "Equal":
-        return f"{one['key']}={one['value']}:{effect}" if one.get("value") else dict(one)
-    return f"{one['key']}:{effect}"
+    return pod_form({"metadata": pod.get("metadata"), "spec": spec, "status": status})
 
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -220,9 +109,9 @@ def draft(reducible: ReducibleInputs, recorded_forms: Callable[[Any], Json], *, 
     policy = reducible.rules.policy
     reads = fields([policy]) if policy is not None else frozenset[str]()
     return Draft(
-        nodes=tuple(node_form(recorded_forms(node), reads=reads) for node in reducible.nodes),
-        placed=tuple(pod_form(recorded_forms(pod), scheduler=scheduler) for pod in reducible.placed),
-        pod=pod_form(recorded_forms(reducible.pod), scheduler=scheduler),
+        nodes=tuple(short_node(recorded_forms(node), reads=reads) for node in reducible.nodes),
+        placed=tuple(short_pod(recorded_forms(pod), scheduler=scheduler) for pod in reducible.placed),
+        pod=short_pod(recorded_forms(reducible.pod), scheduler=scheduler),
         others=tuple(recorded_forms(thing) for thing in reducible.others),
         reducible=reducible,
         scheduler=scheduler,

@@ -24,8 +24,9 @@ from kube_policy_scheduler.tooling.first_test.search_space import (
     ZONE,
     Assignment,
 )
-from kube_policy_scheduler.tooling.first_test.written_facts import SHORT_KEYS, write_fact
+from kube_policy_scheduler.tooling.first_test.written_facts import write_fact
 from kube_policy_scheduler.tooling.short_forms import (
+    SHORT_RESOURCES,
     Json,
     node_object,
     pod_object,
@@ -147,8 +148,8 @@ def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> 
             case ("node", "resource", resource) if resource.endswith("-milli"):
                 whole = form.get("resources", {}).get(resource.removesuffix("-milli"))
                 _put_amount(form, resource, None if whole is None else 1000 * whole)
-            case ("node", "resource", resource) if at < 2 or resource in SHORT_KEYS:
-                _put_amount(form, resource, value if at == 0 else 8 if resource not in SHORT_KEYS else None)
+            case ("node", "resource", resource) if at < 2 or resource in SHORT_RESOURCES:
+                _put_amount(form, resource, value if at == 0 else 8 if resource not in SHORT_RESOURCES else None)
             case ("node", "ready" | "unschedulable" as key) if at == 0 and value is not (key == "ready"):
                 form[key] = value
             case ("node", "condition", kind) if at == 0 and value is not ABSENT:
@@ -277,7 +278,7 @@ def _put(into: Json, key: str, value: Any) -> None:
 def _put_amount(form: Json, resource: str, value: str | int | None) -> None:
     if value is None:
         return
-    if resource in SHORT_KEYS:
-        form[SHORT_KEYS[resource]] = value
+    if resource in SHORT_RESOURCES:
+        form[SHORT_RESOURCES[resource]] = value
     elif resource != "pods":
         form.setdefault("resources", {})[resource] = value

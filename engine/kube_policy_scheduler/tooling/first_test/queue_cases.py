@@ -23,8 +23,7 @@ from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, m
 from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form
 from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, Queue, expectation
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
-from kube_policy_scheduler.tooling.first_test.written_facts import SHORT_KEYS
-from kube_policy_scheduler.tooling.short_forms import Json
+from kube_policy_scheduler.tooling.short_forms import SHORT_RESOURCES, Json
 
 _MOST_LOOKED_AT = 400
 """Assignments that are looked at for a pod of each queue."""
@@ -269,9 +268,9 @@ def _form(
     """
     number = sum(count for *_, count in there) + 1
     first: Json = {**asking.form.nodes[0], "cpu": 2 * number, "mem": f"{number}Gi"}
-    extra = 0.05 * part if resource in SHORT_KEYS and resource != "cpu" else 0.0
+    extra = 0.05 * part if resource in SHORT_RESOURCES and resource != "cpu" else 0.0
     first = _with(first, resource, room + extra)
-    others = [{**node, **(_LITTLE if resource in SHORT_KEYS else {})} for node in asking.form.nodes[1:]]
+    others = [{**node, **(_LITTLE if resource in SHORT_RESOURCES else {})} for node in asking.form.nodes[1:]]
     pods: list[Json] = []
     for name, like, count in there:
         several: Json = {"count": count} if count > 1 else {}
@@ -304,7 +303,7 @@ def _can_be_requested(resource: str) -> bool:
 
 def _part(resource: str, amount: float, *, parts: int = _PARTS) -> float:
     """Return how much one of some pods requests that together request an amount."""
-    if resource in SHORT_KEYS:
+    if resource in SHORT_RESOURCES:
         return amount / parts
     return float(math.ceil(amount / parts))
 
@@ -318,4 +317,4 @@ def _with(form: Mapping[str, Any], resource: str, value: float) -> Json:
             text = f"{math.ceil(value / 2**20)}Mi"
         case _:
             return {**form, "resources": {**form.get("resources", {}), resource: int(value)}}
-    return {**form, SHORT_KEYS[resource]: text}
+    return {**form, SHORT_RESOURCES[resource]: text}

@@ -9,7 +9,7 @@ from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.quantities.quantity import amount
 from kube_policy_scheduler.times import rfc3339
-from kube_policy_scheduler.tooling.short_forms import NODE_KEYS, POD_KEYS, Json
+from kube_policy_scheduler.tooling.short_forms import NODE_KEYS, POD_KEYS, SHORT_RESOURCES, Json
 
 _IN_OBJECT: Mapping[str, tuple[str, ...]] = {
     "node.kernel": ("status", "nodeInfo", "kernelVersion"),
@@ -25,8 +25,6 @@ _BY_RULE = frozenset({"pod.created", "pod.running", "pod.limit", "pod.qos"})
 """Fields that `write_fact` writes in a way of their own."""
 _NAME = "name"
 """The short key that tells objects apart: it is the same in all cases."""
-SHORT_KEYS = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
-"""By resource; other resources stand under `resources`."""
 
 
 def can_be_written(field: Field) -> bool:
@@ -75,7 +73,7 @@ def write_fact(form: Json, subject: str, what: tuple[str, ...], value: Any, *, n
 
 
 def _write_limit(form: Json, resource: str, value: Any) -> None:
-    requested = form.get(SHORT_KEYS.get(resource, resource), "0")
+    requested = form.get(SHORT_RESOURCES.get(resource, resource), "0")
     if amount(resource, str(value)) < amount(resource, str(requested)):
         raise ValueError(f"the limit {value} of {resource} is lower than the request {requested}")
     _limits(form)[resource] = value
