@@ -327,7 +327,7 @@ TABLE: Sequence[Count] = (
     Count("signatures with `most_work` or `in_steps`", 0, 5, budgets_passed_down),
     Count("protocols of one class that the package could name", 0, 1, lonely_protocols),
     Count("classes for metadata beside `ObjectMeta`", 0, 0, metadata_classes),
-    Count("commands with a prelude of their own", 1, 4, preludes),
+    Count("commands with a prelude of their own", 1, 1, preludes),
     Count("modules that write the state of a pod in the queue", 1, 1, lambda sources: iter(set(states_moved(sources)))),
     Count("names of classes that two classes have", 0, 4, twice_named),
     Count("private methods that other modules override", 0, 0, private_overrides),

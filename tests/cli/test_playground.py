@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.cli.commands.playground import FileDoors, _ClusterSources
+from kube_policy_scheduler.cli.commands.playground import ClusterSources, FileDoors
+from kube_policy_scheduler.cli.given import Given
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.server import FileChanged
 from kube_policy_scheduler.playground.session import CapturedTest, Origin, PodChoice, RequestError, Session
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def doors(folder: Path) -> FileDoors:
-    sources = _ClusterSources((), live=False, kubeconfig=None, context=None, now=0.0, metrics=None, url=None)
+    sources = ClusterSources(Given(now=0.0), live=False)
     return FileDoors(folder, {"a.policy": folder / "a.policy"}, sources)
 
 

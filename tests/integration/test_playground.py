@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from kube_policy_scheduler.cli.commands.playground import FileDoors, _ClusterSources
+from kube_policy_scheduler.cli.commands.playground import ClusterSources, FileDoors
+from kube_policy_scheduler.cli.given import Given
 from kube_policy_scheduler.playground.server import Playground
 from kube_policy_scheduler.playground.session import Session
 from tests.fakes.prometheus_server import PrometheusServer, require_prometheus
@@ -60,7 +61,7 @@ async def playground(cluster: Cluster, reader: Front, tmp_path: Path) -> AsyncIt
     cluster.add_nodes(node("n1", cpu="4"), node("n2", cpu="4"))
     cluster.add_pods(pod("web", cpu="1"))
     kubeconfig = reader.kubeconfig(tmp_path / "reader", user={"token": cluster.token(READERS, "reader")})
-    sources = _ClusterSources((), live=True, kubeconfig=kubeconfig, context=None, now=None, metrics=None, url=None)
+    sources = ClusterSources(Given(kubeconfig=kubeconfig), live=True)
     doors = FileDoors(tmp_path, {}, sources)
     # in another thread, for the command reads it before there is a loop
     opened, measure = await asyncio.to_thread(sources.opened)
@@ -107,9 +108,7 @@ async def test_metrics_come_from_prometheus_and_a_silent_one_is_named(tmp_path: 
     prometheus.backfill({"busy": [({"node": "a01"}, 0.5)]})
     prometheus.start()
     try:
-        sources = _ClusterSources(
-            (), live=False, kubeconfig=None, context=None, now=None, metrics=None, url=prometheus.url
-        )
+        sources = ClusterSources(Given(prometheus_url=prometheus.url), live=False)
         asked = {"id": 1, "files": METRIC, "pod": {"key": "shop/web-next"}, "clause": 0}
         opened, measure = sources.opened()
         async with Playground(Session(METRIC, opened, measure=measure), token=TOKEN) as server:

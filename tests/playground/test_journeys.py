@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kube_policy_scheduler.cli.commands.playground import FileDoors, _ClusterSources
+from kube_policy_scheduler.cli.commands.playground import ClusterSources, FileDoors
+from kube_policy_scheduler.cli.given import Given
 from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.playground.opening import start, start_policy
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
-    sources = _ClusterSources((), live=False, kubeconfig=None, context=None, now=0.0, metrics=None, url=None)
+    sources = ClusterSources(Given(now=0.0), live=False)
     with serving(example(), FileDoors(folder, {FILE: folder / FILE}, sources)) as url:
         yield url
 

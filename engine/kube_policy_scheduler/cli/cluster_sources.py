@@ -351,14 +351,11 @@ def signals_of(
 
     Raises:
         DocumentError: the file cannot be read.
-        click.UsageError: both are given.
     """
     from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.documents.yaml_document import parse_document
     from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
 
-    if metrics is not None and prometheus_url is not None:
-        raise click.UsageError("use --metrics or --prometheus-url, not both")
     queries = tuple(dict.fromkeys(query for policy_set in policy_sets for query in policy_set.queries))
     if prometheus_url is not None:
         return _measured(prometheus_url, queries)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,22 @@ def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:
     if len(diagnostics) > _MOST_RENDERED:
         shown.append(f"and {len(diagnostics) - _MOST_RENDERED:,} more")
     return "\n\n".join(shown)
+
+
+@contextmanager
+def explaining(consequence: str) -> Iterator[None]:
+    """Turn an error in what people wrote into a failed command, after showing the error; consequence: what follows.
+
+    Raises:
+        click.ClickException: there was one.
+    """
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+    try:
+        yield
+    except DocumentError as error:
+        say(rendered(error.diagnostics, err=True), err=True)
+        raise click.ClickException(consequence) from error
 
 
 def as_data(diagnostic: Diagnostic) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.extenders import say_not_asked
 
@@ -49,6 +51,15 @@ class Given:
     seed: int = 0
     now: float | None = None
 
+    def __post_init__(self) -> None:
+        """Check that metrics come from one place.
+
+        Raises:
+            click.UsageError: both a file and Prometheus are given.
+        """
+        if self.metrics is not None and self.prometheus_url is not None:
+            raise click.UsageError("use --metrics or --prometheus-url, not both")
+
     def inputs(self) -> Inputs:
         """Return what decides and about what, and say which metrics have no value.
 
@@ -83,6 +94,21 @@ class Given:
         say_not_asked()
         sets = [each for each in policy_sets if each is not None]
         return cluster_sources.signals_of(sets, metrics=self.metrics, prometheus_url=self.prometheus_url, now=now)
+
+    def measured(self, policy_set: PolicySet, *, now: float) -> cluster_sources.Measured:
+        """Return the metrics that policies read, and why some have no value; without a source there are none.
+
+        Raises:
+            DocumentError: the file cannot be read.
+        """
+        from kube_policy_scheduler.cluster.signals import Signals
+
+        if self.prometheus_url is not None:
+            return cluster_sources.measured(self.prometheus_url, policy_set.queries)
+        if self.metrics is None:
+            return cluster_sources.Measured(Signals.EMPTY, {}, {})
+        found = cluster_sources.signals_of([policy_set], metrics=self.metrics, prometheus_url=None, now=now)
+        return cluster_sources.Measured(found, {}, {})
 
 
 def ruleset_of(paths: Sequence[Path], *, name: str) -> Ruleset:

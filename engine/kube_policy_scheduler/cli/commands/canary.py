@@ -121,18 +121,14 @@ def _end(
 ) -> int:
     """Show what the end of a canary changes, and do it."""
     from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
 
     pair = _chosen(_canaries(place), name)
     if pair is None:
         say("there is no canary")
         return 1
     outcome = end(pair, place.sources)
-    try:
+    with files.explaining("the resulting policies have errors, so nothing was changed"):
         compiled(outcome.sources)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        raise click.ClickException("the resulting policies have errors, so nothing was changed") from error
     before = {source.name: source for source in place.sources}
     for source in outcome.changed:
         say(files.difference(before[source.name], source.text, done="promoted"), nl=False)
@@ -185,13 +181,9 @@ def _place(
 
 def _compiled(sources: Sequence[Source]) -> PolicySet:
     from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.documents.yaml_document import DocumentError
 
-    try:
+    with files.explaining("the policies have errors"):
         return compiled(sources)
-    except DocumentError as error:
-        say(files.rendered(error.diagnostics, err=True), err=True)
-        raise click.ClickException("the policies have errors") from error
 
 
 @dataclass
@@ -202,14 +194,15 @@ class _Folder:
     sources: tuple[Source, ...] = field(default=())
 
     def policies(self) -> PolicySet:
-        """Read them."""
-        from kube_policy_scheduler.cli.policies import SUFFIX
-        from kube_policy_scheduler.documents.yaml_document import DocumentError
+        """Read them.
 
-        try:
-            self.sources = tuple(files.source(each) for each in files.expanded([self.path], suffix=SUFFIX))
-        except DocumentError as error:
-            raise click.ClickException(files.rendered(error.diagnostics, err=True)) from error
+        Raises:
+            DocumentError: a file cannot be read.
+            click.ClickException: the policies have errors.
+        """
+        from kube_policy_scheduler.cli.policies import SUFFIX
+
+        self.sources = tuple(files.source(each) for each in files.expanded([self.path], suffix=SUFFIX))
         return _compiled(self.sources)
 
     def apply(self, outcome: Outcome) -> bool:

@@ -13,7 +13,6 @@ from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cli.cluster_sources import Measured
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
@@ -71,13 +70,11 @@ def command(
     from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
     from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport
 
-    if given.metrics is not None and given.prometheus_url is not None:
-        raise click.UsageError("use --metrics or --prometheus-url, not both")
     ruleset = given.ruleset()
     policy_set = ruleset.policy_set
     assert policy_set is not None, "--policies is required"
     things, moment = given.cluster()
-    metered = _signals(policy_set, given, moment)
+    metered = given.measured(policy_set, now=moment)
     answers = _extenders()
     inspection = Inspection(
         cluster_state(things),
@@ -111,18 +108,6 @@ def command(
         cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
     return 1 if is_found(found) or unchecked else 0
-
-
-def _signals(policy_set: PolicySet, given: Given, now: float) -> Measured:
-    from kube_policy_scheduler.cli.cluster_sources import Measured, measured
-    from kube_policy_scheduler.cluster.signals import Signals
-
-    if given.prometheus_url is not None:
-        return measured(given.prometheus_url, policy_set.queries)
-    if given.metrics is None:
-        return Measured(Signals.EMPTY, {}, {})
-    found = cluster_sources.signals_of([policy_set], metrics=given.metrics, prometheus_url=None, now=now)
-    return Measured(found, {}, {})
 
 
 def _extenders() -> list[ExtenderAnswer]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.given import Given
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -83,14 +84,11 @@ def command(
     live = live or kubeconfig is not None or context is not None
     if live and clusters:
         raise click.UsageError("--cluster is a saved cluster: do not use --live, --kubeconfig or --context with it")
-    if metrics is not None and prometheus_url is not None:
-        raise click.UsageError("use --metrics or --prometheus-url, not both")
+    where = Given(clusters, kubeconfig, context, metrics=metrics, prometheus_url=prometheus_url, now=now)
     try:
         given = _given(policies)
         check_files(given.texts)
-        sources = _ClusterSources(
-            clusters, live=live, kubeconfig=kubeconfig, context=context, now=now, metrics=metrics, url=prometheus_url
-        )
+        sources = ClusterSources(where, live=live)
         cluster, measure = given.cluster if given.cluster and not (live or clusters) else sources.opened()
         session = Session(given.texts, cluster, measure=measure, seed=seed, pod=given.pod)
     except RequestError as error:
@@ -142,27 +140,12 @@ def _shared(share: Share) -> _Given:
     return _Given(share.files, {}, share.pod, (cluster, lambda queries: metrics.signals(queries, now=cluster.now)))
 
 
-class _ClusterSources:
+class ClusterSources:
     """Where clusters come from, and the metrics of them all."""
 
-    def __init__(
-        self,
-        clusters: Sequence[Path],
-        *,
-        live: bool,
-        kubeconfig: Path | None,
-        context: str | None,
-        now: float | None,
-        metrics: Path | None,
-        url: str | None,
-    ) -> None:
-        self._clusters = list(clusters)
+    def __init__(self, given: Given, *, live: bool) -> None:
+        self._given = given
         self._live = live
-        self._kubeconfig = kubeconfig
-        self._context = context
-        self._now = now
-        self._metrics = metrics
-        self._url = url
 
     def opened(self) -> tuple[OpenedCluster, Measure]:
         """Read what the command line names, again each time; without that the example.
@@ -173,13 +156,13 @@ class _ClusterSources:
         """
         from kube_policy_scheduler.playground.opening import start
 
-        if self._clusters:
-            return self.saved(self._clusters)
+        if self._given.clusters:
+            return self.saved(self._given.clusters)
         if self._live:
             return self.live()
         started = start()
         now = started.cluster.now
-        if self._metrics is None and self._url is None:
+        if self._given.metrics is None and self._given.prometheus_url is None:
             return started.cluster, lambda queries: started.metrics.signals(queries, now=now)
         measure, problems = self._measure(now)
         return replace(started.cluster, problems=problems), measure
@@ -193,13 +176,12 @@ class _ClusterSources:
         from kube_policy_scheduler.playground.session import OpenedCluster, Origin
 
         began = time.time()
-        things, moment = cluster_sources.cluster_at(
-            (), kubeconfig=self._kubeconfig, context=self._context, now=self._now
-        )
-        options = [("--kubeconfig", self._kubeconfig), ("--context", self._context)]
+        given = replace(self._given, clusters=())
+        things, moment = given.cluster()
+        options = [("--kubeconfig", given.kubeconfig), ("--context", given.context)]
         option = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None)
         measure, problems = self._measure(moment)
-        name = self._context or "current context"
+        name = given.context or "current context"
         opened = OpenedCluster(name, Origin.LIVE, things, moment, option=option, taken=began, problems=problems)
         return opened, measure
 
@@ -208,8 +190,8 @@ class _ClusterSources:
         from kube_policy_scheduler.playground.session import OpenedCluster, Origin
 
         began = time.time()
-        things, moment = cluster_sources.cluster_at(paths, kubeconfig=None, context=None, now=self._now)
-        taken = moment if self._now is None and moment < began else None  # else it is the clock
+        things, moment = replace(self._given, clusters=tuple(paths), kubeconfig=None, context=None).cluster()
+        taken = moment if self._given.now is None and moment < began else None  # else it is the clock
         option = " ".join(f"--cluster {shlex.quote(str(path))}" for path in paths)
         measure, problems = self._measure(moment)
         name = name or ", ".join(map(str, paths))
@@ -225,12 +207,13 @@ class _ClusterSources:
         from kube_policy_scheduler.documents.yaml_document import parse_document
         from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
 
-        if self._metrics is not None:
-            found = read_metrics(parse_document(files.source(self._metrics)))
+        given = self._given
+        if given.metrics is not None:
+            found = read_metrics(parse_document(files.source(given.metrics)))
             return lambda queries: found.signals(queries, now=now), tuple
-        if self._url is None:
+        if given.prometheus_url is None:
             return lambda queries: Signals.EMPTY, tuple
-        asked = _AskedOnce(self._url)
+        asked = _AskedOnce(given.prometheus_url)
         return asked.measure, lambda: tuple(asked.problems)
 
 
@@ -265,7 +248,7 @@ class _AskedOnce:
 class FileDoors:
     """Files below one folder: saved clusters to open, tests to write, and the policies that were named."""
 
-    def __init__(self, folder: Path, policies: Mapping[str, Path], sources: _ClusterSources) -> None:
+    def __init__(self, folder: Path, policies: Mapping[str, Path], sources: ClusterSources) -> None:
         self._folder = folder.resolve()
         self._policies = policies
         self._sources = sources
