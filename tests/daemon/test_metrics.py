@@ -270,6 +270,8 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_gangs_started_in_domain": lives("_total{topology=rack}", 3, gangs_started={"rack": 3}),
     "policy_scheduler_gang_domains_left": lives("_total{topology=rack}", 2, gang_domains_left={"rack": 2}),
     "policy_scheduler_gangs_without_domain": lives("{topology=rack}", 1, gangs_without_domain={"rack": (1, 2)}),
+    "policy_scheduler_gangs_below_minimum": lives("{}", 2, gangs_short=2),
+    "policy_scheduler_gang_rest_evicted_pods": lives("_total{}", 3, gang_rest_evicted=3),
     "policy_scheduler_gang_members_missing": lives("{topology=rack}", 2, gangs_without_domain={"rack": (1, 2)}),
     "policy_scheduler_queue_used": lives("{queue=research,resource=cpu}", 5.5, queues=[QUEUE]),
     "policy_scheduler_queue_guaranteed": lives("{queue=research,resource=cpu}", 4, queues=[QUEUE]),

@@ -103,6 +103,10 @@ class Reports(Observer):
     def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
         self.told["preempted"] += 1
 
+    def gang_is_short(self, victim: Any, why: str) -> None:
+        self.told["rest of a gang evicted"] += 1
+        self.why[victim.name] = why
+
     def nominated(self, pod: Any, node_name: str) -> None:
         self.told["nominated"] += 1
         self.statuses.nominate(pod, node=node_name)

@@ -661,6 +661,8 @@ class Daemon:
             gangs_started=scheduler.waiting_pods.domain_counts.started,
             gang_domains_left=scheduler.waiting_pods.domain_counts.left,
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
+            gangs_short=len(scheduler.waiting_pods.short),
+            gang_rest_evicted=scheduler.short_gangs.evicted,
             queue_pending=self._census.queues.pending,
             queue_refused=self._census.queues.refused,
             queue_reclaimed=scheduler.reclaimed,

@@ -6,8 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.tooling.simulation.node_events import parse_node_events
 from kube_policy_scheduler.tooling.simulation.run import GANG_INCOMPLETE, GANG_TOO_SMALL, Run, run
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from tests.tooling.simulation.scenarios import node, pod, simulated, variant
@@ -132,3 +135,18 @@ def test_the_same_seed_gives_the_same_run() -> None:
     first, again = (simulated(arrivals, nodes=nodes, by=GANG, seed=1) for _ in range(2))
     assert first == again
     assert first.unplaced == 0
+
+
+def test_the_rest_of_a_gang_whose_node_is_lost_is_evicted_after_a_while_and_starts_again_as_a_whole() -> None:
+    removed = {"events": [{"at": "20s", "remove": "b"}, {"at": "200s", "add": {"name": "c", "cpu": 4, "mem": "8Gi"}}]}
+    events = parse_node_events(Source("events.yaml", yaml.safe_dump(removed)), nodes=["a", "b"])
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+    members = gang("a", 8, lasts=1000)
+    for each in members:
+        each.pod.metadata.owner_references = [msgspec.convert(owner, objects.OwnerReference)]
+    scenario = Scenario([node("a"), node("b")], members, node_events=events)
+    found = run(scenario, variant(GANG), seed=0, stopwatch=lambda: 0.0)
+    assert (found.evicted, found.restarted, found.placed) == (4, 4, 16)
+    assert {sample.running for sample in found.samples if 20 < sample.at < 80} == {4}
+    assert {sample.running for sample in found.samples if 81 < sample.at < 200} == {0}
+    assert found.samples[-1].at == 1200

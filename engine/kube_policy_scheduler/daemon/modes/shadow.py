@@ -233,5 +233,8 @@ class Nobody:
     def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
         """Report nothing."""
 
+    def gang_is_short(self, victim: PodInfo, why: str) -> None:
+        """Report nothing."""
+
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         """Report nothing."""

@@ -175,6 +175,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Domains that a gang left again, by topology."""
     gangs_without_domain: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """By topology: pending gangs for which no domain has room, and the members for which their best one lacks it."""
+    gangs_short: int = 0
+    """Gangs that run with fewer pods than they need."""
+    gang_rest_evicted: int = 0
+    """Pods of such gangs that were evicted."""
     new_nodes: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Unschedulable pods by whether new nodes would help them: help, do_not_help."""
     watches: Sequence[WatchRow] = ()
@@ -401,6 +405,20 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of members for which the best domains of these gangs have no room.",
         ("topology",),
         lambda live: (((key,), missing) for key, (_, missing) in live.gangs_without_domain.items()),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_gangs_below_minimum",
+        "Number of gangs that run with fewer pods than they need, because others were lost.",
+        (),
+        lambda live: (((), live.gangs_short),),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_gang_rest_evicted_pods",
+        "Number of pods that were evicted because their gang had lost others for as long as `within` says.",
+        (),
+        lambda live: (((), live.gang_rest_evicted),),
     ),
     ScrapeMetric(
         GaugeMetricFamily,

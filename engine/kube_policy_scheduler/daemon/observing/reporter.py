@@ -112,6 +112,14 @@ class ApiReporter:
         self._events.record(reference_to(victim), type="Normal", reason="Preempted", action="Preempting", note=note)
 
     @_isolated
+    def gang_is_short(self, victim: PodInfo, why: str) -> None:
+        """Record on an evicted pod that its gang lost others."""
+        note = f"Evicted: {why}"
+        self._events.record(
+            reference_to(victim), type="Warning", reason="GangIncomplete", action="Evicting", note=note, is_fenced=True
+        )
+
+    @_isolated
     def moved(self, victim: PodInfo, move: Move) -> None:
         """Record on an evicted pod where its replacement goes, and why."""
         why = f"`{move.clause}` rejects it there" if move.refused else f"better by `{move.clause}`"

@@ -156,6 +156,10 @@ class Reporter(Protocol):
         """Report that a pod was preempted."""
         ...
 
+    def gang_is_short(self, victim: PodInfo, why: str) -> None:
+        """Report that a pod was evicted because its gang lost others."""
+        ...
+
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         """Report the nominated node of a pod; "" clears it."""
         ...

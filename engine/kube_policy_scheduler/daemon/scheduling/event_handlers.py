@@ -106,7 +106,7 @@ class EventHandlers:
         self._saw(info.resource_version)
         self._foreign.pop(info.uid, None)
         if info.terminal:
-            self._pod_gone(info.uid)
+            self._pod_gone(info.uid, has_ended=True)
         elif info.node_name:
             self._pod_assigned(info)
         elif info.uid not in self._cluster.assumed:
@@ -318,7 +318,9 @@ class EventHandlers:
         self._waiting_pods.forget(uid)
         self._on_left((uid,))
 
-    def _pod_gone(self, uid: str) -> None:
+    def _pod_gone(self, uid: str, *, has_ended: bool = False) -> None:
+        """has_ended: whether its work is known to be at its end, well or not."""
+        ran = self._ran(uid)
         self._on_gone(uid)
         self._leave(uid)
         self.passes.drop(uid)
@@ -327,6 +329,13 @@ class EventHandlers:
         self._queue.remove(uid)
         self._cluster.end_nomination(uid)
         self._cluster.remove(uid)
+        if ran is not None:
+            self._waiting_pods.short.left(ran, self._clock(), is_loss=ran.terminating and not has_ended)
+
+    def _ran(self, uid: str) -> PodInfo | None:
+        """Return a pod as it was shown last on its node; None if it was not."""
+        is_ours = uid in self._cluster.assumed or self._queue.get(uid) is not None
+        return None if is_ours else self._cluster.pods.get(uid)
 
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
         """Handle a full list: pods that are not in it are gone."""

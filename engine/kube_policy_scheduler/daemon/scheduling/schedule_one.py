@@ -46,6 +46,7 @@ from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.pace import Pace
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
+from kube_policy_scheduler.daemon.scheduling.short_gang_evictions import ShortGangEvictions
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
@@ -140,6 +141,7 @@ class Scheduler:
             passes=self.event_handlers.passes,
         )
         self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight, self.evictions)
+        self.short_gangs = ShortGangEvictions(context, self.waiting_pods.short, self.in_flight, self.evictions)
         self.extenders = context.extenders
         self.extender_turns = ExtenderTurns(context.queue)
 
@@ -177,6 +179,7 @@ class Scheduler:
         self.leading = leading
         self.pace.led(leading)
         if not leading:
+            self.short_gangs.stop()
             self.waiting_pods.withdraw_all(keeps_nominations=True)
             for refusal in self._refusals.values():
                 self._evict_nobody(refusal.decision.preemption)
@@ -275,6 +278,8 @@ class Scheduler:
         if self.leading:  # a standby writes nothing about pods either
             self.gated_pods.look(now)
             self.deferred_resizes.look(now)
+            if self.algorithm.policies is not None:
+                self.short_gangs.look(now)
             for assumed in self.waiting_pods.unnominated(since=now - NOMINATE_AFTER_SECONDS):
                 self.context.announce(assumed.queued, assumed.host)
         self.waiting_pods.expire(now)

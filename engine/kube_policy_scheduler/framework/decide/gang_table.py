@@ -17,7 +17,7 @@ import msgspec
 
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall
 from kube_policy_scheduler.framework.frame import DeviceOrder
-from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.times import Steady
 
 PAUSE_FACTOR = 20.0
@@ -36,6 +36,16 @@ class Anywhere(Enum):
 
 
 ANYWHERE = Anywhere.ANYWHERE
+
+
+class Loss(msgspec.Struct):
+    """Pods that a gang that runs has lost, so that it has fewer than it needs; see `groups.short_gangs`."""
+
+    requirement: GangRequirement
+    due: float
+    """When the rest is to be evicted."""
+    is_known: bool
+    """Whether it is known of one of them that it had not done its work."""
 
 
 class GangRecord(msgspec.Struct, eq=False):
@@ -68,6 +78,8 @@ class GangRecord(msgspec.Struct, eq=False):
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     wanted_at: float | None = None
     """When it is to be planned again though no event says so; None: never."""
+    loss: Loss | None = None
+    """Pods that it lost; None: it has as many as it needs, or none at all."""
 
 
 class GangTable:
@@ -118,7 +130,8 @@ class GangTable:
 
     def forget_rules(self) -> None:
         """Forget where and how gangs are decided, and what came of it: the rules have changed."""
-        self._records.clear()
+        lost = [record for record in self if record.loss is not None]
+        self._records = {each.group: GangRecord(each.group, each.touched, loss=each.loss) for each in lost}
         self._wanted.clear()
 
     # --- where and how members are decided -----------------------------------------------------------
@@ -211,7 +224,8 @@ class GangTable:
 
     def _clean(self) -> None:
         records = self._records.values()
-        unused = [record for record in records if record.under_way is None and not self.in_use(record.group)]
+        idle = [record for record in records if record.under_way is None and record.loss is None]
+        unused = [record for record in idle if not self.in_use(record.group)]
         unused.sort(key=lambda record: record.touched)
         for record in unused[:-KEPT_WITHOUT_PODS]:
             del self._records[record.group]

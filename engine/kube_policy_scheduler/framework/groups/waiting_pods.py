@@ -35,6 +35,7 @@ from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.groups.attempt import AssumedPod
 from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
+from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import (
     GangRequirement,
@@ -124,6 +125,8 @@ class WaitingPods(Generic[AssumedT]):
         self._unnominated: dict[str, float] = {}
         """Since when those wait whose node is not written as their nominated node, by UID, longest first."""
         self.domain_counts = DomainCounts()
+        self.short = ShortGangs(cluster, queue, algorithm)
+        """Those that run with too few pods."""
         self.planner = Planner(cluster, queue, algorithm, waiting=self._waiting, left=self._count_left)
         self.gangs = algorithm.gangs
         self.gangs.in_use = lambda group: bool(queue.group(group))
@@ -469,6 +472,7 @@ class WaitingPods(Generic[AssumedT]):
         for group in started:
             self.planner.drop(group)
             self.gangs.forget(group)
+            self.short.completed(group)
         if released:  # those that the gang can do without may start now, too
             surplus = {uid: None for group in started for uid in self._queue.group(group)}
             self._queue.help_some(surplus, now)
@@ -639,6 +643,7 @@ class WaitingPods(Generic[AssumedT]):
             holding=self.permit.number(requirement.group) + joining,
             since=self._clock() if since is None and joining else since,
             domain=str(self.gangs.domain(requirement.group) or "") if requirement.levels else "",
+            evicted_at=self.short.until(requirement.group),
         )
 
     def unreported(self, *, since: float) -> list[QueuedPod]:
@@ -697,7 +702,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def next_due(self) -> float | None:
         """Return when time brings something to do."""
-        times = [at for at in (self.permit.next_due(), self.gangs.next_due()) if at is not None]
+        dues = self.permit.next_due(), self.gangs.next_due(), self.short.next_due()
+        times = [at for at in dues if at is not None]
         return min(times, default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:

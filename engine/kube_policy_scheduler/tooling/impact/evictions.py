@@ -120,19 +120,19 @@ def _evicted(
     Waiting(simulated).run(progress=lambda done: None)
     found: dict[str, GivesWay] = {}
     for eviction in simulated.tally.evictions:
-        if eviction.ran_before:  # not one that started in the meantime, or came back
-            made = _gives_way(eviction, variant.tree, since=now)
+        if eviction.ran_before and eviction.by is not None:  # not one that started in the meantime, or came back
+            made = _gives_way(eviction, eviction.by, variant.tree, since=now)
             found.setdefault(made.pod, made)
     return tuple(found.values())
 
 
-def _gives_way(eviction: Eviction, tree: QuotaTree | None, *, since: float) -> GivesWay:
+def _gives_way(eviction: Eviction, by: PodInfo, tree: QuotaTree | None, *, since: float) -> GivesWay:
     return GivesWay(
         eviction.victim.key,
         eviction.ran_on,
-        eviction.by.key,
+        by.key,
         _queue(tree, eviction.victim),
-        _queue(tree, eviction.by),
+        _queue(tree, by),
         eviction.at - since,
     )
 

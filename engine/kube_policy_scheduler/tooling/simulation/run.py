@@ -216,8 +216,8 @@ class Eviction:
     """A pod that had to leave."""
 
     victim: PodInfo
-    by: PodInfo
-    """The pod that gets the room, or a member of the gang that does."""
+    by: PodInfo | None
+    """The pod that gets the room, or a member of the gang that does; None: nobody, its own gang lost pods."""
     ran_on: str
     """Where the victim was."""
     ran_before: bool
@@ -568,6 +568,8 @@ class Waiting:
                 following += 1
             self._look()
             self._waiting_pods.expire(now)
+            for gang in self._waiting_pods.short.due(now):
+                self._evict_each(gang.rest, by=None)
             self._decide_all(stop)
             progress(following)
             watch(now - start, simulated.cluster)
@@ -678,6 +680,7 @@ class Waiting:
         if name not in cluster.nodes.rows:
             return
         running = [pod for pod in cluster.pods_on(name).values() if pod.uid not in cluster.assumed]
+        members = [pod for pod in running if not is_of_node(pod)]
         returns_bare = simulated.scenario.node_events.bare_pods_return
         for pod in running:
             cluster.remove(pod.uid)
@@ -693,6 +696,8 @@ class Waiting:
                     give_claims_back(cluster, pod)
         cluster.remove_node(name)
         self._waiting_pods.node_changed(name)
+        for pod in members:
+            self._waiting_pods.short.left(pod, simulated.now, is_loss=True)
         if self._autoscaler is not None:
             self._autoscaler.gone(name)
 
@@ -852,23 +857,24 @@ class Waiting:
 
     def _evict(self, queued: QueuedPod, node_name: str, victims: tuple[PodInfo, ...]) -> None:
         """Evict victims; they start again, as their controllers would create them."""
+        waiting = self._waiting_pods.evict(victims, by=queued.pod)  # who does not run yet gives its place back
+        self._evict_each([victim for victim in victims if victim.uid not in waiting], by=queued.pod)
+        self._nominate(queued, node_name)
+        self._queue.activate(queued, self._simulated.now)
+        self._look_later(queued)
+
+    def _evict_each(self, victims: Iterable[PodInfo], *, by: PodInfo | None) -> None:
         simulated = self._simulated
-        waiting = self._waiting_pods.evict(victims, by=queued.pod)
         for victim in victims:
-            if victim.uid in waiting:
-                continue  # it does not run yet: it gave its place back
             ran_on = simulated.cluster.node_of(victim.uid) or ""
             simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
             ran_before = victim.uid not in self._lasts
-            simulated.tally.evictions.append(Eviction(victim, queued.pod, ran_on, ran_before, simulated.now))
+            simulated.tally.evictions.append(Eviction(victim, by, ran_on, ran_before, simulated.now))
             if simulated.queues is not None:
                 simulated.queues.evicted(victim)
             self._create_again(victim)
             self._pods_changed(ran_on)
-        self._nominate(queued, node_name)
-        self._queue.activate(queued, simulated.now)
-        self._look_later(queued)
 
     def _settled(self, queued: QueuedPod) -> None:
         self._stand_ins.settled(queued, self._simulated.now)
