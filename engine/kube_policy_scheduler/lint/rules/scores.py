@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube_policy_scheduler.diagnostics import Label
-from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.diagnostics import Edit, Fix, Label
+from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Grouping, Test
 from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
 from kube_policy_scheduler.lang.types import Depends, Shape
@@ -169,3 +169,35 @@ def herding_score(policy: CheckedPolicy) -> Iterator[Finding]:
     if measured and not reacting:
         message = "only a metric ranks the nodes: a burst of pods goes to one node until the next sample"
         yield Finding(measured[0].value.span, message, "add `score least_allocated()`, or use `predicted(…)`")
+
+
+@rule("P0327")
+def default_above_negative(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The minus belongs to the value alone, not to its default: `-load ?? 20` gives a node with load 30 a score of -30,
+    and a node without a sample a score of 20, the best of all. Put the value and its default in parentheses.
+
+    Avoid::
+
+        metric load = promql("node_load1")
+        score -load ?? 20
+        score least_allocated()
+
+    Prefer::
+
+        metric load = promql("node_load1")
+        score -(load ?? 20)
+        score least_allocated()
+    """
+    for test in _scores(policy):
+        for part in typed.below(test.value):
+            if not isinstance(part, typed.Otherwise) or not isinstance(part.left, typed.Negative):
+                continue
+            negated, default = part.left.operand, part.right
+            # a value that may itself be below 0 has no side on which it belongs
+            if not isinstance(default, typed.Constant) or default.info.low <= 0 or negated.info.high <= 0:
+                continue
+            shown, written = (short(each.span) for each in (default, negated))
+            message = f"a node for which `{written}` is missing gets {shown}, and any other node gets `-{written}`"
+            meant = f"-({' '.join(negated.span.text.split())} ?? {shown})"
+            fix = Fix(f"write `{meant}`", (Edit(part.span, meant),), safe=False)
+            yield Finding(part.span, message, f"write `{meant}`", fix=fix)
