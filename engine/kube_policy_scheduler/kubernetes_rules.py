@@ -130,6 +130,36 @@ class Feature(Enum):
         " preemption, and no budget protected pods without labels",
         since=38,
     )
+    DEVICE_CONFIG_WRITTEN_ONCE = Entry(
+        "DeviceConfigWrittenOnce",
+        "parameters of a claim for a driver are written once into its allocation, and those for all requests without"
+        " `requests`. Before, they were written once for each request that they name",
+        since=37,
+    )
+    SELECTOR_ERRORS_NAME_DEVICES = Entry(
+        "SelectorErrorsNameDevices",
+        "the error of a CEL selector names the device, and for a missing key says how to write the selector",
+        since=37,
+    )
+    DRA_FRACTIONAL_CAPACITY_RANGE = Entry(
+        "DRAFractionalCapacityRange",
+        "requests of a capacity with a `validRange` that is not of whole numbers are rounded in thousandths. Before,"
+        " they were rounded to whole numbers",
+        since=37,
+        known_since=37,
+    )
+    QUALIFIED_CAPACITY_NAMES = Entry(
+        "QualifiedCapacityNames",
+        "the capacities `memory` and `DRIVER/memory` of a device are one; if it publishes both, the qualified one"
+        " counts. Before, requests had to write the name as the device publishes it",
+        since=38,
+    )
+    BROKEN_POOLS_REFUSE_NODES = Entry(
+        "BrokenPoolsRefuseNodes",
+        "a request for `All` devices is refused on nodes with an incomplete or invalid pool. Before, one such node"
+        " ended the attempt for all nodes",
+        since=38,
+    )
 
     @property
     def entry(self) -> Entry:

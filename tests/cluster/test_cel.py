@@ -32,6 +32,12 @@ ATTRIBUTES = {
     "firmware": {"version": "1.10.0-rc.1"},
     "resource.kubernetes.io/pcieRoot": {"string": "pci0000:0"},
 }
+LISTS = {
+    "links": {"ints": [1, 3, 8]},
+    "modes": {"strings": ["mig", "mps"]},
+    "drivers": {"versions": ["1.2.3", "2.0.0"]},
+    "healths": {"bools": [True, False]},
+}
 CAPACITY = {"memory": {"value": "40Gi"}, "cores": {"value": "108"}}
 
 
@@ -43,7 +49,7 @@ def device(name: str = "gpu-0", **attributes: object) -> objects.Device:
 def ask(expression: str, about: objects.Device | None = None) -> Match:
     selector = compile_selector(expression)
     assert not selector.error
-    return selector.match(DRIVER, about or device())
+    return selector.match(DRIVER, about or device(**LISTS))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +73,15 @@ def ask(expression: str, about: objects.Device | None = None) -> Match:
         "[1, 2, 3].map(n, n * 2).filter(n, n > 2) == [4, 6]",
         '"%s has %d" .format([device.attributes["gpu.example.com"].model, 8]) == "h100 has 8"',
         "!device.allowMultipleAllocations",
+        '3 in device.attributes["gpu.example.com"].links',
+        'device.attributes["gpu.example.com"].links.exists(link, link > 7)',
+        'size(device.attributes["gpu.example.com"].links) == 3 && device.attributes["gpu.example.com"].links[0] == 1',
+        'device.attributes["gpu.example.com"].links.includes(8)',
+        '!device.attributes["gpu.example.com"].links.includes(2)',
+        'device.attributes["gpu.example.com"].model.includes("h100")',
+        'device.attributes["gpu.example.com"].modes.all(mode, mode.startsWith("m"))',
+        'device.attributes["gpu.example.com"].drivers.exists(v, v.isLessThan(semver("2.0.0")))',
+        'device.attributes["gpu.example.com"].healths == [true, false]',
     ],
 )
 def test_it_matches(expression: str) -> None:
@@ -83,6 +98,11 @@ def test_it_matches(expression: str) -> None:
         ('device.attributes["gpu.example.com"].index + 9223372036854775807 > 0', "integer overflow"),
         ('semver("1.2").major() == 1', "No Major.Minor.Patch elements found"),
         ("[1][3] == 1", "index out of bounds: 3"),
+        ('device.attributes["gpu.example.com"].links > 3', "no such overload"),
+        (
+            "[0].map(i, lists.range(49))[0].includes(99)",
+            "'includes' function cannot be applied to lists longer than 48 values",
+        ),
         (
             'device.attributes["gpu.example.com"].model',
             "CEL result of type string could not be converted to bool:"
@@ -100,7 +120,7 @@ def test_an_error_has_the_words_of_kube_scheduler(expression: str, error: str) -
         ("device.drivr == 1", "ERROR: <input>:1:7: undefined field 'drivr'"),
         ("device == 1", "found no matching overload for '_==_' applied to '(kubernetes.DRADevice, int)'"),
         ("size(device) > 0", "found no matching overload for 'size' applied to '(kubernetes.DRADevice)'"),
-        ("device.attributes.a", "must evaluate to bool or the unknown type, not map(string, google.protobuf.Any)"),
+        ("device.attributes.a", "must evaluate to bool or the unknown type, not map(string, dyn)"),
         ("device.driver == 1", "found no matching overload for '_==_' applied to '(string, int)'"),
         ("1 +", "ERROR: <input>:1:"),
         ("1 + 1", "must evaluate to bool or the unknown type, not int"),

@@ -13,7 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, is_in_use
-from kube_policy_scheduler.cluster.devices.resource_slices import Pool, PoolID, SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_slices import Pool, PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.search_work import UNLIMITED
 from kube_policy_scheduler.framework.devices.allocator import (
     TIMED_OUT,
@@ -168,7 +168,7 @@ class _Search:
                 raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
             for device in pool.devices:
                 if self._selects(request, device):
-                    amounts = request.consumes(device.device)
+                    amounts = request.consumes(device)
                     if amounts is not None and self._has_capacity(device, amounts):
                         every.append(device)
         return _Wanted(request, len(every), every, bytearray(len(self._devices)))
@@ -230,7 +230,7 @@ class _Search:
                 unusable[place] = 2
             amounts = wanted.amounts.get(place)
             if amounts is None:
-                amounts = wanted.amounts[place] = request.consumes(device.device)
+                amounts = wanted.amounts[place] = request.consumes(device)
                 if amounts is None:
                     unusable[place] = 1
                     continue
@@ -276,13 +276,13 @@ class _Search:
         for name, amount in amounts.items():
             there = [one.amounts[name] for one in self._taken if one.device.id == device.id and one.device.is_shared]
             there += [used[name]] if name in used else []
-            if amount.nanos + sum(one.nanos for one in there) > _value_nanos(device, name):
+            if amount.nanos + sum(one.nanos for one in there) > device.capacity(name).nanos:
                 return False
         return True
 
     def _may_take(self, claim: int, request: Request, device: SlicedDevice, *, must: bool) -> _Taken | None:
         """Return a device as taken for a request, None if that is not possible beside what is taken."""
-        if self._is_in_use(claim, request, device) or not request.tolerates(device.device):
+        if self._is_in_use(claim, request, device) or not request.tolerates(device):
             return None
         if not self._has_counters(device):
             return None
@@ -291,7 +291,7 @@ class _Search:
                 text = f"cannot add device {device.id} because a claim constraint would not be satisfied"
                 raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
             return None
-        amounts = request.consumes(device.device)
+        amounts = request.consumes(device)
         if amounts is None or not self._has_capacity(device, amounts):
             return None
         return _Taken(claim, request, device, amounts)
@@ -327,7 +327,3 @@ class _Search:
         if rule.match_attribute is not None:
             return any(mine != other or not mine[0] for other in others)
         return any(mine == other or not mine[0] for other in others)
-
-
-def _value_nanos(device: SlicedDevice, name: str) -> int:
-    return quantity_or_zero((device.device.capacity or {})[name].value).nanos

@@ -99,10 +99,10 @@ def test_kept_allocations_are_those_of_a_fresh_search(steps: list[tuple[Any, boo
 def chosen(found: Allocations, row: int) -> list[list[str]] | str:
     result = found.on(row)
     if result.claims is None:
-        return result.refusal or found.error(row, ["default/k"])
+        return found.text(row, ["default/k"])
     return [[str(one.device.id) for one in devices] for devices in result.claims]
 
 
 def test_verdicts_continue_the_outcomes() -> None:
     assert ClaimOutcome.FITS == Outcome.ALLOCATED
-    assert {verdict.value for verdict in ClaimOutcome} & {outcome.value for outcome in Outcome} == {1, 2, 3, 4}
+    assert {verdict.value for verdict in ClaimOutcome} & {outcome.value for outcome in Outcome} == {1, 2, 3, 4, 5}

@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices import allocator
 from kube_policy_scheduler.framework.devices.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
 from kube_policy_scheduler.framework.devices.requests import ClaimRequests, read_claim
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES
 from tests.framework.plain_allocator import plain_allocate
 
 Json = dict[str, Any]
@@ -131,7 +132,7 @@ def claims(classes: tuple[str, ...], rules: Any, *, plain: bool) -> Any:
 
 def read(specs: list[Json]) -> list[ClaimRequests]:
     return [
-        read_claim(f"ns/c{number}", msgspec.convert(spec, objects.ResourceClaimSpec), FOUND.get)
+        read_claim(f"ns/c{number}", msgspec.convert(spec, objects.ResourceClaimSpec), FOUND.get, DEFAULT_RULES)
         for number, spec in enumerate(specs)
     ]
 

@@ -43,8 +43,8 @@ from kube_policy_scheduler.quantities.exact_quantity import (
     DECIMAL_EXPONENT,
     Quantity,
     QuantityError,
+    counted,
     parse,
-    whole_units,
 )
 from kube_policy_scheduler.remembered import LONGEST, remembered
 
@@ -238,6 +238,21 @@ def _equal_or_not(left: Any, right: Any) -> bool:
         return equal(left, right)
     except CelError:
         return False
+
+
+_MOST_INCLUDED = 48
+"""Values of a list in which `includes` looks (`ResourceSliceMaxAttributeValuesPerDevice`)."""
+
+
+@function("includes")
+def _includes(among: Any, item: Any) -> bool:
+    if type(among) is not tuple:
+        return _equal_or_not(among, item)
+    if any(_equal_or_not(value, item) for value in among[:_MOST_INCLUDED]):
+        return True
+    if len(among) > _MOST_INCLUDED:
+        raise CelError(f"'includes' function cannot be applied to lists longer than {_MOST_INCLUDED} values")
+    return False
 
 
 @function("!_")
@@ -1122,7 +1137,7 @@ def _compare_to(left: Any, right: Any) -> int:
 
 def _addend(value: Any) -> Quantity:
     if type(value) is int:
-        return whole_units(value, DECIMAL_EXPONENT)
+        return counted(value, 0, DECIMAL_EXPONENT)
     _expect(value, Quantity)
     return value  # type: ignore[no-any-return]
 

@@ -123,9 +123,9 @@ class Cluster:
         """Extended resources that only extenders check (`ignoredByScheduler`); set before the first pod is decided."""
         self.attached = AttachedVolumes(self.store, self.nodes)
         """CSI volumes in use on known nodes."""
-        self.resource_slices = ResourceSlices(self.nodes)
+        self.resource_slices = ResourceSlices(self.nodes, rules)
         """Devices that drivers publish."""
-        self.resource_claims = ResourceClaims(self.ledger)
+        self.resource_claims = ResourceClaims(self.ledger, rules)
         """Claims for such devices, and which devices are in use because of them."""
         self.quota_usage: QuotaUsage | None = None
         """What is used of each queue, since a policy with queues was asked; see `usage_of`."""

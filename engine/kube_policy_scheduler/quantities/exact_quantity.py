@@ -89,10 +89,16 @@ class Quantity(msgspec.Struct, frozen=True):
         whole: int = self.value * 10**self.scale
         return whole if -MAX_INT64 - 1 <= whole <= MAX_INT64 else None
 
-    def rounded_up(self) -> int:
-        """Return it in whole units, rounded up (`Value`)."""
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it is a number of whole units."""
         whole: int = 10**NANO
-        return -(-self.nanos // whole)
+        return self.nanos % whole == 0
+
+    def rounded_up(self, digits: int = 0) -> int:
+        """Return it in whole units (`Value`), or in those of so many decimal digits (3: `MilliValue`), rounded up."""
+        unit: int = 10 ** (NANO - digits)
+        return -(-self.nanos // unit)
 
     def approximate(self) -> float:
         """Return it as a float (`AsApproximateFloat64`)."""
@@ -123,9 +129,9 @@ class Quantity(msgspec.Struct, frozen=True):
         return f"{mantissa}{_DECIMAL_SUFFIX.get(exponent, '')}"
 
 
-def whole_units(value: int, form: str) -> Quantity:
-    """Return a number of units as a quantity (`resource.NewQuantity`)."""
-    return Quantity(value, 0, form)
+def counted(value: int, digits: int, form: str) -> Quantity:
+    """Return a number of units of so many decimal digits (0: `resource.NewQuantity`, 3: `NewMilliQuantity`)."""
+    return Quantity(value, -digits, form)
 
 
 @remembered(most=1 << 14)
@@ -192,4 +198,12 @@ def _big(digits: int, places: int, exponent: int, *, form: str, sign: int) -> Qu
     return Quantity(sign * digits, scale, form, big=True)
 
 
-__all__ = ["BINARY_SI", "DECIMAL_EXPONENT", "DECIMAL_SI", "Quantity", "QuantityError", "parse", "whole_units"]
+__all__ = [
+    "BINARY_SI",
+    "DECIMAL_EXPONENT",
+    "DECIMAL_SI",
+    "Quantity",
+    "QuantityError",
+    "counted",
+    "parse",
+]

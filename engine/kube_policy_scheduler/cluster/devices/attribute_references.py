@@ -98,5 +98,12 @@ def _value(one: Reference, driver: str, device: objects.Device) -> object:
 
 def _plain(value: objects.DeviceAttribute | objects.DeviceCapacity | None) -> object:
     if isinstance(value, objects.DeviceAttribute):
-        return value.int_value, value.bool_value, value.string_value, value.version_value
+        scalars = value.int_value, value.bool_value, value.string_value, value.version_value
+        lists = value.int_values, value.bool_values, value.string_values, value.version_values
+        if scalars != _NONE:
+            return scalars
+        return tuple(None if one is None else tuple(one) for one in lists)
     return None if value is None else value.value
+
+
+_NONE = (None, None, None, None)

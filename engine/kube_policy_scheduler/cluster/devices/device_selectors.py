@@ -181,9 +181,12 @@ def problem_of(device: objects.Device) -> str:
 
 
 def device_variables(driver: str, device: objects.Device) -> DeviceVariables | str:
-    """Return the variables of a device, or why an attribute cannot be read."""
+    """Return the variables of a device, or why an attribute cannot be read.
+
+    Of an attribute or capacity that is published twice, as the driver's and with its domain, the latter counts.
+    """
     attributes: dict[str, dict[str, Any]] = {}
-    for name, attribute in (device.attributes or {}).items():
+    for name, attribute in sorted((device.attributes or {}).items(), key=_is_qualified):
         try:
             value = _attribute(attribute)
         except CelError as error:
@@ -191,7 +194,7 @@ def device_variables(driver: str, device: objects.Device) -> DeviceVariables | s
         domain, own = _qualified(name, driver)
         attributes.setdefault(domain, {})[own] = value
     capacity: dict[str, dict[str, Any]] = {}
-    for name, amount in (device.capacity or {}).items():
+    for name, amount in sorted((device.capacity or {}).items(), key=_is_qualified):
         domain, own = _qualified(name, driver)
         try:
             capacity.setdefault(domain, {})[own] = parse(amount.value)
@@ -207,18 +210,29 @@ def device_variables(driver: str, device: objects.Device) -> DeviceVariables | s
 
 
 def _attribute(attribute: objects.DeviceAttribute) -> Any:
-    if attribute.int_value is not None:
-        return attribute.int_value
-    if attribute.bool_value is not None:
-        return attribute.bool_value
-    if attribute.string_value is not None:
-        return attribute.string_value
+    """Return the value of an attribute; a list is a tuple, as in `cel`."""
+    for listed in (attribute.int_values, attribute.bool_values, attribute.string_values):
+        if listed is not None:
+            return tuple(listed)
+    if attribute.version_values is not None:
+        return tuple(map(_version, attribute.version_values))
+    for value in (attribute.int_value, attribute.bool_value, attribute.string_value):
+        if value is not None:
+            return value
     if attribute.version_value is not None:
-        try:
-            return parse_semver(attribute.version_value)
-        except CelError as error:
-            raise CelError(f"parse semantic version: {error}") from None
+        return _version(attribute.version_value)
     raise CelError("unsupported attribute value")
+
+
+def _version(text: str) -> Any:
+    try:
+        return parse_semver(text)
+    except CelError as error:
+        raise CelError(f"parse semantic version: {error}") from None
+
+
+def _is_qualified(entry: tuple[str, Any]) -> bool:
+    return "/" in entry[0]
 
 
 def _qualified(name: str, driver: str) -> tuple[str, str]:
@@ -257,9 +271,8 @@ def _compile(expression: str) -> CompiledSelector:
         if checked.mismatches:
             texts = (_at(expression, one.position, _mismatch(one)) for one in checked.mismatches)
             return CompiledSelector(expression, None, "compilation failed: " + "\n".join(texts))
-        if checked.type_name not in ("bool", "any"):
-            shown = re.sub(r"\bany\b", "google.protobuf.Any", checked.type_name)
-            text = f"must evaluate to bool or the unknown type, not {shown}"
+        if checked.type_name not in ("bool", "dyn"):
+            text = f"must evaluate to bool or the unknown type, not {checked.type_name}"
             return CompiledSelector(expression, None, text)
         root = checked.root
         return CompiledSelector(expression, compile_node(root), reads=references(root), nodes=node_count(root))
@@ -318,14 +331,18 @@ def _check(expression: str) -> bytes:
 
 @cache
 def _environment(whole_device: _WholeDevice) -> Any:
-    """Return the checker's environment: Kubernetes 1.36's for device selectors."""
+    """Return the checker's environment: Kubernetes 1.37's for selectors that the API server admitted.
+
+    Attributes may be lists there, also while the gate DRAListTypeAttributes is off. What an older server admits is
+    valid in it, too.
+    """
     cel = _library()
-    any_type, text = cel.Type("any"), cel.Type.STRING
+    text = cel.Type.STRING
     quantity = cel.Type.AbstractType("kubernetes.Quantity")
     variables = {
         "device.driver": text,
         "device.allowMultipleAllocations": cel.Type.BOOL,
-        "device.attributes": cel.Type.Map(text, cel.Type.Map(text, any_type)),
+        "device.attributes": cel.Type.Map(text, cel.Type.Map(text, cel.Type.DYN)),
         "device.capacity": cel.Type.Map(text, cel.Type.Map(text, quantity)),
     }
     if whole_device is not _WholeDevice.UNKNOWN:
@@ -362,6 +379,7 @@ def _kubernetes_functions() -> dict[str, list[Any]]:
         "double": cel.Type.DOUBLE,
         "string": cel.Type.STRING,
         "any": cel.Type.DYN,
+        "value": cel.Type.DYN,
         "list": cel.Type.List(cel.Type.DYN),
         "strings": cel.Type.List(cel.Type.STRING),
         "quantity": cel.Type.AbstractType("kubernetes.Quantity"),
@@ -386,6 +404,7 @@ def _kubernetes_functions() -> dict[str, list[Any]]:
 
 
 _SIGNATURES = """
+value.includes(value) -> bool
 string.charAt(int) -> string
 string.indexOf(string) -> int
 string.indexOf(string, int) -> int

@@ -12,16 +12,18 @@ from typing import Protocol
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices.capacity_names import by_capacity_key
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.quantities.exact_quantity import Quantity
 
 Capacity = Mapping[str, Quantity]
-"""Amounts by the name of a capacity."""
+"""Amounts of capacities, see `capacity_names`."""
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
@@ -34,13 +36,21 @@ class DeviceUse(msgspec.Struct, frozen=True):
     """What the share takes; None if nothing is recorded."""
 
 
-def uses_of(allocation: objects.AllocationResult | None) -> Iterator[DeviceUse]:
+def devices_taken(claim: objects.ResourceClaim | None) -> list[DeviceID]:
+    """Return the devices that a claim takes away from others, each once: all but those with admin access."""
+    allocation = claim.status.allocation if claim is not None else None
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return list(dict.fromkeys(DeviceID(one.driver, one.pool, one.device) for one in results if not one.admin_access))
+
+
+def uses_of(allocation: objects.AllocationResult | None, rules: KubernetesRules) -> Iterator[DeviceUse]:
     """Return the devices that an allocation takes away from others: all but those with admin access."""
     for result in (allocation.devices.results or ()) if allocation is not None else ():
         if not result.admin_access:
             consumed = None
             if result.share_id is not None and result.consumed_capacity is not None:
-                consumed = {name: quantity_or_zero(amount) for name, amount in result.consumed_capacity.items()}
+                named = by_capacity_key(result.consumed_capacity, result.driver, rules)
+                consumed = {name: quantity_or_zero(amount) for name, amount in named.items()}
             yield DeviceUse(DeviceID(result.driver, result.pool, result.device), result.share_id, consumed)
 
 
@@ -198,9 +208,9 @@ def _sum(amounts: Capacity, more: Capacity) -> dict[str, Quantity]:
 class ResourceClaims:
     """All claims of the cluster, as this scheduler has to see them."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        """Note in the ledger of the cluster what is allocated and freed in memory."""
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, rules: KubernetesRules = DEFAULT_RULES) -> None:
+        """Note in the ledger of the cluster what is allocated and freed in memory. rules: of its Kubernetes."""
+        self._ledger, self._rules = ledger, rules
         self.allocated = AllocatedDevices()
         self._stored: dict[str, objects.ResourceClaim] = {}
         self._stored_users: dict[DeviceID, tuple[str, ...]] = {}
@@ -342,7 +352,7 @@ class ResourceClaims:
             known.pods.add(pod_uid)
             return
         self.end_allocation(claim.metadata.uid)
-        uses = tuple(uses_of(claim.status.allocation))
+        uses = tuple(uses_of(claim.status.allocation, self._rules))
         self._in_flight[claim.metadata.uid] = ClaimsInFlight(claim, uses, {pod_uid}, frozenset(groups))
         self.allocated.add(uses)
         self.version += 1
@@ -386,8 +396,8 @@ class ResourceClaims:
     def _follow_users(
         self, key: str, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None
     ) -> None:
-        had = _devices_of(before)
-        has = _devices_of(after)
+        had = devices_taken(before)
+        has = devices_taken(after)
         for device in had:
             if device not in has:
                 left = tuple(other for other in self._stored_users.get(device, ()) if other != key)
@@ -404,7 +414,7 @@ class ResourceClaims:
         claim = self.get(key)
         if claim is not None and claim.status.allocation is not None:
             self._count_once(claim)
-        uses = tuple(uses_of(claim.status.allocation)) if claim is not None else ()
+        uses = tuple(uses_of(claim.status.allocation, self._rules)) if claim is not None else ()
         before = self._uses.pop(key, ())
         if uses == before:
             uses = before
@@ -458,11 +468,6 @@ def is_freed(before: objects.ResourceClaim | None, after: objects.ResourceClaim 
 def gives_as_before(before: objects.ResourceClaim, after: objects.ResourceClaim) -> bool:
     """Return whether a claim is the same one, with the same devices and users."""
     return before.status == after.status and before.metadata.uid == after.metadata.uid
-
-
-def _devices_of(claim: objects.ResourceClaim | None) -> dict[DeviceID, None]:
-    """Return the devices that a claim takes away from others."""
-    return {use.id: None for use in uses_of(claim.status.allocation)} if claim is not None else {}
 
 
 def _older(claim: objects.ResourceClaim, other: objects.ResourceClaim) -> bool:

@@ -14,11 +14,14 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices import alpha_fields
+from kube_policy_scheduler.cluster.devices.capacity_names import by_capacity_key
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 from kube_policy_scheduler.cluster.steps import every
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.quantities.exact_quantity import Quantity, QuantityError, parse
 
 if TYPE_CHECKING:
@@ -58,27 +61,52 @@ CounterSets = Mapping[str, Mapping[str, int]]
 class SlicedDevice:
     """One device of one version of a slice, with the results of selectors for it."""
 
-    __slots__ = ("_matches", "_problem", "counters", "device", "id", "is_plain", "is_shared", "slice")
+    __slots__ = (
+        "_matches",
+        "_problem",
+        "alpha_field",
+        "capacities",
+        "counters",
+        "device",
+        "id",
+        "is_plain",
+        "is_shared",
+        "slice",
+    )
 
     def __init__(self, slice_: SliceInfo, device: objects.Device) -> None:
         spec = slice_.slice.spec
         self.id = DeviceID(spec.driver, spec.pool.name, device.name)
         self.device = device
         self.slice = slice_
+        self.alpha_field = alpha_fields.of_device(spec, device)
+        """The field that keeps it from being chosen; "": none does."""
         self.counters: CounterSets = {
             consumed.counter_set: _amounts(consumed.counters) for consumed in device.consumes_counters or ()
         }
         """What it takes of shared counters."""
+        self.capacities: Mapping[str, objects.DeviceCapacity] = by_capacity_key(
+            device.capacity or {}, spec.driver, slice_.rules
+        )
+        """What it has of each capacity, see `capacity_names`."""
         self.is_shared = bool(device.allow_multiple_allocations)
         """Whether several claims may have it, each a share."""
         self.is_plain = not (
             self.counters
             or self.is_shared
-            or any(capacity.request_policy is not None for capacity in (device.capacity or {}).values())
+            or any(capacity.request_policy is not None for capacity in self.capacities.values())
         )
         """Whether it is used as a whole, takes of no counters, and has no rules about requests of its capacities."""
         self._problem: str | None = None
         self._matches: dict[CompiledSelector, Match] = {}
+
+    def capacity(self, key: str) -> Quantity:
+        """Return how much it has of one of its `capacities`."""
+        return quantity_or_zero(self.capacities[key].value)
+
+    def published_name(self, key: str) -> str:
+        """Return the name of one of its `capacities` as the driver writes it."""
+        return key if key in (self.device.capacity or {}) else key.partition("/")[2]
 
     def match(self, selector: CompiledSelector) -> Match:
         """Return the result of a selector for the device; evaluated once."""
@@ -132,15 +160,17 @@ class SliceInfo:
         "devices",
         "has_counters",
         "pool",
+        "rules",
         "selector",
         "selects",
         "slice",
         "takes_counters",
     )
 
-    def __init__(self, slice_: objects.ResourceSlice) -> None:
+    def __init__(self, slice_: objects.ResourceSlice, rules: KubernetesRules = DEFAULT_RULES) -> None:
+        """Read it by the rules of a Kubernetes."""
         spec = slice_.spec
-        self.slice = slice_
+        self.slice, self.rules = slice_, rules
         self.pool = PoolID(spec.driver, spec.pool.name)
         self.devices = tuple(SlicedDevice(self, device) for device in spec.devices or ())
         self.has_counters = bool(spec.shared_counters)
@@ -271,8 +301,9 @@ class _View:
 class ResourceSlices:
     """All slices of the cluster."""
 
-    def __init__(self, nodes: NodeTable) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: NodeTable, rules: KubernetesRules = DEFAULT_RULES) -> None:
+        """Begin without any. rules: of the Kubernetes whose devices they are."""
+        self._nodes, self._rules = nodes, rules
         self._slices: dict[str, SliceInfo] = {}
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._shared: dict[str, SliceInfo] = {}
@@ -320,7 +351,7 @@ class ResourceSlices:
 
     def set(self, slice_: objects.ResourceSlice) -> None:
         """Add or update a slice."""
-        old, info = self._forget(slice_.metadata.name), SliceInfo(slice_)
+        old, info = self._forget(slice_.metadata.name), SliceInfo(slice_, self._rules)
         self._slices[info.name] = info
         self._taking_counters += info.takes_counters
         home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared

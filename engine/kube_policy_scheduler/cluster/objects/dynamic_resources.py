@@ -1,4 +1,7 @@
-"""Devices that are claimed: `resource.k8s.io/v1` of Kubernetes 1.36, as far as scheduling reads and writes it."""
+"""Devices that are claimed: `resource.k8s.io/v1` of Kubernetes 1.38, as far as scheduling reads and writes it.
+
+Fields of alpha feature gates are only looked at for being there: see `cluster/devices/alpha_fields.py`.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,10 @@ class DeviceAttribute(ApiStruct):
     bool_value: bool | None = field(default=None, name="bool")
     string_value: str | None = field(default=None, name="string")
     version_value: str | None = field(default=None, name="version")
+    int_values: list[Int64] | None = field(default=None, name="ints")
+    bool_values: list[bool] | None = field(default=None, name="bools")
+    string_values: list[str] | None = field(default=None, name="strings")
+    version_values: list[str] | None = field(default=None, name="versions")
 
 
 class CapacityRange(ApiStruct):
@@ -83,6 +90,7 @@ class CounterSet(ApiStruct):
 class DeviceCounterConsumption(ApiStruct):
     counter_set: str = ""
     counters: dict[str, Counter] | None = None
+    compatibility_groups: Any = None
 
 
 class DeviceTaint(ApiStruct):
@@ -104,6 +112,8 @@ class Device(ApiStruct):
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] | None = None
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: Any = None
+    node_allocatable_resource_mappings: Any = None
 
 
 class ResourcePool(ApiStruct):
@@ -121,6 +131,7 @@ class ResourceSliceSpec(ApiStruct):
     devices: list[Device] | None = None
     per_device_node_selection: bool | None = None
     shared_counters: list[CounterSet] | None = None
+    skip_node_operations: Any = None
 
 
 class ResourceSlice(ApiStruct):
@@ -151,6 +162,7 @@ class ExactDeviceRequest(ApiStruct):
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
+    derived_attributes: Any = None
 
 
 class DeviceSubRequest(ApiStruct):
@@ -161,6 +173,7 @@ class DeviceSubRequest(ApiStruct):
     count: Int64 = 0
     tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
+    derived_attributes: Any = None
 
 
 class DeviceRequest(ApiStruct):

@@ -14,7 +14,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.devices.resource_claims import uses_of
+from kube_policy_scheduler.cluster.devices.resource_claims import devices_taken
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
 from kube_policy_scheduler.cluster.object_store import key_of
@@ -196,7 +196,7 @@ def held_devices(cluster: Cluster, pod: PodInfo) -> tuple[DeviceID, ...]:
     claims = cluster.resource_claims
     found = [claims.get(key_of(pod.namespace, name)) for name in claim_names(pod)]
     found.append(claims.for_extended_resources(pod.uid))
-    return tuple(use.id for claim in found if claim is not None for use in uses_of(claim.status.allocation))
+    return tuple(device for claim in found for device in devices_taken(claim))
 
 
 def preferred_devices(frame: Frame, decision: Decision, held: Sequence[DeviceID]) -> tuple[DeviceID, ...]:

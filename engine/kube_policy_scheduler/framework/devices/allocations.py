@@ -69,6 +69,9 @@ class Outcome(IntEnum):
     CANNOT_ALLOCATE = 2
     INVALID_POOLS = 3
     ERROR = 4
+    """The attempt ends, with a text."""
+    REFUSED = 5
+    """The node has nothing, for a reason with a text of its own."""
 
 
 _UNKNOWN, _ERROR = int(Outcome.UNKNOWN), int(Outcome.ERROR)
@@ -274,9 +277,10 @@ class Allocations:
         self._work.left_now -= _MOST_STEPS_IN_ORDER - own.left_now
         return found
 
-    def error(self, row: int, keys: Sequence[str]) -> str:
-        """Return the error of one node; `keys` are the claims' `namespace/name`."""
-        text = self.on(row).error
+    def text(self, row: int, keys: Sequence[str]) -> str:
+        """Return the error or the refusal of one node; `keys` are the claims' `namespace/name`."""
+        found = self.on(row)
+        text = found.error or found.refusal
         for place, key in enumerate(keys):
             text = text.replace(_placeholder(place), key)
         return text
@@ -366,7 +370,8 @@ class Allocations:
 
         try:
             self._claims = tuple(
-                read_claim(_placeholder(place), spec, find_class) for place, spec in enumerate(self._specs)
+                read_claim(_placeholder(place), spec, find_class, self._cluster.rules)
+                for place, spec in enumerate(self._specs)
             )
             self._least = tuple(
                 msgspec.structs.replace(claim, requests=tuple(one[::-1] for one in claim.requests))
@@ -394,13 +399,7 @@ class Allocations:
         self._keep(row, found)
         if self._stale:
             self._stale.discard(row)
-        if found.claims is not None:
-            self._outcomes[row] = Outcome.ALLOCATED
-        elif found.error:
-            self._outcomes[row] = Outcome.ERROR
-        else:
-            invalid = found.refusal is NoDevices.INVALID_POOLS
-            self._outcomes[row] = Outcome.INVALID_POOLS if invalid else Outcome.CANNOT_ALLOCATE
+        self._outcomes[row] = _outcome_of(found)
 
     def _allocate(self, row: int, pools: Sequence[Pool]) -> Generator[None, None, NodeAllocation]:
         info = self._cluster.nodes.infos[row]
@@ -463,6 +462,19 @@ class Allocations:
         self._given_up.clear()
 
 
+def _outcome_of(found: NodeAllocation) -> Outcome:
+    if found.claims is not None:
+        return Outcome.ALLOCATED
+    if found.error:
+        return Outcome.ERROR
+    match found.refusal:
+        case NoDevices.CANNOT_ALLOCATE:
+            return Outcome.CANNOT_ALLOCATE
+        case NoDevices.INVALID_POOLS:
+            return Outcome.INVALID_POOLS
+    return Outcome.REFUSED
+
+
 _STEPS_A_NODE, _DEVICES_A_STEP = 8, 4
 """Steps to find out which pools a node sees, with their devices."""
 _NODES_A_STEP = 0.5
@@ -517,109 +529,3 @@ def _cache() -> BoundedCache[bytes, Allocations]:
 def allocations(cluster: Cluster) -> KeptAllocations:
     """Return what is kept for a cluster."""
     return cluster.store.keep("device-allocations", None, lambda: KeptAllocations(cluster, _cache()))
-
-
-# --- what is written into claims --------------------------------------------------------------------------
-
-
-def results_of(
-    allocation: NodeAllocation, specs: Sequence[objects.ResourceClaimSpec], node_name: str, share_id: str = ""
-) -> list[objects.AllocationResult]:
-    """Return what is written into the status of each claim.
-
-    Args:
-        allocation: what the claims get on the node.
-        specs: of the claims, in order.
-        node_name: the node.
-        share_id: the first 24 characters of the shares' ids, which are UUIDs; the place of the result ends them.
-    """
-    done = []
-    for place, (chosen, spec) in enumerate(zip(allocation.claims or (), specs, strict=True)):
-        results = [
-            objects.DeviceRequestAllocationResult(
-                request=one.request.full_name,
-                driver=one.device.id.driver,
-                pool=one.device.id.pool,
-                device=one.device.id.device,
-                admin_access=one.request.admin_access,
-                tolerations=list(one.request.tolerations) or None,
-                binding_conditions=one.device.device.binding_conditions,
-                binding_failure_conditions=one.device.device.binding_failure_conditions,
-                share_id=f"{share_id}{place:06x}{number:06x}" if one.shared else None,
-                consumed_capacity=None
-                if one.consumed is None
-                else {name: str(amount) for name, amount in one.consumed.items()},
-            )
-            for number, one in enumerate(chosen)
-        ]
-        config = _config(allocation, place, spec)
-        done.append(
-            objects.AllocationResult(
-                devices=objects.DeviceAllocationResult(results=results or None, config=config or None),
-                node_selector=_node_selector(allocation, place, node_name),
-            )
-        )
-    return done
-
-
-def _config(
-    allocation: NodeAllocation, place: int, spec: objects.ResourceClaimSpec
-) -> list[objects.DeviceAllocationConfiguration]:
-    done: list[objects.DeviceAllocationConfiguration] = []
-    of_class: dict[str, list[objects.DeviceAllocationConfiguration]] = {}
-    taken = allocation.alternatives[place]
-    for request, alternatives in zip(taken, allocation.requests[place], strict=True):
-        chosen = alternatives[request]
-        name = chosen.device_class.metadata.name
-        if name in of_class:
-            for config in of_class[name]:
-                (config.requests or []).append(chosen.full_name)
-            continue
-        of_class[name] = [
-            objects.DeviceAllocationConfiguration(source="FromClass", requests=[chosen.full_name], opaque=one.opaque)
-            for one in chosen.device_class.spec.config or ()
-        ]
-        done.extend(of_class[name])
-    for one in spec.devices.config or ():
-        times = 1
-        if one.requests:
-            names = set(one.requests)
-            chosen_ones = (alternatives[at] for at, alternatives in zip(taken, allocation.requests[place], strict=True))
-            times = sum(chosen.base_name in names or chosen.full_name in names for chosen in chosen_ones)
-        done.extend(
-            objects.DeviceAllocationConfiguration(source="FromClaim", requests=one.requests, opaque=one.opaque)
-            for _ in range(times)
-        )
-    return done
-
-
-def _node_selector(allocation: NodeAllocation, place: int, node_name: str) -> objects.NodeSelector | None:
-    """Return where else the devices can be used; None: everywhere."""
-    expressions: list[objects.Requirement] = []
-    fields: list[objects.Requirement] = []
-    for one in (allocation.claims or ())[place]:
-        spec, device = one.device.slice.slice.spec, one.device.device
-        own = bool(spec.per_device_node_selection)
-        local = device.node_name if own else spec.node_name
-        selector = device.node_selector if own else spec.node_selector
-        if local is not None or device.binds_to_node:
-            only = objects.Requirement(key="metadata.name", operator="In", values=[node_name])
-            return objects.NodeSelector(node_selector_terms=[objects.NodeSelectorTerm(match_fields=[only])])
-        terms = selector.node_selector_terms if selector is not None else None
-        if terms:
-            _merge(fields, terms[0].match_fields)
-            _merge(expressions, terms[0].match_expressions)
-    if not expressions and not fields:
-        return None
-    term = objects.NodeSelectorTerm(match_expressions=expressions or None, match_fields=fields or None)
-    return objects.NodeSelector(node_selector_terms=[term])
-
-
-def _merge(into: list[objects.Requirement], more: list[objects.Requirement] | None) -> None:
-    for requirement in more or ():
-        values = set(requirement.values or ())
-        if not any(
-            (one.key, one.operator) == (requirement.key, requirement.operator) and set(one.values or ()) == values
-            for one in into
-        ):
-            into.append(requirement)

@@ -19,8 +19,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from kube_policy_scheduler.cluster.devices.alpha_fields import COMPATIBILITY_GROUPS, with_gate
 from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, TriedDevices, is_in_use
-from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices.candidates import (
@@ -37,8 +38,10 @@ from kube_policy_scheduler.framework.devices.requests import (
     MAX_RESULTS,
     AllocationError,
     ClaimRequests,
+    NodeRefused,
     Request,
 )
+from kube_policy_scheduler.kubernetes_rules import Feature
 from kube_policy_scheduler.quantities.exact_quantity import Quantity
 
 
@@ -77,7 +80,8 @@ class NodeAllocation(msgspec.Struct, frozen=True):
 
     claims: tuple[tuple[Chosen, ...], ...] | None
     """For each claim its devices in the order of results; None if not all claims can be allocated."""
-    refusal: NoDevices | None = None
+    refusal: str = ""
+    """Why this node has nothing for them: a `NoDevices`, or other words."""
     error: str = ""
     """What ends the whole attempt to schedule the pod."""
     alternatives: tuple[tuple[int, ...], ...] = ()
@@ -145,6 +149,8 @@ def allocate_in_steps(
             found = yield from search.run(most_steps, prunes=True)
     except AllocationError as error:
         return NodeAllocation(None, error=str(error))
+    except NodeRefused as refused:
+        return NodeAllocation(None, str(refused), is_long=is_long)
     except _TooManySteps:
         return NodeAllocation(None, error=f"node {node_name}: {TIMED_OUT}")
     except RecursionError:
@@ -155,8 +161,17 @@ def allocate_in_steps(
             alternatives=search.chosen_alternatives(),
             requests=tuple(claim.requests for claim in claims),
         )
-    refusal = NoDevices.INVALID_POOLS if any(pool.invalid for pool in pools) else NoDevices.CANNOT_ALLOCATE
-    return _REFUSED[refusal, is_long]
+    if any(pool.invalid for pool in pools):
+        return _REFUSED[NoDevices.INVALID_POOLS, is_long]
+    if left_out := search.left_out():
+        return NodeAllocation(None, _needing(left_out), is_long=is_long)
+    return _REFUSED[NoDevices.CANNOT_ALLOCATE, is_long]
+
+
+def _needing(fields: set[str]) -> str:
+    """Return why devices are no choice that have fields of alpha feature gates."""
+    named = ", ".join(map(with_gate, sorted(fields)))
+    return f"{NoDevices.CANNOT_ALLOCATE}: devices with {named} are left out"
 
 
 def allocate(
@@ -323,7 +338,7 @@ class _Search:
                 raise candidates.errors[place]
             if not device.is_plain:
                 return False
-            if not device.device.taints or request.tolerates(device.device):
+            if not device.device.taints or request.tolerates(device):
                 found.append(device)
                 if len(found) == most:
                     return True
@@ -367,6 +382,11 @@ class _Search:
         except _TooManyResults:
             return False
 
+    def left_out(self) -> set[str]:
+        """Return the fields that kept devices from being candidates, as far as it was looked."""
+        candidates = [one.candidates for claim in self._wanted for each in claim for one in each]
+        return self._counters.left_out.union(*(one.left_out for one in candidates))
+
     def chosen_alternatives(self) -> tuple[tuple[int, ...], ...]:
         """Return which alternative each request got."""
         return tuple(
@@ -382,12 +402,17 @@ class _Search:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
                 text = f"asks for all devices, but resource pool {pool.id} is currently {state}"
-                raise AllocationError(f"claim {request.claim}, request {request.name}: {text}")
+                refuses = Feature.BROKEN_POOLS_REFUSE_NODES in request.rules
+                raise (NodeRefused if refuses else AllocationError)(
+                    f"claim {request.claim}, request {request.name}: {text}"
+                )
             for device in pool.devices:
                 while (selects := self._selects(request, device)) is None:
                     yield
+                if selects and device.alpha_field:
+                    raise NodeRefused(_needing({device.alpha_field}))
                 if selects:
-                    amounts = request.consumes(device.device)
+                    amounts = request.consumes(device)
                     if amounts is not None and self._has_capacity(device, amounts):
                         every.append(device)
         return WantedDevices(request, len(every), every, DeviceCandidates(()))
@@ -397,14 +422,14 @@ class _Search:
         request, identity = wanted.request, device.id
         if not request.admin and is_in_use(device, self._allocated):
             return 0
-        amounts = request.consumes(device.device)
-        if amounts is None or not self._has_capacity(device, amounts) or not request.tolerates(device.device):
+        amounts = request.consumes(device)
+        if amounts is None or not self._has_capacity(device, amounts) or not request.tolerates(device):
             return 0
         if device.is_shared:
             used = self._allocated.consumed(identity) or {}
             return min(
                 (
-                    (_value_nanos(device, name) - (used[name].nanos if name in used else 0)) // amount.nanos
+                    (device.capacity(name).nanos - (used[name].nanos if name in used else 0)) // amount.nanos
                     for name, amount in amounts.items()
                     if amount.nanos > 0
                 ),
@@ -552,7 +577,7 @@ class _Search:
             nanos = amount.nanos + self._consuming.nanos(device.id, name)
             if name in used:
                 nanos += used[name].nanos
-            if nanos > _value_nanos(device, name):
+            if nanos > device.capacity(name).nanos:
                 return False
         return True
 
@@ -598,7 +623,7 @@ class _Search:
             is_used = not device.is_shared and claim in self._allocating.get(device.id, ())
         else:
             is_used = is_in_use(device, self._allocated) or bool(self._allocating.get(device.id))
-        return is_used or not request.tolerates(device.device)
+        return is_used or not request.tolerates(device)
 
     def _enter(
         self, claim: int, request: Request, device: SlicedDevice, *, must: bool
@@ -616,7 +641,7 @@ class _Search:
                 for earlier in constraints[:place]:
                     earlier.remove(request)
                 return None
-        amounts = request.consumes(device.device)
+        amounts = request.consumes(device)
         if amounts is None or not self._has_capacity(device, amounts):
             for constraint in constraints:
                 constraint.remove(request)
@@ -664,10 +689,6 @@ class _Consuming:
             del self._shares[device]
 
 
-def _value_nanos(device: SlicedDevice, name: str) -> int:
-    return quantity_or_zero((device.device.capacity or {})[name].value).nanos
-
-
 _COUNTERS_A_STEP = 8
 """Counters, or devices that may have taken of them, that are looked at in a step."""
 
@@ -679,10 +700,17 @@ class _Counters:
         self._allocated, self._work = allocated, work
         self._left: dict[PoolID, dict[tuple[str, str], int]] = {}
         """What is left after this search."""
+        self._closed: dict[PoolID, frozenset[str]] = {}
+        """Counter sets that devices with compatibility groups take of, which nobody can say the others go with."""
+        self.left_out: set[str] = set()
+        """Fields that kept devices from being taken: see `alpha_fields`."""
 
     def take(self, device: SlicedDevice, pool: Pool) -> bool:
         """Take what a device needs; return whether there is enough, of every counter of the pool."""
         left = self._left_of(pool)
+        if not self._closed[pool.id].isdisjoint(device.counters):
+            self.left_out.add(COMPATIBILITY_GROUPS)
+            return False
         self._change(device, left, -1)
         if min(left.values(), default=0) < 0:
             self._change(device, left, 1)
@@ -716,6 +744,12 @@ class _Counters:
         if left is None:
             self._work.left_now -= (len(pool.devices) + len(pool.elsewhere)) // _COUNTERS_A_STEP
             left = self._left[pool.id] = counters_left(pool, self._allocated)
+            self._closed[pool.id] = frozenset(
+                name
+                for device in (*pool.devices, *pool.elsewhere)
+                if device.alpha_field == COMPATIBILITY_GROUPS and self._allocated.is_allocated(device.id)
+                for name in device.counters
+            )
         self._work.left_now -= len(left) // _COUNTERS_A_STEP
         return left
 

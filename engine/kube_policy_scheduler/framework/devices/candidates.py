@@ -40,11 +40,13 @@ class CandidatesInPool:
         self.found: list[SlicedDevice] = []
         self.errors: dict[int, AllocationError] = {}
         """Of selectors, by place in `found`."""
+        self.left_out: set[str] = set()
+        """Fields that kept devices from being candidates which the request selects: see `alpha_fields`."""
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it is known that there is none."""
-        return not self.found and self._looked_at >= len(self._devices)
+        """Return whether it is known that there is none, and that none was left out."""
+        return not self.found and not self.left_out and self._looked_at >= len(self._devices)
 
     def reach(self, place: int, work: Work) -> bool | None:
         """Return whether there is a candidate at a place; None: first other work gets its turn."""
@@ -76,9 +78,14 @@ class CandidatesInPool:
         except AllocationError as error:
             self.errors[len(self.found)] = error
             return True
-        if not selects or self._node is None:
+        if not selects:
             return selects
-        return not device.slice.slice.spec.per_device_node_selection or device.is_on(*self._node)
+        if self._node is not None and device.slice.slice.spec.per_device_node_selection:
+            selects = device.is_on(*self._node)
+        if selects and device.alpha_field:
+            self.left_out.add(device.alpha_field)
+            return False
+        return selects
 
 
 class DeviceCandidates:
@@ -89,6 +96,11 @@ class DeviceCandidates:
         self._part = self._next = 0
         self.found: list[SlicedDevice] = []
         self.errors: dict[int, AllocationError] = {}
+
+    @property
+    def left_out(self) -> set[str]:
+        """Return the fields that kept devices from being candidates, as far as it was looked."""
+        return set[str]().union(*(part.left_out for part in self._parts))
 
     def reach(self, place: int, work: Work) -> bool | None:
         """Return whether there is a candidate at a place; None: first other work gets its turn."""
@@ -128,7 +140,7 @@ class WantedDevices(msgspec.Struct):
     def consumed_of(self, place: int) -> Mapping[str, Quantity] | None:
         """Return what the request would take of a candidate; None if the device is not suitable."""
         if place not in self.amounts:
-            self.amounts[place] = self.request.consumes(self.candidates.found[place].device)
+            self.amounts[place] = self.request.consumes(self.candidates.found[place])
         return self.amounts[place]
 
 

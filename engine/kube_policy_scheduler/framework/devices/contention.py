@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import DeviceUse, uses_of
-from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, PoolID, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, PoolID
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.quantities.exact_quantity import Quantity
 
@@ -21,7 +21,7 @@ from kube_policy_scheduler.quantities.exact_quantity import Quantity
 def contention(claim: objects.ResourceClaim, cluster: Cluster) -> str:
     """Return why an allocation cannot stand beside all others that the API server delivered so far, "" if it can."""
     key = object_key(claim.metadata)
-    uses = tuple(uses_of(claim.status.allocation))
+    uses = tuple(uses_of(claim.status.allocation, cluster.rules))
     for use in uses:
         others = {other: found for other in _others(use.id, key, cluster) if (found := _uses(other, use.id, cluster))}
         for other, found in others.items():
@@ -42,7 +42,8 @@ def _others(device: DeviceID, key: str, cluster: Cluster) -> list[str]:
 
 def _uses(key: str, device: DeviceID, cluster: Cluster) -> tuple[DeviceUse, ...]:
     claim = cluster.resource_claims.stored(key)
-    return tuple(use for use in uses_of(claim.status.allocation if claim is not None else None) if use.id == device)
+    allocation = claim.status.allocation if claim is not None else None
+    return tuple(use for use in uses_of(allocation, cluster.rules) if use.id == device)
 
 
 def _exceeded(device: DeviceID, shares: Iterable[DeviceUse], cluster: Cluster) -> str:
@@ -54,12 +55,11 @@ def _exceeded(device: DeviceID, shares: Iterable[DeviceUse], cluster: Cluster) -
     for share in shares:
         for name, amount in (share.consumed or {}).items():
             total[name] = total[name].add(amount) if name in total else amount
-    capacities = known.device.capacity or {}
     return next(
         (
-            name
+            known.published_name(name)
             for name, amount in total.items()
-            if name in capacities and amount.nanos > quantity_or_zero(capacities[name].value).nanos
+            if name in known.capacities and amount.nanos > known.capacity(name).nanos
         ),
         "",
     )

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.devices.node_devices import WHOLE, RoomArray
-from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse
-from kube_policy_scheduler.cluster.devices.resource_slices import Pool, PoolID, SlicedDevice, quantity_or_zero
+from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, is_in_use
+from kube_policy_scheduler.cluster.devices.resource_slices import Pool, PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.hashed_rows import hash_of
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.framework.devices.allocator import counters_left
@@ -79,10 +79,10 @@ class DeviceFrame(msgspec.Struct, frozen=True):
 
 def number_of(device: SlicedDevice, name: str) -> float:
     """Return a capacity of a device, or else an attribute that is a number or a bool; NaN if it has none."""
-    capacity = _capacity_name(device, name)
+    capacity = _capacity_key(device, name)
     if capacity is not None:
         try:
-            return float(parse((device.device.capacity or {})[capacity].value).nanos) / 1e9
+            return float(parse(device.capacities[capacity].value).nanos) / 1e9
         except QuantityError:
             return np.nan
     found = attribute_of(device, name)
@@ -96,13 +96,11 @@ def text_of(device: SlicedDevice, name: str) -> str | None:
     return found[1] if found is not None and isinstance(found[1], str) else None
 
 
-def _capacity_name(device: SlicedDevice, name: str) -> str | None:
-    """Return a capacity's name as the device has it: the driver's own may be written with the driver before it."""
-    capacities = device.device.capacity or {}
-    if name in capacities:
-        return name
+def _capacity_key(device: SlicedDevice, name: str) -> str | None:
+    """Return which of its `capacities` a device has by a name; those of the driver also with the driver before it."""
     domain, _, own = name.partition("/")
-    return own if own in capacities and domain == device.id.driver else None
+    names = [name, f"{device.id.driver}/{name}", *([own] if domain == device.id.driver else [])]
+    return next((each for each in names if each in device.capacities), None)
 
 
 class ClaimableDevices:
@@ -164,17 +162,17 @@ class ClaimableDevices:
         return np.array([self._least_free(device, left) for device in self._devices], np.float64)
 
     def _free_of(self, device: SlicedDevice, name: str) -> float:
-        own = _capacity_name(device, name)
+        own = _capacity_key(device, name)
         if own is None:
             return np.nan
-        if device.id in self._allocated:
+        if is_in_use(device, self._allocated):
             return 0.0
-        total = quantity_or_zero((device.device.capacity or {})[own].value).nanos
+        total = device.capacity(own).nanos
         used = (self._allocated.consumed(device.id) or {}).get(own)
         return _share(total - (used.nanos if used is not None else 0), total)
 
     def _least_free(self, device: SlicedDevice, left: Mapping[PoolID, Mapping[tuple[str, str], int]]) -> float:
-        if device.id in self._allocated:
+        if is_in_use(device, self._allocated):
             return 0.0
         pool = self._pools[PoolID(device.id.driver, device.id.pool)]
         shares = [self._free_of(device, name) for name in self._allocated.consumed(device.id) or {}]

@@ -9,6 +9,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices import alpha_fields
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.times import unix_seconds
@@ -107,25 +108,31 @@ def check_allocatable(claims: PodClaims, cluster: Cluster) -> None:
     """Check what can be checked of the claims without looking at nodes.
 
     Raises:
-        ClaimProblem: a claim is being allocated for another pod, or requests a class that does not exist.
+        ClaimProblem: a claim is being allocated for another pod, requests a class that does not exist, or has a field
+            that only an alpha feature gate uses.
     """
     for claim in claims.unallocated:
         if cluster.resource_claims.pending_allocation(claim.metadata.uid) is not None:
             raise ClaimProblem(f"resource claim {object_key(claim.metadata)} is in the process of being allocated")
+        key = object_key(claim.metadata)
         for request in claim.spec.devices.requests or ():
             if request.exactly is not None:
-                _check_class(request.exactly.device_class_name, request.name, cluster)
+                _check_request(request.exactly, key, request.name, cluster)
             elif request.first_available:
                 for sub in request.first_available:
-                    _check_class(sub.device_class_name, f"{request.name}/{sub.name}", cluster)
+                    _check_request(sub, key, f"{request.name}/{sub.name}", cluster)
             else:
-                key = object_key(claim.metadata)
                 raise ClaimProblem(f"resource claim {key}, request {request.name}: unknown request type")
 
 
-def _check_class(name: str, request: str, cluster: Cluster) -> None:
-    if cluster.get(objects.DeviceClass, name) is None:
-        raise ClaimProblem(f"request {request}: device class {name} does not exist")
+def _check_request(
+    request: objects.ExactDeviceRequest | objects.DeviceSubRequest, claim: str, name: str, cluster: Cluster
+) -> None:
+    if cluster.get(objects.DeviceClass, request.device_class_name) is None:
+        raise ClaimProblem(f"request {name}: device class {request.device_class_name} does not exist")
+    if field := alpha_fields.of_request(request):
+        text = f"{alpha_fields.with_gate(field)} is not supported: remove it"
+        raise ClaimProblem(f"resource claim {claim}, request {name}: {text}")
 
 
 # --- binding conditions -----------------------------------------------------------------------------------

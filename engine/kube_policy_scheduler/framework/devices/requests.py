@@ -8,22 +8,33 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices.capacity_names import by_capacity_key
 from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import Work
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerates
-from kube_policy_scheduler.quantities.exact_quantity import BINARY_SI, Quantity, whole_units
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
+from kube_policy_scheduler.quantities.exact_quantity import BINARY_SI, Quantity, counted
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
 
 MAX_RESULTS = 32
 """Devices of one claim (`AllocationResultsMaxSize`)."""
+_MISSING_KEY = "no such key:"
+_MISSING_KEY_HINT = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional"
+    " fields"
+)
 ALL = "All"
 EXACT_COUNT = "ExactCount"
 
 
 class AllocationError(Exception):
     """The search cannot go on: it ends the whole attempt to schedule the pod, in kube-scheduler's words."""
+
+
+class NodeRefused(Exception):
+    """The devices of a node are no choice for the claims, in words that hold for this node alone."""
 
 
 class Request(msgspec.Struct, frozen=True, eq=False):
@@ -45,7 +56,9 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     admin_access: bool | None
     tolerations: tuple[objects.DeviceToleration, ...]
     capacity: Mapping[str, Quantity]
-    """What it requests of capacities, by name."""
+    """What it requests of capacities, by the names that it uses."""
+    rules: KubernetesRules
+    """Of the Kubernetes whose pods are decided."""
 
     @property
     def base_name(self) -> str:
@@ -76,27 +89,39 @@ class Request(msgspec.Struct, frozen=True, eq=False):
                         return False
                     continue
                 what = f"class {self.device_class.metadata.name}" if where else f"claim {self.claim}"
-                raise AllocationError(f"{what}: selector #{number}: {error or (match.error if match else '')}")
+                if match is None:
+                    raise AllocationError(f"{what}: selector #{number}: {error}")
+                raise AllocationError(f"{what}: selector #{number}{self._on(device, match.error)}")
         return True
 
-    def tolerates(self, device: objects.Device) -> bool:
+    def _on(self, device: SlicedDevice, error: str) -> str:
+        """Return the error of a selector on a device, and what to do about it."""
+        if Feature.SELECTOR_ERRORS_NAME_DEVICES not in self.rules:
+            return f": {error}"
+        return f" on device {device.id}: {error}{_MISSING_KEY_HINT if _MISSING_KEY in error else ''}"
+
+    def tolerates(self, device: SlicedDevice) -> bool:
         """Return whether no taint of a device keeps it from being allocated."""
-        for taint in device.taints or ():
+        return self.untolerated_taint(device) is None
+
+    def untolerated_taint(self, device: SlicedDevice) -> objects.DeviceTaint | None:
+        """Return the first taint that keeps a device from being allocated; None: none does."""
+        for taint in device.device.taints or ():
             if taint.effect in ("NoSchedule", "NoExecute"):
                 key = TaintKey(taint.key, taint.value, taint.effect)
                 if not any(tolerates(_pod_toleration(one), key) for one in self.tolerations):
-                    return False
-        return True
+                    return taint
+        return None
 
-    def consumes(self, device: objects.Device) -> dict[str, Quantity] | None:
-        """Return what a share would take of each capacity of a device; None if the device is not suitable."""
-        capacities = device.capacity or {}
-        if any(name not in capacities for name in self.capacity):
+    def consumes(self, device: SlicedDevice) -> dict[str, Quantity] | None:
+        """Return what a share would take of each of a device's capacities; None if the device is not suitable."""
+        requested = by_capacity_key(self.capacity, device.id.driver, self.rules)
+        if any(name not in device.capacities for name in requested):
             return None
         found: dict[str, Quantity] = {}
-        for name, capacity in capacities.items():
-            amount = _consumed(self.capacity.get(name), capacity)
-            if capacity.request_policy is not None and _violates(amount, capacity.request_policy):
+        for name, capacity in device.capacities.items():
+            amount = _consumed(requested.get(name), capacity, self.rules)
+            if capacity.request_policy is not None and _violates(amount, capacity.request_policy, self.rules):
                 return None
             found[name] = amount
         return found
@@ -122,8 +147,16 @@ class ClaimRequests(msgspec.Struct, frozen=True, eq=False):
 ClassLookup = Callable[[str], objects.DeviceClass | None]
 
 
-def read_claim(key: str, spec: objects.ResourceClaimSpec, find_class: ClassLookup) -> ClaimRequests:
+def read_claim(
+    key: str, spec: objects.ResourceClaimSpec, find_class: ClassLookup, rules: KubernetesRules
+) -> ClaimRequests:
     """Return a claim's requests, ready for the allocator.
+
+    Args:
+        key: `namespace/name` of the claim, for errors.
+        spec: of the claim.
+        find_class: returns a DeviceClass by its name.
+        rules: of the Kubernetes whose pods are decided.
 
     Raises:
         AllocationError: something in it is unknown to this version, or a class is missing.
@@ -131,20 +164,22 @@ def read_claim(key: str, spec: objects.ResourceClaimSpec, find_class: ClassLooku
     devices = spec.devices
     return ClaimRequests(
         key,
-        tuple(_alternatives(key, request, find_class) for request in devices.requests or ()),
+        tuple(_alternatives(key, request, find_class, rules) for request in devices.requests or ()),
         tuple(devices.constraints or ()),
         tuple(devices.config or ()),
     )
 
 
-def _alternatives(key: str, request: objects.DeviceRequest, find_class: ClassLookup) -> tuple[Request, ...]:
+def _alternatives(
+    key: str, request: objects.DeviceRequest, find_class: ClassLookup, rules: KubernetesRules
+) -> tuple[Request, ...]:
     if request.first_available:
-        return tuple(_request(key, sub, request.name, find_class) for sub in request.first_available)
+        return tuple(_request(key, sub, request.name, find_class, rules) for sub in request.first_available)
     exactly = request.exactly
     if exactly is None:
         text = "missing device class name (unsupported request type?)"
         raise AllocationError(f"claim {key}, request {request.name}: {text}")
-    return (_request(key, exactly, "", find_class, name=request.name, admin_access=exactly.admin_access),)
+    return (_request(key, exactly, "", find_class, rules, name=request.name, admin_access=exactly.admin_access),)
 
 
 def _request(
@@ -152,6 +187,7 @@ def _request(
     wanted: objects.ExactDeviceRequest | objects.DeviceSubRequest,
     parent: str,
     find_class: ClassLookup,
+    rules: KubernetesRules,
     *,
     name: str = "",
     admin_access: bool | None = None,
@@ -185,6 +221,7 @@ def _request(
         admin_access=True if admin_access else None,
         tolerations=tuple(wanted.tolerations or ()),
         capacity={name: quantity_or_zero(amount) for name, amount in (requested or {}).items()},
+        rules=rules,
     )
 
 
@@ -199,7 +236,7 @@ def _compiled(selectors: list[objects.DeviceSelector] | None) -> tuple[CompiledS
 # --- consumable capacity ----------------------------------------------------------------------------------
 
 
-def _consumed(requested: Quantity | None, capacity: objects.DeviceCapacity) -> Quantity:
+def _consumed(requested: Quantity | None, capacity: objects.DeviceCapacity, rules: KubernetesRules) -> Quantity:
     """Return what a request takes of a capacity, rounded up as the device's policy has it."""
     policy = capacity.request_policy
     if requested is None:
@@ -208,36 +245,50 @@ def _consumed(requested: Quantity | None, capacity: objects.DeviceCapacity) -> Q
     if policy is None:
         return requested
     if policy.valid_range is not None and policy.valid_range.min is not None:
-        return _in_range(requested, policy.valid_range)
+        return _Range(policy.valid_range, rules).rounded_up(requested)
     if policy.valid_values is not None:
         values = (quantity_or_zero(value) for value in policy.valid_values)
         return next((value for value in values if requested.compare(value) <= 0), requested)
     return requested
 
 
-def _in_range(requested: Quantity, valid: objects.CapacityRange) -> Quantity:
-    least = quantity_or_zero(valid.min or 0)
-    if requested.compare(least) < 0:
-        return least
-    step = quantity_or_zero(valid.step).rounded_up() if valid.step is not None else 0
-    if not step:
-        return requested
-    start = least.rounded_up()
-    steps = -(-(requested.rounded_up() - start) // step)
-    return whole_units(start + step * steps, BINARY_SI)
-
-
-def _violates(amount: Quantity, policy: objects.CapacityRequestPolicy) -> bool:
+def _violates(amount: Quantity, policy: objects.CapacityRequestPolicy, rules: KubernetesRules) -> bool:
     """Return whether the policy does not allow an amount."""
     if policy.default is not None and not amount.big and amount == quantity_or_zero(policy.default):
         return False
-    valid = policy.valid_range
-    if valid is not None:
-        if valid.max is not None and amount.compare(quantity_or_zero(valid.max)) > 0:
-            return True
-        step = quantity_or_zero(valid.step).rounded_up() if valid.step is not None else 0
-        start = quantity_or_zero(valid.min).rounded_up() if valid.min is not None else 0
-        return bool(step) and (amount.rounded_up() - start) % step != 0
+    if policy.valid_range is not None:
+        return not _Range(policy.valid_range, rules).allows(amount)
     if policy.valid_values:
         return all(amount.compare(quantity_or_zero(value)) != 0 for value in policy.valid_values)
     return False
+
+
+class _Range:
+    """The amounts of a `validRange`: from a minimum on in steps, up to a maximum."""
+
+    def __init__(self, valid: objects.CapacityRange, rules: KubernetesRules) -> None:
+        self._least = quantity_or_zero(valid.min or 0)
+        self._most = quantity_or_zero(valid.max) if valid.max is not None else None
+        step = quantity_or_zero(valid.step) if valid.step is not None else None
+        bounds = [one for one in (self._least, self._most, step) if one is not None]
+        is_fractional = Feature.DRA_FRACTIONAL_CAPACITY_RANGE in rules and not all(one.is_whole for one in bounds)
+        self._digits = 3 if is_fractional else 0
+        """Decimal digits of the unit in which amounts are counted."""
+        self._step = step.rounded_up(self._digits) if step is not None else 0
+
+    def rounded_up(self, requested: Quantity) -> Quantity:
+        """Return the least of the amounts that is not below a requested one."""
+        if requested.compare(self._least) < 0:
+            return self._least
+        if not self._step:
+            return requested
+        start = self._least.rounded_up(self._digits)
+        steps = -(-(requested.rounded_up(self._digits) - start) // self._step)
+        return counted(start + self._step * steps, self._digits, BINARY_SI)
+
+    def allows(self, amount: Quantity) -> bool:
+        """Return whether it is one of the amounts; below the minimum, only the steps count."""
+        if self._most is not None and amount.compare(self._most) > 0:
+            return False
+        beyond = amount.rounded_up(self._digits) - self._least.rounded_up(self._digits)
+        return not self._step or beyond % self._step == 0

@@ -55,15 +55,16 @@ class ClaimOutcome(IntEnum):
     CANNOT_ALLOCATE = Outcome.CANNOT_ALLOCATE
     INVALID_POOLS = Outcome.INVALID_POOLS
     ERROR = Outcome.ERROR
-    NOT_AVAILABLE = 5
-    STALE_EXTENDED_CLAIM = 6
-    CANNOT_FIT = 7
+    REFUSED = Outcome.REFUSED
+    NOT_AVAILABLE = 6
+    STALE_EXTENDED_CLAIM = 7
+    CANNOT_FIT = 8
 
 
 # compared with columns, which is slow with members of an enumeration
 _NOT_SEARCHED = int(Outcome.UNKNOWN)
-_FITS, _ERROR, _NOT_AVAILABLE = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.NOT_AVAILABLE)
-_STALE = int(ClaimOutcome.STALE_EXTENDED_CLAIM)
+_FITS, _ERROR, _REFUSED = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.REFUSED)
+_NOT_AVAILABLE, _STALE = int(ClaimOutcome.NOT_AVAILABLE), int(ClaimOutcome.STALE_EXTENDED_CLAIM)
 _REASONS: Mapping[int, str] = {
     int(ClaimOutcome.CANNOT_ALLOCATE): NoDevices.CANNOT_ALLOCATE,
     int(ClaimOutcome.INVALID_POOLS): NoDevices.INVALID_POOLS,
@@ -204,23 +205,33 @@ class DynamicResources(Filter, Score):
     def refusals(self, frame: Frame, state: ClaimState) -> Sequence[Refusal]:
         """Return why nodes do not pass; an error on one ends the attempt for all."""
         verdicts = self.verdicts(frame, state)
-        counts = np.bincount(verdicts, minlength=_ERROR + 1)
+        counts = np.bincount(verdicts, minlength=_REFUSED + 1)
         found = [
             Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, verdicts == verdict)
             for verdict, reason in _REASONS.items()
             if verdict < len(counts) and counts[verdict]
         ]
-        if not counts[_ERROR]:
-            return found
+        if counts[_REFUSED]:
+            texts = self._texts(frame, state, np.equal(verdicts, _REFUSED))
+            found += [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text, where) for text, where in texts.items()]
+        if counts[_ERROR]:
+            texts = self._texts(frame, state, np.equal(verdicts, _ERROR))
+            first = next(iter(texts.values()))  # with it, nodes that were not searched because of it
+            np.logical_or(first, np.equal(verdicts, _NOT_SEARCHED), out=first)
+            found += [Refusal(Code.ERROR, self._error(text), where) for text, where in texts.items()]
+        return found
+
+    def _texts(self, frame: Frame, state: ClaimState, asked: BoolArray) -> dict[str, BoolArray]:
+        """Return the texts of some nodes, `bool[rows]`, and for each `bool[rows]`: which of them have it."""
         rows = frame.index()
         texts: dict[str, BoolArray] = {}
-        for position in np.flatnonzero(verdicts == _ERROR).tolist():
-            text = self.error(frame, state, int(rows[position]))
+        for position in np.flatnonzero(asked).tolist():
+            text = self._text(frame, state, int(rows[position]))
             where = texts.get(text)
-            if where is None:  # with the first one, nodes that were not searched because of it
-                where = texts[text] = np.zeros(frame.size, np.bool_) if texts else np.equal(verdicts, _NOT_SEARCHED)
+            if where is None:
+                where = texts[text] = np.zeros(frame.size, np.bool_)
             where[position] = True
-        return found + [Refusal(Code.ERROR, text, where) for text, where in texts.items()]
+        return texts
 
     def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
         """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None if there are none."""
@@ -238,10 +249,16 @@ class DynamicResources(Filter, Score):
 
     def error(self, frame: Frame, state: ClaimState, row: int) -> str:
         """Return the text of a node's error."""
+        return self._error(self._text(frame, state, row))
+
+    def _error(self, text: str) -> str:
+        return f'running "{self.name}" filter plugin: {text}'
+
+    def _text(self, frame: Frame, state: ClaimState, row: int) -> str:
+        """Return what was said of the claims on a node."""
         group = self._group_of(frame, state, row)
         assert group is not None
-        keys = [object_key(claim.metadata) for claim in state.unallocated]
-        return f'running "{self.name}" filter plugin: {group.found.error(row, keys)}'
+        return group.found.text(row, [object_key(claim.metadata) for claim in state.unallocated])
 
     def verdicts(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
         """Return `int8[rows]`: a `ClaimOutcome` for each node; kept until the next different query."""

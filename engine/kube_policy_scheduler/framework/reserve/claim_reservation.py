@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.framework.devices.allocations import results_of
+from kube_policy_scheduler.framework.devices.allocation_results import results_of
 from kube_policy_scheduler.framework.devices.extended_resources import (
     CLAIM_NAME,
     RequestMapping,
@@ -95,11 +95,11 @@ def allocated_on(
     share_id: what ids of shares begin with.
     """
     reserved = plugin.allocation(frame, state, row)
-    return [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
+    return [] if reserved is None else _reserved(reserved, frame.cluster, row, share_id)
 
 
-def _reserved(reserved: ReservedClaims, name: str, share_id: str) -> list[ReservedClaim]:
-    results = results_of(reserved.found, reserved.specs, name, share_id)
+def _reserved(reserved: ReservedClaims, cluster: Cluster, row: int, share_id: str) -> list[ReservedClaim]:
+    results = results_of(reserved.found, reserved.specs, cluster.nodes.infos[row].name, cluster.rules, share_id)
     return [
         ReservedClaim(msgspec.structs.replace(claim, spec=spec), result)
         for claim, spec, result in zip(reserved.claims, reserved.specs, results, strict=True)
@@ -112,7 +112,7 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
     share_id: what the ids of shares begin with; unique in the cluster.
     """
     reserved = plugin.allocation(frame, state, row)
-    done = [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
+    done = [] if reserved is None else _reserved(reserved, frame.cluster, row, share_id)
     fresh = {object_key(one.claim.metadata): one for one in done}
     claims = [fresh.get(object_key(claim.metadata)) or _known(claim, frame.cluster) for claim in state.claims]
     if state.extended is not None and not state.stale and object_key(state.extended.metadata) not in fresh:

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.attribute_references import ATTRIBUTES, CAPACITY, Reference
 from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
 from kube_policy_scheduler.cluster.devices.node_devices import WHOLE
+from kube_policy_scheduler.cluster.devices.resource_claims import is_in_use
 from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.framework.decide.cycle import Decision
@@ -175,7 +176,9 @@ def claims_on(frame: Frame, state: ClaimState, row: int) -> ClaimsOnNode | None:
     constraints: list[str] = []
     for claim, spec in zip(state.unallocated, specs, strict=True):
         try:
-            read = read_claim(object_key(claim.metadata), spec, lambda name: cluster.get(objects.DeviceClass, name))
+            read = read_claim(
+                object_key(claim.metadata), spec, lambda name: cluster.get(objects.DeviceClass, name), cluster.rules
+            )
         except AllocationError as error:
             return ClaimsOnNode((), error=str(error))
         name = claim.metadata.name
@@ -193,7 +196,7 @@ def _on_node(frame: Frame, claim: str, request: Request, devices: Sequence[Slice
         if not is_of_class(device, request.class_selectors):
             continue
         found.of_class += 1
-        if not request.admin and device.id in allocated:
+        if not request.admin and is_in_use(device, allocated):
             found.allocated += 1
             continue
         unmet = _unmet_selector(request.selectors, device)
@@ -206,7 +209,7 @@ def _on_node(frame: Frame, claim: str, request: Request, devices: Sequence[Slice
                 found.mismatched[unmet[0], _values(selector, device)] += 1
         elif taint is not None:
             found.tainted[taint] += 1
-        elif request.consumes(device.device) is None:
+        elif request.consumes(device) is None:
             found.unsuitable += 1
         else:
             found.fitting.append(device)
@@ -225,9 +228,9 @@ def _unmet_selector(selectors: Sequence[CompiledSelector], device: SlicedDevice)
 
 
 def _taint(request: Request, device: SlicedDevice) -> str | None:
-    if request.tolerates(device.device):
+    taint = request.untolerated_taint(device)
+    if taint is None:
         return None
-    taint = next(one for one in device.device.taints or () if one.effect in ("NoSchedule", "NoExecute"))
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
@@ -244,7 +247,7 @@ def _value(one: Reference, device: SlicedDevice) -> str:
         return ""
     names = [f"{one.domain}/{one.name}", *([one.name] if one.domain == device.id.driver else [])]
     if one.kind == CAPACITY:
-        known = device.device.capacity or {}
+        known = device.capacities
         text = next((str(known[name].value) for name in names if name in known), None)
     else:
         found = next((value for name in names if (value := attribute_of(device, name)) is not None), None)
