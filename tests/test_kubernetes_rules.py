@@ -101,6 +101,14 @@ def test_the_default_is_a_known_version_without_a_patch() -> None:
     assert DEFAULT_RULES.version.patch is None
 
 
+@pytest.mark.parametrize("feature", Feature)
+def test_every_feature_of_the_table_is_asked_for_somewhere(feature: Feature) -> None:
+    table = ENGINE / "kubernetes_rules.py"
+    asked = re.compile(rf"\bFeature\.{feature.name}\b")
+
+    assert any(asked.search(path.read_text()) for path in ENGINE.rglob("*.py") if path != table)
+
+
 def test_only_the_table_compares_versions() -> None:
     compared = re.compile(r"rules\.(version|followed)\.(minor|patch)\b")
     found = {path.name for path in ENGINE.rglob("*.py") if compared.search(path.read_text())}

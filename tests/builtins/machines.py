@@ -33,6 +33,8 @@ NUMA_MILLIS = [[60_000], [100, 60_000], [100, 200], [], [100], [60_000, 100, 100
 """What each NUMA node has available, before what the pods there take: the kubelet shows none of them."""
 VOLUME_ROOM = {"a": 7, "b": 9}
 """GiB for volumes of the class `fast`, by zone."""
+NEW_VOLUME = 2
+"""GiB of such a volume for the wanted pod."""
 PRICES = ["0.1", None, "0.4", "1", "0", "0.2", "dear", "0.3"]
 """As the nodes state them."""
 CPUS = [2, 4, 6, 8, 10, 12, 16, 20]
@@ -128,7 +130,10 @@ _BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 _REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": CLAIMED}}
 _SELECTOR = {"cel": {"expression": 'device.driver == "gpu"'}}
 OBJECTS: list[tuple[type, dict[str, Any]]] = [
-    (objects.StorageClass, {"metadata": {"name": "fast"}, "provisioner": "disks"}),
+    (
+        objects.StorageClass,
+        {"metadata": {"name": "fast"}, "provisioner": "disks", "volumeBindingMode": "WaitForFirstConsumer"},
+    ),
     (objects.CSIDriver, {"metadata": {"name": "disks"}, "spec": {"storageCapacity": True}}),
     *(
         (
@@ -150,6 +155,14 @@ OBJECTS: list[tuple[type, dict[str, Any]]] = [
             "metadata": {"name": "data", "namespace": "default", "uid": "data", "annotations": _BOUND},
             "spec": _CLAIM,
             "status": {"phase": "Bound"},
+        },
+    ),
+    (
+        objects.PersistentVolumeClaim,
+        {
+            "metadata": {"name": "scratch", "namespace": "default", "uid": "scratch"},
+            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": f"{NEW_VOLUME}Gi"}}},
+            "status": {"phase": "Pending"},
         },
     ),
     (objects.DeviceClass, {"metadata": {"name": "gpu"}, "spec": {"selectors": [_SELECTOR]}}),
@@ -232,7 +245,7 @@ def frame_of(cluster: Cluster, rows: list[int] | None = None) -> Frame:
         "containers": [{"name": "c", "image": app, "ports": PORTS, "resources": {"requests": requests}}],
         "initContainers": [{"name": "i", "image": setup}],
         "topologySpreadConstraints": [_constraint("DoNotSchedule"), _constraint("ScheduleAnyway")],
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "scratch")],
         "resourceClaims": [{"name": "gpus", "resourceClaimName": "gpus"}],
     }
     wanted = pod(cluster, "new", labels={"app": "web"}, spec=spec)

@@ -311,6 +311,11 @@ def model(devices: list[tuple[int, int, bool]]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def storage_used(row: int) -> int:
+    room = world.VOLUME_ROOM.get(world.ZONES[row], 0)
+    return world.NEW_VOLUME * 100 // room if room else 100
+
+
 BY_ROW: dict[str, Callable[[int], Any]] = {
     'claimed_kinds("gpu/numa")': of_claimed(lambda devices: float(len({numa for _, numa, _ in devices}))),
     'claimed_least("memory")': of_claimed(lambda devices: float(min(memory for memory, _, _ in devices))),
@@ -329,6 +334,8 @@ BY_ROW: dict[str, Callable[[int], Any]] = {
     "image_locality()": locality,
     "ports_free()": lambda row: not world.PORT_TAKEN[row],
     'share_room("amd.com/gpu")': fullest,
+    "storage_preference()": lambda row: 100.0 - storage_used(row),
+    'storage_preference("0:0, 50:10 100:10")': lambda row: float(min(100 * storage_used(row) // 50, 100)),
     "topology_ok()": lambda row: in_zone(row) + 1 - min(map(in_zone, range(SIZE))) <= world.MAX_SKEW,
     'volume_room("fast")': lambda row: (
         float(world.VOLUME_ROOM[world.ZONES[row]] << 30) if world.ZONES[row] in world.VOLUME_ROOM else None

@@ -40,4 +40,5 @@ def test_scores_have_kube_schedulers_weights() -> None:
         "DynamicResources": 2,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
+        "VolumeBinding": 1,
     }

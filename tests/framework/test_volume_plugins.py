@@ -25,6 +25,7 @@ from kube_policy_scheduler.framework.plugins.volume_binding import (
 from kube_policy_scheduler.framework.plugins.volume_restrictions import IN_USE, NO_DISK, VolumeRestrictions
 from kube_policy_scheduler.framework.plugins.volume_zone import WRONG_ZONE, VolumeZone
 from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
 from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, make_node, pod_body, verdicts, zoned
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -387,6 +388,69 @@ def test_ephemeral_claims_count_if_they_are_the_pods_own() -> None:
     assert verdicts(NodeVolumeLimits(), cluster, with_ephemeral())["b"] == (
         "error: PVC default/incoming-scratch was not created for pod default/incoming (pod is not owner)"
     )
+
+
+def csi_driver(name: str, *, must_be_there: bool = True) -> objects.CSIDriver:
+    return thing(  # type: ignore[no-any-return]
+        objects.CSIDriver, metadata={"name": name}, spec={"preventPodSchedulingIfMissing": must_be_there}
+    )
+
+
+def on_disk(name: str, **more: Any) -> objects.PersistentVolume:
+    return volume(name, csi={"driver": "d.example.com", "volumeHandle": name}, phase="Bound", **more)
+
+
+LACKS_D = "d.example.com CSI driver is not installed on the node"
+LACKS_CSI = "csi.example.com CSI driver is not installed on the node"
+GCE_VOLUME = {"gcePersistentDisk": {"pdName": "disk"}, "labels": {"topology.kubernetes.io/zone": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("what", "things", "expected"),
+    [
+        ("nobody asks", [], {"has": OK, "other": OK, "none": OK}),
+        ("the driver does not ask", [csi_driver("d.example.com", must_be_there=False)], {"other": OK, "none": OK}),
+        ("bound", [csi_driver("d.example.com")], {"has": OK, "other": LACKS_D, "none": LACKS_D}),
+        (
+            "provisioned",
+            [csi_driver("csi.example.com"), claim("c"), storage_class()],
+            {"has": LACKS_CSI, "other": OK, "none": LACKS_CSI},
+        ),
+        (
+            "in-tree, migrated where the node has a CSINode",
+            [csi_driver("pd.csi.storage.gke.io"), volume("v", phase="Bound", **GCE_VOLUME)],
+            {"other": "pd.csi.storage.gke.io CSI driver is not installed on the node", "none": OK},
+        ),
+        (
+            "the driver that is missing is told before the limit of another",
+            [csi_driver("d.example.com"), csi_node("other", csi__example__com=0), claim("e"), storage_class()],
+            {"other": LACKS_D},
+        ),
+    ],
+)
+def test_since_1_37_drivers_may_ask_for_nodes_that_have_them(what: str, things: list[Any], expected: Body) -> None:
+    first = [
+        on_disk("v"),
+        claim("c", volume="v"),
+        csi_node("has", d__example__com=9),
+        csi_node("other", csi__example__com=9),
+    ]
+    claims = (
+        ["c", "e"]
+        if any(isinstance(t, objects.PersistentVolumeClaim) and t.metadata.name == "e" for t in things)
+        else ["c"]
+    )
+    found = {}
+    for rules in (KubernetesRules(KubernetesVersion(36)), KubernetesRules(KubernetesVersion(37))):
+        cluster = Cluster(rules)
+        for name in ("has", "other", "none"):
+            cluster.set_node(make_node(name))
+        for each in (*first, *things):
+            cluster.set_object(each)
+        found[str(rules)] = verdicts(NodeVolumeLimits(), cluster, using(*claims))
+
+    assert {name: found["1.37"][name] for name in expected} == expected, what
+    assert LACKS_D not in found["1.36"].values()
 
 
 def test_limits_of_a_missing_claim_cannot_be_judged() -> None:

@@ -66,6 +66,14 @@ PODS: tuple[dict[str, Any], ...] = (
             }
         },
     },
+    {
+        "cpu": "200m",
+        "priority": 2,
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}},
+            {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}},
+        ],
+    },
 )
 _OWN = {"cpu", "memory", "gpu", "ports", "labels", "image", "deleting"}
 Event = tuple[str, int, int]
@@ -125,7 +133,7 @@ class World:
 
     def rebuilt(self) -> Cluster:
         """Return a cluster of the same final state, built at once."""
-        cluster = Cluster()
+        cluster = Cluster(self.cluster.rules)
         for info in self.cluster.nodes.infos:
             cluster.set_node(self.nodes[info.name])
         for pod, node_name in self.pods.values():

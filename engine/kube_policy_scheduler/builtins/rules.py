@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResou
 from kube_policy_scheduler.framework.plugins.node_volume_limits import NodeVolumeLimits
 from kube_policy_scheduler.framework.plugins.pod_topology_spread import PodTopologySpread
 from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated
+from kube_policy_scheduler.framework.plugins.storage_scores import MOST_ROOM, shape_named
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
 from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
@@ -32,10 +33,13 @@ from kube_policy_scheduler.lang.signature import (
     ResourceWord,
     Truth,
     TruthReader,
+    TypeSpec,
     builtin,
 )
-from kube_policy_scheduler.lang.types import Depends, Shape
+from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
+StorageShape = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=shape_named)]
+"""Points of a line, such as "0:10 100:0"."""
 _STATIC = Depends.TEMPLATE | Depends.NODE
 _ROW = _STATIC | Depends.ROW
 _CLUSTER = _ROW | Depends.POD | Depends.CLUSTER
@@ -230,6 +234,28 @@ def balanced(*resources: ResourceWord) -> NumberReader:
 def image_locality(frame: Frame) -> Number:
     """Return 0 to 100: how much of the pod's images is on the node, as kube-scheduler calculates it."""
     return _scored(ImageLocality(), frame)
+
+
+@builtin(
+    shape=Shape.NODE,
+    depends=_CLUSTER,
+    bounds=(0, 100),
+    reads=("node.volume_room",),
+    foreign=("storagescore", "storagecapacityscore", "volumescore"),
+    advice="write `storage_preference()`",
+)
+def storage_preference(frame: Frame, shape: StorageShape = MOST_ROOM) -> Number:
+    """Return 0 to 100: how much of the storage that the node can reach stays free after the pod's new claims.
+
+    As VolumeBinding in Kubernetes 1.37, in every version: by the size of existing volumes where a claim would get one,
+    else by what CSIStorageCapacity objects report. 0 for pods without such claims. `shape` says points of utilization,
+    0 to 100, and score, 0 to 10, and the score follows the line between them. `storage_preference("0:0 100:10")`
+    prefers nodes with the least room. The default is `"0:10 100:0"`.
+    """
+    plugin = VolumeBinding(shape)
+    prepared = plugin.pre_filter(frame)
+    scores = plugin.score(frame, prepared.state if isinstance(prepared, Ready) else None)
+    return scores.astype(np.float64)
 
 
 @builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True, reads=("pod.node_selector",))

@@ -108,6 +108,8 @@ class Plugin:
     """With other scopes than CLUSTER: whether it does not look at requests. While a template requests native resources
     alone, what PreFilter and PreScore return follows from its `shape`, until the next static change or change of
     images."""
+    is_about_volumes = False
+    """Whether it is asked about every pod with volumes, whatever `may_filter` and `may_score` say."""
     reads_images = False
     """With other scopes than CLUSTER: whether the key that PreFilter or PreScore returns follows from which nodes have
     which images, and not from the pod's template alone."""
@@ -126,8 +128,6 @@ class FilterPlugin(Plugin):
     filter_one: FilterOne | None = None
     """`filter_one(frame, state, row)` returns what `filter` does for this row, the only one of the frame; None: there
     is no such form. It takes a tenth of the time that arrays take."""
-    is_about_volumes = False
-    """Whether it is asked about every pod with volumes, whatever `may_filter` says."""
 
     @property
     def events(self) -> frozenset[ClusterEvent] | None:

@@ -36,7 +36,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import (
     writes,
 )
 from kube_policy_scheduler.framework.status import Code, Status
-from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion, VersionError
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules, KubernetesVersion, VersionError
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.cluster_state import without_nulls
@@ -135,7 +135,11 @@ def parse_case(line: Mapping[str, Any], position: int, rules: KubernetesRules | 
             rules = KubernetesRules(KubernetesVersion.parse(str(line["kubernetes"])))
         except VersionError as error:
             raise CaseError(f"line {position}, `kubernetes`: {error}") from error
-    return Case(str(name), str(line.get("family") or "unnamed"), content, want, rules or RECORDED)
+    rules = rules or RECORDED
+    if "resourceClaims" in content and Feature.STORAGE_CAPACITY_SCORING in rules:
+        # cases of devices were recorded without this score, which is 0 without volumes
+        rules = KubernetesRules(rules.version, {Feature.STORAGE_CAPACITY_SCORING.entry.name: False})
+    return Case(str(name), str(line.get("family") or "unnamed"), content, want, rules)
 
 
 # --- deciding -------------------------------------------------------------------------------------------

@@ -63,6 +63,15 @@ TERMS = [
 PROFILES: dict[str, Json] = {
     "default": {},
     "weights": scoring({"name": "ImageLocality", "weight": 5}, disabled=["NodeResourcesBalancedAllocation"]),
+    "storage by a shape": scoring(
+        arguments={
+            "VolumeBinding": {
+                "bindTimeoutSeconds": 60,
+                "shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}],
+            }
+        }
+    ),
+    "storage alone": scoring({"name": "VolumeBinding", "weight": 3}, disabled=["*"]),
     "most allocated": scoring(
         arguments={
             "NodeResourcesFit": {

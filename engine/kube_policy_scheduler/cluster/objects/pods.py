@@ -88,6 +88,10 @@ class ContainerRestartRule(ApiStruct):
     action: str = ""
 
 
+class VolumeMount(ApiStruct):
+    bind_mount_options: list[str] | None = None
+
+
 class Container(ApiStruct):
     name: str = ""
     image: str = ""
@@ -95,6 +99,7 @@ class Container(ApiStruct):
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
     restart_policy_rules: list[ContainerRestartRule] | None = None
+    volume_mounts: list[VolumeMount] | None = None
 
 
 class SchedulingGate(ApiStruct):

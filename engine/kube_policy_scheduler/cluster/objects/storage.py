@@ -175,6 +175,7 @@ class CSINode(ApiStruct):
 class CSIDriverSpec(ApiStruct):
     storage_capacity: bool | None = None
     attach_required: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(ApiStruct):

@@ -14,12 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key, storage_class
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.volumes.claims import claim_uses, made_for
 from kube_policy_scheduler.cluster.volumes.csi_migration import in_tree_plugin, provisioning_driver, volume_handle
 
+_MOST_DRIVERS = 64
+"""Of which it is kept where they are not installed."""
 NO_LIMIT = int(np.iinfo(np.int64).max)
 
 
@@ -30,10 +32,20 @@ class VolumeId(NamedTuple):
     handle: str
 
 
+class FoundVolume(NamedTuple):
+    """A volume, and how it is one of a CSI driver."""
+
+    volume: VolumeId
+    is_migrated: bool
+    """It is of the in-tree plugin that the driver replaced: on nodes without a CSINode it is none of the driver."""
+
+
 class PodVolumes(NamedTuple):
     """The CSI volumes of one pod, and what that depends on."""
 
     volumes: frozenset[VolumeId]
+    migrated: frozenset[VolumeId]
+    """Those of them that are volumes of in-tree plugins."""
     claims: tuple[str, ...]
     """Keys of the claims that were looked up."""
     persistent: tuple[str, ...]
@@ -47,10 +59,10 @@ class PodVolumes(NamedTuple):
 def csi_volumes(pod: PodInfo, store: ObjectStore) -> PodVolumes:
     """Return the CSI volumes of a pod; what cannot be resolved does not count.
 
-    In-tree volumes count as volumes of the driver that replaced the plugin. kube-scheduler does this whether
-    the node has a CSINode; without one it has no limits either, so that the answer is the same for all nodes.
+    In-tree volumes count as volumes of the driver that replaced the plugin. kube-scheduler does this where the node
+    has a CSINode; without one it has no limits either, so that the number is the same for all nodes.
     """
-    volumes: set[VolumeId | None] = set()
+    volumes: set[FoundVolume | None] = set()
     claims, persistent, missing = [], [], ""
     stranger = None
     for use in claim_uses(pod):
@@ -70,31 +82,37 @@ def csi_volumes(pod: PodInfo, store: ObjectStore) -> PodVolumes:
             plugin = in_tree_plugin(volume)
             handle = volume_handle(plugin, volume, None) if plugin is not None else None
             if plugin is not None and handle is not None:
-                volumes.add(VolumeId(plugin.driver, handle))
-    found = frozenset(v for v in volumes if v is not None)
-    return PodVolumes(found, tuple(claims), tuple(persistent), missing, stranger)
+                volumes.add(FoundVolume(VolumeId(plugin.driver, handle), True))
+    known = [each for each in volumes if each is not None]
+    migrated = frozenset(each.volume for each in known if each.is_migrated)
+    return PodVolumes(
+        frozenset(each.volume for each in known), migrated, tuple(claims), tuple(persistent), missing, stranger
+    )
 
 
-def _of_claim(claim: objects.PersistentVolumeClaim, store: ObjectStore) -> VolumeId | None:
+def _of_claim(claim: objects.PersistentVolumeClaim, store: ObjectStore) -> FoundVolume | None:
     volume = store.get(objects.PersistentVolume, claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         return _to_be_provisioned(claim, store)
     csi = volume.spec.csi
     if csi is not None:
-        return VolumeId(csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
+        whole = csi.driver and csi.volume_handle
+        return FoundVolume(VolumeId(csi.driver, csi.volume_handle), False) if whole else None
     plugin = in_tree_plugin(volume.spec)
     if plugin is None:
         return None
     handle = volume_handle(plugin, volume.spec, volume.metadata.labels)
-    return VolumeId(plugin.driver, handle) if handle else None
+    return FoundVolume(VolumeId(plugin.driver, handle), True) if handle else None
 
 
-def _to_be_provisioned(claim: objects.PersistentVolumeClaim, store: ObjectStore) -> VolumeId | None:
+def _to_be_provisioned(claim: objects.PersistentVolumeClaim, store: ObjectStore) -> FoundVolume | None:
     name = storage_class(claim)
     found = store.get(objects.StorageClass, name) if name else None
     driver = provisioning_driver(found.provisioner) if found is not None else None
+    if found is None or not driver:
+        return None
     # no driver's handles begin with a NUL: the claim cannot be confused with a volume that exists
-    return VolumeId(driver, f"\0{object_key(claim.metadata)}") if driver else None
+    return FoundVolume(VolumeId(driver, f"\0{object_key(claim.metadata)}"), driver != found.provisioner)
 
 
 class _NodeUse:
@@ -140,6 +158,8 @@ class AttachedVolumes:
         self._rows_version = -1
         self._limits: dict[str, IntArray] = {}
         self._limits_version = (-1, -1)
+        self._without: dict[tuple[str, bool], BoolArray] = {}
+        self._without_version = (-1, -1)
 
     # --- called by the cluster -------------------------------------------------------------------------
 
@@ -172,7 +192,7 @@ class AttachedVolumes:
 
     def limit(self, driver: str) -> IntArray | None:
         """Return `int64[nodes]`: how many volumes of a driver fit, `NO_LIMIT` where any; None if no node has one."""
-        version = (self._store.version(objects.CSINode), self._table.version)
+        version = self._nodes_version()
         if self._limits_version != version:
             self._limits_version = version
             self._limits = {}
@@ -185,6 +205,25 @@ class AttachedVolumes:
                             column = self._limits[entry.name] = np.full(self._table.size, NO_LIMIT, np.int64)
                         column[info.row] = entry.allocatable.count
         return self._limits.get(driver)
+
+    def without(self, driver: str, *, is_migrated: bool) -> BoolArray:
+        """Return `bool[nodes]`: where a driver is not installed; is_migrated: of the nodes that have a CSINode."""
+        version, key = self._nodes_version(), (driver, is_migrated)
+        known = self._without.get(key)
+        if known is None or self._without_version != version:
+            if self._without_version != version or len(self._without) >= _MOST_DRIVERS:
+                self._without, self._without_version = {}, version
+            known = self._without[key] = np.zeros(self._table.size, np.bool_)
+            for info in self._table.infos:
+                node = self._store.get(objects.CSINode, info.name)
+                if node is None:
+                    known[info.row] = not is_migrated
+                else:
+                    known[info.row] = all(entry.name != driver for entry in node.spec.drivers or ())
+        return known
+
+    def _nodes_version(self) -> tuple[int, int]:
+        return self._store.version(objects.CSINode), self._table.version
 
     def rows_with(self, volume: VolumeId) -> list[int]:
         """Return the rows of the nodes on which pods use a volume, or to which it is attached: it counts there."""

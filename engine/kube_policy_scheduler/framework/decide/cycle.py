@@ -332,7 +332,7 @@ class Cycle:
         if cache.live_scores_added:
             return None  # as in the template's last decision; `_totals` finds out when that ends
         active: list[tuple[ScorePlugin, float, Ready]] = []
-        for score in cache.live_scores:
+        for score in cache.volume_scores if frame.pod.volumes else cache.live_scores:
             prepared = score.plugin.pre_score(frame)
             if isinstance(prepared, Ready) and prepared.adds:
                 active.append((score.plugin, score.weight, prepared))
@@ -576,7 +576,7 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
         else:
             totals += kept.plugin.normalize(chosen, kept.state, kept.raw[rows]) * kept.weight
     cache.live_scores_added = False
-    for score in cache.live_scores:
+    for score in cache.volume_scores if chosen.pod.volumes else cache.live_scores:
         plugin, prepared = score.plugin, score.plugin.pre_score(chosen)
         if isinstance(prepared, Ready) and prepared.adds:
             cache.live_scores_added |= not may_be_kept(plugin)

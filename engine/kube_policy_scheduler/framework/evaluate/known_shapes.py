@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import msgspec
@@ -23,6 +23,15 @@ from kube_policy_scheduler.framework.profile import Profile
 _MOST_SHAPES = 64
 
 
+class LivePlugins(NamedTuple):
+    """The plugins that run for each pod."""
+
+    live_filters: tuple[FilterPlugin, ...]
+    volume_filters: tuple[FilterPlugin, ...]
+    live_scores: tuple[Weighted, ...]
+    volume_scores: tuple[Weighted, ...]
+
+
 class KnownShape(msgspec.Struct, frozen=True):
     """What is known of one shape under one profile. It is of templates that request native resources alone."""
 
@@ -35,9 +44,7 @@ class KnownShape(msgspec.Struct, frozen=True):
     """The results of PreFilter, without plugins that skip; None: the plugin must be asked, it looks at requests."""
     scores: tuple[tuple[ScorePlugin, float, Ready | None], ...]
     """The results of PreScore, without plugins that skip; None: the plugin must be asked."""
-    live_filters: tuple[FilterPlugin, ...]
-    volume_filters: tuple[FilterPlugin, ...]
-    live_scores: tuple[Weighted, ...]
+    live: LivePlugins
     answers: tuple[ref[Any], ...]
     """The kept answers of those that need not be asked. Something else keeps them, or they are gone."""
     rest: int
@@ -89,7 +96,7 @@ class KnownShapes:
         *,
         results: Mapping[tuple[object, bool], Ready],
         by_requests: Collection[object],
-        live: tuple[tuple[FilterPlugin, ...], tuple[FilterPlugin, ...], tuple[Weighted, ...]],
+        live: LivePlugins,
         answers: Sequence[object],
         rest: int,
     ) -> None:
@@ -100,7 +107,7 @@ class KnownShapes:
             profile: the plugins.
             results: what PreFilter and PreScore returned, of plugins that did not skip, by `(plugin, is a score)`.
             by_requests: the plugins whose answers follow from requests.
-            live: the plugins that run for each pod: filters, those for pods with volumes, and scores.
+            live: the plugins that run for each pod.
             answers: of all other plugins.
             rest: a hash of what these answers follow from.
         """
@@ -123,7 +130,7 @@ class KnownShapes:
                 for s in profile.kept_scores
                 if s.plugin in asked or (s.plugin, True) in results
             ),
-            *live,
+            live,
             tuple(map(ref, answers)),
             rest,
         )

@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.evaluate.evaluation import named_nodes
-from kube_policy_scheduler.framework.evaluate.known_shapes import KnownShape, KnownShapes
+from kube_policy_scheduler.framework.evaluate.known_shapes import KnownShape, KnownShapes, LivePlugins
 from kube_policy_scheduler.framework.evaluate.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Blocks, Kernels, Summands, Verdicts
@@ -121,7 +121,9 @@ class Prepared(msgspec.Struct, frozen=True):
     volume_filters: tuple[FilterPlugin, ...] = ()
     """The same for pods with volumes."""
     live_scores: tuple[Weighted, ...] = ()
-    """Those of live scopes that may have something to do for pods of the template."""
+    """Those of live scopes that may have something to do for pods of the template without volumes."""
+    volume_scores: tuple[Weighted, ...] = ()
+    """The same for pods with volumes."""
 
     def by_kind(self, template: PodTemplate) -> dict[int, _Kind]:
         """Return the results of the plugins of each kind that there are any of, see `_KEPT`, in their order."""
@@ -180,12 +182,14 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
         if isinstance(prepared, Ready):
             scores.append((score.plugin, score.weight, prepared))
     live_filters, volume_filters = profile.live_filters_of(template)
+    live_scores, volume_scores = profile.live_scores_of(template)
     return Prepared(
         tuple(filters),
         tuple(scores),
         live_filters=live_filters,
         volume_filters=volume_filters,
-        live_scores=profile.live_scores_of(template),
+        live_scores=live_scores,
+        volume_scores=volume_scores,
     )
 
 
@@ -611,7 +615,10 @@ class TemplateCache:
         self.volume_filters = prepared.volume_filters
         """Those that run for each pod with volumes."""
         self.live_scores = prepared.live_scores
-        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`."""
+        """Scores of scope CLUSTER, which run each time, and of scope FEASIBLE, see `feasible_score`: of pods without
+        volumes."""
+        self.volume_scores = prepared.volume_scores
+        """Those of pods with volumes."""
         self.live_scores_added = False
         """Whether one of them was active the last time."""
         self._feasible_scores: dict[Hashable, tuple[int, list[object], FloatArray | IntArray]] = {}
@@ -1270,7 +1277,9 @@ class TemplateCaches:
                 profile,
                 results=results | {(plugin, True): ready for plugin, _, ready in prepared.scores},
                 by_requests=[each[0] for each in (*by_requests.filters, *by_requests.scores)],
-                live=(prepared.live_filters, prepared.volume_filters, prepared.live_scores),
+                live=LivePlugins(
+                    prepared.live_filters, prepared.volume_filters, prepared.live_scores, prepared.volume_scores
+                ),
                 answers=others,
                 rest=rest,
             )
@@ -1310,8 +1319,7 @@ class TemplateCaches:
         fused = FusedResources.of_all(kind.filters, kind.scores)
         if fused is None or of_requests in self._parts or not self._is_new(hash((known.rest, of_requests))):
             return None
-        live = known.live_filters, known.volume_filters, known.live_scores
-        prepared = Prepared(tuple(filters), tuple(scores), False, *live)
+        prepared = Prepared(tuple(filters), tuple(scores), False, *known.live)
         return self._look(frame, profile, prepared, fused, answers, kernels)
 
     def _look(

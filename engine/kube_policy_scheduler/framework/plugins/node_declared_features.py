@@ -13,6 +13,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK = "UserNamespacesHostNetworkSupport"
+VOLUME_BIND_MOUNT_OPTIONS = "VolumeBindMountOptions"
 
 
 class NodeDeclaredFeatures(Filter):
@@ -43,10 +44,16 @@ class NodeDeclaredFeatures(Filter):
 
 
 def needed_features(spec: objects.PodSpec) -> frozenset[str]:
-    """Return the features of a node that the pod's spec implies (1.36 knows two that bear on scheduling)."""
+    """Return the features of a node that the pod's spec implies.
+
+    A field of a feature is there only where the API server knows it, so versions do not matter. Ephemeral containers
+    come when the pod runs, and need not be read.
+    """
     needed = set()
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     rules = [rule for c in containers if c.restart_policy_rules for rule in c.restart_policy_rules]
+    if any(mount.bind_mount_options for c in containers for mount in c.volume_mounts or ()):
+        needed.add(VOLUME_BIND_MOUNT_OPTIONS)
     if rules and any(rule.action == "RestartAllContainers" for rule in rules):
         needed.add(RESTART_ALL_CONTAINERS)
     if spec.host_network and spec.host_users is False:

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node can attach a limited number of volumes of one CSI driver."""
+"""NodeVolumeLimits: a node can attach a limited number of volumes of one CSI driver, and must have the driver."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.volumes.attached_volumes import VolumeId, csi_volumes
@@ -16,8 +18,10 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.kubernetes_rules import Feature
 
 TOO_MANY = "node(s) exceed max volume count"
+NOT_INSTALLED = "{} CSI driver is not installed on the node"
 
 
 class NewVolumes(msgspec.Struct, frozen=True):
@@ -26,10 +30,15 @@ class NewVolumes(msgspec.Struct, frozen=True):
     by_driver: Mapping[str, Sequence[VolumeId]]
     refusal: tuple[Code, str] | None = None
     """Why no node can be evaluated, such as a claim that does not exist."""
+    needed: Sequence[tuple[str, bool]] = ()
+    """The drivers without which a node is refused, in the order of their names; True: all volumes are migrated."""
 
 
 class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes that would have more volumes attached than their CSINode allows."""
+    """Refuses nodes that would have more volumes attached than their CSINode allows, or that lack the driver.
+
+    The driver must be there if its CSIDriver says so (gate VolumeLimitScaling).
+    """
 
     name = "NodeVolumeLimits"
     default = Default(8, needed_by_kubelet=True)
@@ -57,7 +66,14 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
         by_driver: dict[str, list[VolumeId]] = defaultdict(list)
         for volume in found.volumes:
             by_driver[volume.driver].append(volume)
-        return Ready(NewVolumes(by_driver)) if by_driver else SKIP
+        if not by_driver:
+            return SKIP
+        needed = [
+            (driver, found.migrated.issuperset(volumes))
+            for driver, volumes in sorted(by_driver.items())
+            if _must_be_installed(driver, frame.cluster)
+        ]
+        return Ready(NewVolumes(by_driver, needed=needed))
 
     def filter(self, frame: Frame, state: NewVolumes) -> BoolArray:
         """Return `bool[rows]`: nodes where the pod's volumes fit in addition to the attached ones.
@@ -68,21 +84,43 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
         """
         if state.refusal is not None:
             return np.zeros(frame.size, np.bool_)
-        attached, rows = frame.cluster.attached, frame.rows
-        result = np.ones(frame.size, np.bool_)
-        for driver, volumes in state.by_driver.items():
-            limit = attached.limit(driver)
-            if limit is None:
-                continue
-            more = np.full(frame.cluster.nodes.size, len(volumes), np.int64)
-            for volume in volumes:
-                more[attached.rows_with(volume)] -= 1
-            more = more[rows]
-            # subtracting avoids overflow where there is no limit
-            result &= (more == 0) | (attached.used(driver)[rows] <= limit[rows] - more)
+        result = _have_room(frame, state)
+        for driver, is_migrated in state.needed:
+            result &= ~frame.cluster.attached.without(driver, is_migrated=is_migrated)[frame.rows]
         return result
 
     def refusals(self, frame: Frame, state: NewVolumes) -> Sequence[Refusal]:
-        """Return the one reason of this rule, if it applies."""
-        code, reason = state.refusal or (Code.UNSCHEDULABLE, TOO_MANY)
-        return [Refusal(code, reason, ~self.filter(frame, state))]
+        """Return why nodes are refused: by the first driver that they lack, else by their limits."""
+        if state.refusal is not None:
+            code, reason = state.refusal
+            return [Refusal(code, reason, np.ones(frame.size, np.bool_))]
+        found, left = [], np.ones(frame.size, np.bool_)
+        for driver, is_migrated in state.needed:
+            lacks = frame.cluster.attached.without(driver, is_migrated=is_migrated)[frame.rows]
+            found.append(Refusal(Code.UNSCHEDULABLE, NOT_INSTALLED.format(driver), lacks & left))
+            left &= ~lacks
+        return [*found, Refusal(Code.UNSCHEDULABLE, TOO_MANY, left & ~_have_room(frame, state))]
+
+
+def _must_be_installed(driver: str, cluster: Cluster) -> bool:
+    if Feature.VOLUME_LIMIT_SCALING not in cluster.rules:
+        return False
+    found = cluster.get(objects.CSIDriver, driver)
+    return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
+
+
+def _have_room(frame: Frame, state: NewVolumes) -> BoolArray:
+    """Return `bool[rows]`: nodes with room for the pod's volumes in addition to the attached ones."""
+    attached, rows = frame.cluster.attached, frame.rows
+    result = np.ones(frame.size, np.bool_)
+    for driver, volumes in state.by_driver.items():
+        limit = attached.limit(driver)
+        if limit is None:
+            continue
+        more = np.full(frame.cluster.nodes.size, len(volumes), np.int64)
+        for volume in volumes:
+            more[attached.rows_with(volume)] -= 1
+        more = more[rows]
+        # subtracting avoids overflow where there is no limit
+        result &= (more == 0) | (attached.used(driver)[rows] <= limit[rows] - more)
+    return result

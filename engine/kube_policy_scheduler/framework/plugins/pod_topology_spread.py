@@ -233,7 +233,7 @@ class _HardSpread:
     def _unseen(self, frame: Frame, position: int) -> IntArray:
         """Return what kube-scheduler's dry run adds to the totals, `int64[slots]`.
 
-        Its PreFilter counts no terminating pod, and no pod for the selector `{}`; but when a dry run
+        Its PreFilter counts no terminating pod, and up to 1.37 no pod for the selector `{}`; but when a dry run
         removes or adds such pods (`updateWithPod`), it subtracts or adds them anyway.
         """
         constraint, totals = self._constraints[position], self._totals[position]
@@ -242,6 +242,8 @@ class _HardSpread:
             row = frame.cluster.nodes.rows.get(node_name)
             if row is None or pod.namespace != frame.pod.namespace or not constraint.selects(pod.labels):
                 continue
-            if totals.counts(row) and (pod.terminating or constraint.counted(pod.namespace) is None):
+            if totals.counts(row) and (
+                pod.terminating or constraint.counted(pod.namespace, frame.cluster.rules) is None
+            ):
                 result[totals.topology.index[row]] += step
         return result

@@ -30,6 +30,7 @@ from kube_policy_scheduler.cluster.selectors import (
 )
 from kube_policy_scheduler.cluster.taints import taint_sets, untolerated_hard
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -59,13 +60,13 @@ class SpreadConstraint(msgspec.Struct, frozen=True):
         """Return whether a pod with these labels is one of those to spread."""
         return self.selector is not None and self.selector.matches(labels)
 
-    def counted(self, namespace: str) -> PodTerm | None:
+    def counted(self, namespace: str, rules: KubernetesRules) -> PodTerm | None:
         """Return the pods that count; None if none do.
 
-        kube-scheduler counts no pod for the empty selector `{}`, although such a selector does match the
+        Up to 1.37 kube-scheduler counts no pod for the empty selector `{}`, although such a selector does match the
         incoming pod itself (`countPodsMatchSelector`).
         """
-        if self.selector is None or self.selector.empty:
+        if self.selector is None or (self.selector.empty and Feature.EMPTY_SELECTOR_SPREADS not in rules):
             return None
         return PodTerm(frozenset((namespace,)), self.selector)
 
@@ -224,7 +225,7 @@ def state_of(constraints: Sequence[SpreadConstraint], template: PodTemplate, nod
 
 def counters_of(constraint: SpreadConstraint, frame: Frame) -> list[tuple[Counter, int]]:
     """Return the counter of the pods to spread, with weight 1; none if no pod counts."""
-    pods = constraint.counted(frame.template.namespace)
+    pods = constraint.counted(frame.template.namespace, frame.cluster.rules)
     if pods is None:
         return []
     return [(frame.cluster.counters.counter(pods, terminating=False, asks=frame.template), 1)]

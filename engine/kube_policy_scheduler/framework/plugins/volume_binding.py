@@ -2,7 +2,7 @@
 
 The filter finds, node by node, which existing volumes claims would be bound to and for which claims volumes
 would be provisioned; `volumes_on` gives that for the chosen node, and `framework.volume_reservation`
-acts on it.
+acts on it. The score follows from the same (gate StorageCapacityScoring).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_lookup import has_many_terms, make_rows_of_volume, rows_of_volume
-from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.search_work import search_work
@@ -40,7 +40,18 @@ from kube_policy_scheduler.cluster.volumes.csi_migration import (
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import (
+    SKIP,
+    Default,
+    FilterPlugin,
+    PreFilterResult,
+    Ready,
+    Scope,
+    ScorePlugin,
+    Skip,
+)
+from kube_policy_scheduler.framework.plugins.base import same_for_all
+from kube_policy_scheduler.framework.plugins.storage_scores import MOST_ROOM, ClassUse, Shape, plus, scores
 from kube_policy_scheduler.framework.plugins.volume_matching import (
     Matches,
     candidates,
@@ -50,6 +61,8 @@ from kube_policy_scheduler.framework.plugins.volume_matching import (
     size,
 )
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.kubernetes_rules import Feature
+from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
@@ -108,11 +121,14 @@ class VolumeClaims(msgspec.Struct, frozen=True):
     no_room: BoolArray
 
 
-class VolumeBinding(FilterPlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes from which the pod's volumes cannot be reached or provisioned."""
+class VolumeBinding(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
+    """Refuses nodes from which the pod's volumes cannot be reached or provisioned, and scores by the storage used."""
+
+    shape: Shape = MOST_ROOM
+    """The line that scores follow."""
 
     name = "VolumeBinding"
-    default = Default(9, needed_by_kubelet=True)
+    default = Default(9, weight=1, needed_by_kubelet=True)
     scope = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
     is_about_volumes = True
@@ -174,6 +190,52 @@ class VolumeBinding(FilterPlugin, msgspec.Struct, frozen=True):
                 (VOLUME_GONE, state.gone),
             )
         ]
+
+    # --- Score ---------------------------------------------------------------------------------------
+
+    def may_score(self, template: PodTemplate) -> bool:
+        """Return False: pods without volumes get 0 on every node."""
+        return False
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Skip all pods where Kubernetes does not score by storage; those without claims to bind get 0."""
+        if Feature.STORAGE_CAPACITY_SCORING not in frame.cluster.rules:
+            return SKIP
+        prepared = self.pre_filter(frame)
+        state = prepared.state if isinstance(prepared, Ready) else None
+        return Ready(state, adds=state is not None and bool(state.matching or state.selected))
+
+    def score(self, frame: Frame, state: VolumeClaims | None) -> IntArray:
+        """Return `int64[rows]`, 0 to 100: what the storage classes of the claims are used for, along the shape."""
+        if state is None or not (state.matching or state.selected):
+            return same_for_all(0, frame.size)
+        return _storage_scores(self.shape, state, frame.cluster)[frame.rows]
+
+
+def _storage_scores(shape: Shape, state: VolumeClaims, cluster: Cluster) -> IntArray:
+    """Return `int64[nodes]`: by existing volumes where any claim would get one, else by the storage for new ones."""
+    size_of, nobody = cluster.nodes.size, np.zeros(cluster.nodes.size, np.bool_)
+    bound, bound_where, any_bound = dict[str, ClassUse](), dict[str, BoolArray](), nobody
+    for position, claim in enumerate(state.matching):
+        volumes = state.matches.capacities(claim=position)
+        has_one, name = volumes >= 0, storage_class(claim)
+        if has_one.any():
+            before = bound.get(name, ClassUse(0, np.zeros(size_of, np.int64)))
+            requested = plus(before.requested, np.where(has_one, size(claim), 0))
+            bound[name] = ClassUse(requested, plus(before.capacity, np.where(has_one, volumes, 0)))
+            bound_where[name] = bound_where.get(name, nobody) | has_one
+            any_bound = any_bound | has_one
+    uses = [(use, bound_where[name]) for name, use in bound.items()]
+    provisioned: dict[str, int] = {}
+    for claim in (*state.selected, *state.matching):
+        if requested_storage(claim) is not None:
+            name = storage_class(claim)
+            provisioned[name] = min(provisioned.get(name, 0) + size(claim), MAX_INT64)
+    for name, total in provisioned.items():
+        where = provisionable(name, cluster)
+        if where.most is not None and where.capacity is not None:
+            uses.append((ClassUse(total, where.capacity), ~any_bound))
+    return scores(shape, uses, size_of)
 
 
 def _read_ahead(bound: Claims, delayed: Claims, cluster: Cluster) -> None:

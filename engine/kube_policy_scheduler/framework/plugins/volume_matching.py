@@ -151,16 +151,21 @@ def _read_by(store: ObjectStore, kind: type[_ThingT], read: Callable[[_ThingT], 
     return found
 
 
+def _capacity(volume: objects.PersistentVolume) -> int:
+    """Return the bytes of a volume; 0 if it does not say."""
+    capacity = (volume.spec.capacity or {}).get("storage")
+    return 0 if capacity is None else units(capacity)
+
+
 def _facts(volume: objects.PersistentVolume) -> VolumeFacts:
     spec = volume.spec
-    capacity = (spec.capacity or {}).get("storage")
     affinity = spec.node_affinity
     terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
     only = terms[0] if terms is not None and len(terms) == 1 and not terms[0].match_fields else None
     label = single_label(only.match_expressions) if only is not None else None
     return VolumeFacts(
         volume,
-        0 if capacity is None else units(capacity),
+        _capacity(volume),
         spec.volume_mode or "Filesystem",
         spec.volume_attributes_class_name or "",
         frozenset(spec.access_modes or ()),
@@ -200,7 +205,8 @@ class ClassVolumes:
         free.sort(key=lambda facts: (facts.capacity, facts.volume.metadata.name))
         self.free: Sequence[VolumeFacts] = free
         """Smallest first; of equal sizes kube-scheduler takes any, in random order; this takes the first."""
-        self._capacity = np.array([facts.capacity for facts in free], np.int64)
+        self.capacities: IntArray = np.array([facts.capacity for facts in free], np.int64)
+        """`int64[free]`, in bytes."""
         self._mode = CodedColumn([facts.mode for facts in free])
         self._attributes = CodedColumn([facts.attributes_class for facts in free])
         self._access_modes = CodedColumn([facts.access_modes for facts in free])
@@ -230,7 +236,7 @@ class ClassVolumes:
         """Return `bool[free]`: those that a claim could get, node affinity apart."""
         wanted, mode, attributes = _wanted(claim)
         modes = frozenset(claim.spec.access_modes or ())
-        result: BoolArray = self._capacity >= wanted
+        result: BoolArray = self.capacities >= wanted
         result &= self._mode.equal(mode)
         result &= self._attributes.equal(attributes)
         result &= self._access_modes.test(lambda offered: offered is not None and modes <= offered)
@@ -340,6 +346,20 @@ class Matches:
         volumes, taken = next(pair for pair in reversed(self._taken.items()) if pair[1].first <= number)
         return volumes.free[number - taken.first].volume
 
+    def capacities(self, *, claim: int) -> IntArray:
+        """Return `int64[nodes]`: the bytes of what was chosen for a claim (by order of `choose`), -1 for nothing."""
+        chosen = self._chosen[claim]
+        result = np.full(self._nodes.size, _NONE, np.int64)
+        if chosen is self._nothing:
+            return result
+        free, reserved = chosen > _NONE, chosen < _NONE
+        if free.any():
+            result[free] = np.concatenate([volumes.capacities for volumes in self._taken])[chosen[free]]
+        if reserved.any():
+            bytes_of = np.array([_capacity(volume) for volume in self._reserved], np.int64)
+            result[reserved] = bytes_of[_NONE - 1 - chosen[reserved]]
+        return result
+
     def _take_reserved(self, volume: objects.PersistentVolume, chosen: CodeArray) -> None:
         known = self._reserved_on.get(volume.metadata.name)
         if known is None:
@@ -436,6 +456,8 @@ class Provisionable(msgspec.Struct, frozen=True):
     most: IntArray | None
     """`int64[nodes]`: the largest volume there is room for, by what the driver reports, -1 for none; None: it reports
     nothing."""
+    capacity: IntArray | None = None
+    """`int64[nodes]`: the bytes of all the storage there that `most` was reported of, 0 if that was not said."""
 
     def room(self, claim: objects.PersistentVolumeClaim) -> BoolArray:
         """Return `bool[nodes]`: where a claim's volume has enough capacity."""
@@ -458,16 +480,26 @@ def provisionable(class_name: str, cluster: Cluster) -> Provisionable:
     def make() -> Provisionable:
         allowed = np.zeros(nodes.size, np.bool_)
         allowed[rows_of_topologies(found.allowed_topologies or (), nodes)] = True
-        return Provisionable(allowed, _most(found, cluster))
+        reported = _reported(found, cluster)
+        return Provisionable(allowed, *(reported or (None, None)))
 
     return store.keep(("provisionable", class_name), (nodes.version, store.versions(_READ_BY_PROVISIONING)), make)
+
+
+class _Size(NamedTuple):
+    """Bytes of the largest volume, -1 for none, and of all the storage that it would be of."""
+
+    most: int
+    capacity: int
+
+
+_NO_SIZE = _Size(-1, 0)
 
 
 class _Room(NamedTuple):
     """What is read of one capacity that a driver reports."""
 
-    most: int
-    """Bytes of the largest volume; -1: none."""
+    size: _Size
     label: tuple[str, str] | None = None
     """By far the usual form, and there may be one object for each node: nodes with this label."""
     selects: Sequence[Expression] = ()
@@ -478,45 +510,53 @@ def _room(capacity: objects.CSIStorageCapacity) -> _Room:
     limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
     topology = capacity.node_topology
     if limit is None or topology is None:
-        return _Room(-1)
+        return _Room(_NO_SIZE)
+    size = _Size(units(limit), 0 if capacity.capacity is None else units(capacity.capacity))
     if not topology.match_expressions and len(topology.match_labels or ()) == 1:
         [label] = (topology.match_labels or {}).items()
-        return _Room(units(limit), label)
+        return _Room(size, label)
     try:
         selector = label_selector(topology)
     except SelectorError:
-        return _Room(-1)
-    return _Room(units(limit), selects=selector.expressions if selector is not None else ())
+        return _Room(_NO_SIZE)
+    return _Room(size, selects=selector.expressions if selector is not None else ())
 
 
-def _most(found: objects.StorageClass, cluster: Cluster) -> IntArray | None:
+def _reported(found: objects.StorageClass, cluster: Cluster) -> tuple[IntArray, IntArray] | None:
+    """Return `int64[nodes]` twice, see `_Size`; of several that the driver reports for a node, the largest.
+
+    None: the driver reports nothing.
+    """
     nodes = cluster.nodes
     driver = cluster.get(objects.CSIDriver, found.provisioner)
     if driver is None or not driver.spec.storage_capacity:
         return None
-    result = np.full(nodes.size, -1, np.int64)
-    domains: dict[str, dict[str, int]] = {}
-    others: dict[frozenset[Expression], int] = {}
+    most, capacity = np.full(nodes.size, -1, np.int64), np.zeros(nodes.size, np.int64)
+    domains: dict[str, dict[str, _Size]] = {}
+    others: dict[frozenset[Expression], _Size] = {}
     read = _read_by(cluster.store, objects.CSIStorageCapacity, _room)
-    for capacity in cluster.store.group(objects.CSIStorageCapacity, found.metadata.name):
-        room = read(capacity)
-        if room.most < 0:
+    for each in cluster.store.group(objects.CSIStorageCapacity, found.metadata.name):
+        room = read(each)
+        if room.size.most < 0:
             continue
         if room.label is not None:
             key, value = room.label
             values = domains.setdefault(key, {})
-            values[value] = max(values.get(value, -1), room.most)
-        elif (left := relevant(room.selects, nodes)) is not None and room.most > others.get(left, -1):
-            others[left] = room.most
+            values[value] = max(values.get(value, _NO_SIZE), room.size)
+        elif (left := relevant(room.selects, nodes)) is not None:
+            others[left] = max(others.get(left, _NO_SIZE), room.size)
     without = np.ones(nodes.size, np.bool_)
-    for expressions, most in sorted(others.items(), key=lambda each: -each[1]):
+    for expressions, size_of in sorted(others.items(), key=lambda item: item[1], reverse=True):
         rows = rows_matching(tuple(expressions), nodes)
-        result[rows[without[rows]]] = most
+        rows = rows[without[rows]]
+        most[rows], capacity[rows] = size_of
         without[rows] = False
         if not without.any():
             break
     for key, values in domains.items():
         column = nodes.label(key)
-        by_code = np.array([*(values.get(value, -1) for value in column.values), -1], np.int64)
-        np.maximum(result, by_code.take(column.codes), out=result)
-    return result
+        by_code = np.array([*(values.get(value, _NO_SIZE) for value in column.values), _NO_SIZE], np.int64)
+        mine = by_code[column.codes]
+        better = (mine[:, 0] > most) | ((mine[:, 0] == most) & (mine[:, 1] > capacity))
+        most[better], capacity[better] = mine[better, 0], mine[better, 1]
+    return most, capacity

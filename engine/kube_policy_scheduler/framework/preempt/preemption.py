@@ -37,6 +37,7 @@ from kube_policy_scheduler.framework.preempt.victims import (
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.quota import QUOTA, protects
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -57,7 +58,7 @@ class Preemption:
     victims: tuple[PodInfo, ...] = ()
     """The pods to evict from it, with the other members of their gangs, most important first."""
     message: str = ""
-    """What to add to the pod's message; empty if a node was found."""
+    """What to add to the pod's message."""
     candidates: Mapping[str, Victims] = field(default_factory=dict)
     """All candidate nodes, of those that were checked."""
     keeps_nomination: bool = False
@@ -138,7 +139,7 @@ class DefaultPreemption:
             return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=keeps_nomination)
         found = yield from self._preempt(rejection)
         if found.nominated_node is not None:
-            return replace(found, claims=claims)
+            return replace(found, claims=claims, message=_success(found, frame.cluster.rules))
         parts = []
         if claims is not None and (claims.result is not ClaimsAfter.NO_CLAIMS or not by_policy):
             parts.append(claims.result.value)
@@ -193,6 +194,17 @@ class DefaultPreemption:
         name, victims = candidates.first()
         only_resources = trial.only_resources and not victims.has_gangs
         return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
+
+
+def _success(found: Preemption, rules: KubernetesRules) -> str:
+    """Return what the message of the pod says of a node that was found (1.37: what PostFilter of the others said goes).
+
+    Its text has no full stop.
+    """
+    if Feature.PREEMPTION_MESSAGE not in rules:
+        return ""
+    place = f"found a potential placement for pod on node {found.nominated_node}"
+    return f"preemption: {place}, preempting {len(found.victims)} victims"
 
 
 def _post_filter_claims(

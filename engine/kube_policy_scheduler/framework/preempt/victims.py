@@ -26,6 +26,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 _PRIORITY_SHIFT = 2**31
@@ -602,15 +603,19 @@ class _Compiled(NamedTuple):
     by_anchor: Mapping[Anchor, Sequence[tuple[PodDisruptionBudget, PodTerm]]]
 
     @classmethod
-    def of(cls, budgets: Iterable[PodDisruptionBudget]) -> _Compiled:
-        """Compile budgets; one whose selector is not valid, or is empty, matches no pod, as in kube-scheduler."""
+    def of(cls, budgets: Iterable[PodDisruptionBudget], rules: KubernetesRules) -> _Compiled:
+        """Compile budgets; one without a selector, or whose selector is not valid, matches no pod.
+
+        Nor does the selector `{}` up to 1.37: kube-scheduler follows neither the API nor the eviction there.
+        """
+        empty_protects = Feature.EMPTY_SELECTOR_PROTECTS in rules
         by_anchor: dict[Anchor, list[tuple[PodDisruptionBudget, PodTerm]]] = {}
         for budget in budgets:
             try:
                 selector = label_selector(budget.spec.selector)
             except SelectorError:
                 continue
-            if selector is not None and not selector.empty:
+            if selector is not None and (empty_protects or not selector.empty):
                 pods = PodTerm(frozenset((budget.metadata.namespace,)), selector)
                 for anchor in pods.anchors():
                     by_anchor.setdefault(anchor, []).append((budget, pods))
@@ -631,6 +636,7 @@ class Budgets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._store = cluster.store
+        self._rules = cluster.rules
         self._compiled: dict[str, tuple[int, _Compiled]] = cluster.store.keep("disruption-budgets", None, dict)
         """By namespace, with the version that they were compiled of."""
         self._protecting: dict[PodTemplate, list[PodDisruptionBudget]] = {}
@@ -638,9 +644,8 @@ class Budgets:
     def _of(self, template: PodTemplate) -> list[PodDisruptionBudget]:
         found = self._protecting.get(template)
         if found is None:
-            found = self._protecting[template] = (
-                self._in(template.namespace).matching(template) if template.labels else []
-            )
+            may_match = template.labels or Feature.EMPTY_SELECTOR_PROTECTS in self._rules
+            found = self._protecting[template] = self._in(template.namespace).matching(template) if may_match else []
         return found
 
     def _in(self, namespace: str) -> _Compiled:
@@ -649,7 +654,7 @@ class Budgets:
         if known is None or known[0] != version:
             if len(self._compiled) >= _MOST_NAMESPACES:
                 self._compiled.clear()
-            known = version, _Compiled.of(self._store.group(PodDisruptionBudget, namespace))
+            known = version, _Compiled.of(self._store.group(PodDisruptionBudget, namespace), self._rules)
             self._compiled[namespace] = known
         return known[1]
 

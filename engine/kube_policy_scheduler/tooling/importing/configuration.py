@@ -20,7 +20,7 @@ KIND = "KubeSchedulerConfiguration"
 DEFAULT_SCHEDULER = "default-scheduler"
 
 DEFAULT_SCORES: Mapping[str, int] = {score.plugin.name: int(score.weight) for score in kubernetes_scores()}
-"""Weights of the default profile: getDefaultPlugins of kube-scheduler 1.36."""
+"""Weights of the default profile: getDefaultPlugins of kube-scheduler."""
 DEFAULT_FILTERS = kube_scheduler_filters()
 DEFAULT_POST_FILTERS = ("DynamicResources", "DefaultPreemption")
 OTHER_DEFAULTS = ("PrioritySort", "DefaultBinder", "SchedulingGates")
@@ -78,7 +78,7 @@ _SCHEMA: Mapping[str, Any] = {
 }
 _EXTENSION_POINTS = (
     "preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit",
-    "preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore",
+    "preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore", "podGroupPostFilter",
 )  # fmt: skip
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from kube_policy_scheduler.framework.default_profile import kubernetes_scores
+from kube_policy_scheduler.framework.plugins.storage_scores import shape_of
+from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
 from kube_policy_scheduler.tooling.importing import plugins as trimaran
 
 Arguments: TypeAlias = Mapping[str, Any]
@@ -209,6 +212,21 @@ def _label_test(expression: Mapping[str, Any]) -> str:
             return f'(number(node.label["{key}"]) {sign} {values[0] if values else 0}) ?? false'
 
 
+def _storage(arguments: Arguments, weight: int, draft: Draft) -> None:
+    """Add the score by storage: with a shape in every version, without one where Kubernetes has it."""
+    if "bindTimeoutSeconds" in arguments:
+        draft.notes.append("bindTimeoutSeconds is not converted")
+    if points := arguments.get("shape"):
+        shape = shape_of([(each.get("utilization", 0), each.get("score", 0)) for each in points])
+        text = " ".join(f"{point.utilization}:{point.score}" for point in shape)
+        draft.score(f'storage_preference("{text}")', weight)
+        return
+    others = ", ".join(each.plugin.name for each in kubernetes_scores() if each.plugin.name != VolumeBinding.name)
+    heavier = f" with {VolumeBinding.name} weight {weight}" if weight != 1 else ""
+    draft.lines.append(f"use kubernetes scores without {others}{heavier}")
+    draft.is_as_by_default = True
+
+
 def _dynamic_resources(_: Arguments, weight: int, draft: Draft) -> None:
     """Nothing: pods with claims stay pending, so that this score has no say."""
     draft.is_as_by_default = True
@@ -229,6 +247,7 @@ SCORES: Mapping[str, Translate] = {
     "PodTopologySpread": _even_spread,
     "InterPodAffinity": _pod_affinity,
     "DynamicResources": _dynamic_resources,
+    "VolumeBinding": _storage,
     "NodeResourcesBalancedAllocation": _balanced,
     "ImageLocality": _plain("image_locality()"),
     "TargetLoadPacking": trimaran.target_load_packing,
