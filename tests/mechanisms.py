@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -252,6 +253,16 @@ def twice_named(sources: Sources) -> Iterator[str]:
     yield from (name for name, number in sorted(names.items()) if number > 1)
 
 
+ENDINGS = re.compile("(ing|ers?|s)$")
+
+
+def like_named_modules(sources: Sources) -> Iterator[str]:
+    """Yield the modules of one package whose names differ in their ending alone, such as `counter` and `counters`."""
+    modules = [name.removesuffix(".py") for name in sources.texts]
+    stems = Counter(ENDINGS.sub("", name) for name in modules)
+    yield from (name for name in modules if stems[ENDINGS.sub("", name)] > 1)
+
+
 def private_overrides(sources: Sources) -> Iterator[str]:
     """Yield the private methods that a class of another module overrides."""
     by_name: dict[str, list[tuple[str, ast.ClassDef]]] = {}
@@ -330,6 +341,7 @@ TABLE: Sequence[Count] = (
     Count("commands with a prelude of their own", 1, 1, preludes),
     Count("modules that write the state of a pod in the queue", 1, 1, lambda sources: iter(set(states_moved(sources)))),
     Count("names of classes that two classes have", 0, 4, twice_named),
+    Count("modules of a package whose names are alike", 0, 0, like_named_modules),
     Count("private methods that other modules override", 0, 0, private_overrides),
     Count("tables by group", 1, 4, tables_of_groups),
     Count("classes that measure their bytes", 0, 30, measured_by_hand),

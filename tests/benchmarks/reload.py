@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
-from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import Accepted
 from tests.benchmarks.decisions import start
 from tests.benchmarks.policies import policy_text

@@ -27,7 +27,7 @@ from kube_policy_scheduler.cluster.affinity import (
     pod_affinity,
 )
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counter import DistinctCounter, ExtremesCounter, RowAmountCounter
+from kube_policy_scheduler.cluster.counter_kinds import DistinctCounter, ExtremesCounter, RowAmountCounter
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.pod_sets import NamespaceLabels, PlainSet, Weighing

@@ -10,7 +10,7 @@ import pytest
 from kube_policy_scheduler.cluster import counters, objects
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.selectors import EVERYTHING, Expression, Selector
 from kube_policy_scheduler.cluster.templates_in_use import MOST_IDLE

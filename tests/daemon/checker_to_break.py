@@ -6,7 +6,7 @@ import os
 import signal
 
 from kube_policy_scheduler.adapters.process.worker_process import serve
-from kube_policy_scheduler.daemon.webhook.checker import check
+from kube_policy_scheduler.daemon.webhook.checker_process import check
 
 
 def handle(work: bytes) -> bytes:

@@ -28,8 +28,8 @@ from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertif
 from kube_policy_scheduler.daemon.webhook import server as webhook_module
 from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, AdmissionResult, judge
 from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
-from kube_policy_scheduler.daemon.webhook.checker import check
-from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker, ReviewResult, ReviewWork
+from kube_policy_scheduler.daemon.webhook.checker_process import check
+from kube_policy_scheduler.daemon.webhook.review_checker import ReviewChecker, ReviewResult, ReviewWork
 from kube_policy_scheduler.daemon.webhook.server import Webhook
 from kube_policy_scheduler.lang.owner import Owner
 

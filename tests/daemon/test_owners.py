@@ -17,9 +17,9 @@ from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.configuration.settings import OwnerSettings, PolicySettings, Settings
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies import owners as owners_module
-from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.policies.owners import Owners, PoliciesTogether, rest_seconds
+from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import FormerPolicies, ReloadRecord, ReloadResult
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load

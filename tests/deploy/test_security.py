@@ -27,8 +27,8 @@ from kube_policy_scheduler.daemon.main import main
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState, PendingCensus
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
-from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadResult
 from kube_policy_scheduler.daemon.serving.server import shown_settings
 from kube_policy_scheduler.daemon.serving.status_page import rendered

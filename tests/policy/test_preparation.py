@@ -7,8 +7,8 @@ import pytest
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster import nodes
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import ColumnsAsked, NodeTable
+from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling import columns, expressions
 from kube_policy_scheduler.lang.environment import Field, Key

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang.memo import Memo

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.counter import ValueCounts
+from kube_policy_scheduler.cluster.counter_kinds import ValueCounts
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.journal import Journal

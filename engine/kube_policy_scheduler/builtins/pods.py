@@ -11,16 +11,16 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.builtins.nodes import fold_nodes
-from kube_policy_scheduler.cluster.counter import (
+from kube_policy_scheduler.cluster.counter_kinds import (
     AmountCounter,
     Counter,
     DistinctCounter,
     ExtremesCounter,
     RowAmountCounter,
 )
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
 from kube_policy_scheduler.cluster.pod_states import RunningState
 from kube_policy_scheduler.cluster.pods import PodTemplate

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices.node_devices import Chosen, Devices
 from kube_policy_scheduler.cluster.devices.numa import NumaZones
 from kube_policy_scheduler.cluster.devices.resource_claims import ResourceClaims, gives_as_before, is_freed
@@ -26,6 +25,7 @@ from kube_policy_scheduler.cluster.events import ClusterEvent, node_events, obje
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.object_store import ObjectStore, is_another, is_same_group, key_of, object_key
+from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import AlikePods, PodInfo, Templates
 from kube_policy_scheduler.cluster.ports import PortTable, host_ports

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.counter import Change, Counter
+from kube_policy_scheduler.cluster.counter_kinds import Change, Counter
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, LabelColumn, NodeTable
 
 _REPLAY_LIMIT = 64

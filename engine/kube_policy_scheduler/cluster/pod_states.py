@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster.counter import CountArray, Tally
+from kube_policy_scheduler.cluster.counter_kinds import CountArray, Tally
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate

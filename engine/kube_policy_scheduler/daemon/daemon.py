@@ -56,9 +56,9 @@ from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer
-from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.owners import Owners, OwnersApi, PoliciesTogether
+from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import (
     ReplicaCoordinator,

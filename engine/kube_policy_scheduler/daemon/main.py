@@ -31,7 +31,7 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.process.loops import Loops
-    from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
+    from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
     from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
@@ -40,7 +40,7 @@ DISTRIBUTION = "kube-policy-scheduler"
 IMPORTED_MEANWHILE = "kube_policy_scheduler.daemon.daemon"
 """What decides, with all that it rests on. In a thread: each page of the first lists is read as soon as it comes, and
 the next one asked for."""
-IMPORTED_FIRST = "kube_policy_scheduler.daemon.policies.checker"
+IMPORTED_FIRST = "kube_policy_scheduler.daemon.policies.checker_process"
 """A part of it, which the process that checks policies needs, too: it begins as a copy of ours."""
 
 EPILOG = """
@@ -233,7 +233,7 @@ async def begin_checker(settings: Settings) -> PolicyChecker:
         importing.stop()
         importing.join()
     from kube_policy_scheduler.adapters.process.worker_process import WorkerLost
-    from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
+    from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
 
     checker = PolicyChecker(extensions=settings.policies.extensions)
     with contextlib.suppress(WorkerLost):  # it is tried again, and reported, when there is something to check

@@ -11,8 +11,8 @@ import numpy as np
 from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, readings_of
 from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
 from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.search_work import search_work

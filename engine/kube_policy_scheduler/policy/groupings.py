@@ -22,7 +22,7 @@ import numpy as np
 
 from kube_policy_scheduler.builtins.pods import MemberSet
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate

@@ -33,8 +33,8 @@ from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.cluster.steps import Unfinished, in_turn
 from kube_policy_scheduler.daemon.daemon import SWITCH_SECONDS
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
-from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import Accepted
 from kube_policy_scheduler.daemon.scheduling.context import Policies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import BATCH_SECONDS, WORK_IN_A_TURN, Scheduler

@@ -19,10 +19,10 @@ from weakref import WeakSet, WeakValueDictionary
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.devices.claimed_devices import claim_keys, claimed_devices, device_class
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.past_usage import FADED, PastUsage
 from kube_policy_scheduler.times import Steady

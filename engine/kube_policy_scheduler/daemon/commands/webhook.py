@@ -188,7 +188,7 @@ async def _run(
 async def _serve(
     options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack, loops: Loops
 ) -> None:
-    from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
+    from kube_policy_scheduler.daemon.webhook.review_checker import ReviewChecker
     from kube_policy_scheduler.daemon.webhook.server import CHECKS_AT_ONCE, Webhook
 
     server = Webhook(

@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query, Signals
-from kube_policy_scheduler.daemon.policies.checking import PolicyChecker, load_tree
+from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker, load_tree
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.devices.pod_claims import waits_for_claims

@@ -27,8 +27,8 @@ from kube_policy_scheduler.adapters.kube.scheduling_policies import (
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
-from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import (
     FormerPolicies,
     PartOfAll,

@@ -21,7 +21,7 @@ from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLate, WorkerLost
 from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from kube_policy_scheduler.daemon.webhook.bodies import Bodies, TooLarge, TooMany
-from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker, ReviewResult
+from kube_policy_scheduler.daemon.webhook.review_checker import ReviewChecker, ReviewResult
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.evaluate.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches

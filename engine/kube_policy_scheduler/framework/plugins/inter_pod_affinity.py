@@ -16,10 +16,10 @@ from kube_policy_scheduler.cluster.affinity import (
     asked_sets,
 )
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counter import Counter
-from kube_policy_scheduler.cluster.counters import CarriedTowards
+from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
+from kube_policy_scheduler.cluster.pod_counters import CarriedTowards
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (

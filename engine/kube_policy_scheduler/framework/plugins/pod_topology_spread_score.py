@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.frame import Frame

@@ -14,7 +14,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.counter import Counter
+from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import label_states
 from kube_policy_scheduler.cluster.node_selectors import required_mask, required_nodes
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.counters import PodCounters
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.volumes.claims import too_many_volumes
 from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses

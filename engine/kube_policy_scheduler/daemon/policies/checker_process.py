@@ -1,4 +1,4 @@
-"""The process that checks candidate sets of policies; `checking` has the other side."""
+"""The process that checks candidate sets of policies; `policy_checker` has the other side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.builtins.environment import install_extensions
-from kube_policy_scheduler.daemon.policies.checking import CheckRequest, CheckResult, dump_tree
+from kube_policy_scheduler.daemon.policies.policy_checker import CheckRequest, CheckResult, dump_tree
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.policy.policy_set import load

@@ -1,4 +1,4 @@
-"""How many pods of one set are on each node, and what changed recently. Knows nothing of its users."""
+"""The kinds of counters: what is counted of one set of pods, by node. Knows nothing of its users."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The parser, the checker, the proofs of lint and the compiler run through text that somebody wrote. However their cost
 grows with it, they must not hold up decisions, nor take the memory of the process that decides. So the checker's
-process (`checker`) does all of it first, within limits of time and memory.
+process (`checker_process`) does all of it first, within limits of time and memory.
 
 A compiled set is full of functions and cannot cross the border. What crosses it are the texts of the files one way, and
 the verdict with the syntax trees of a good set the other way: parsing is half of the work. From the trees the set is
@@ -26,7 +26,7 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.owner import Owner
 
-MODULE = "kube_policy_scheduler.daemon.policies.checker"
+MODULE = "kube_policy_scheduler.daemon.policies.checker_process"
 _ROOMS = ("kube_policy_scheduler.lang.", "kube_policy_scheduler.diagnostics")
 """Where the classes of syntax trees are; nothing else is made of what comes from the process."""
 
@@ -69,7 +69,7 @@ class PolicyChecker:
     def start(self, prepare: Callable[[], Callable[[bytes], bytes]]) -> None:
         """Have the process there when the first set comes, if possible as a copy of this one: see `fork`.
 
-        prepare: that of the module `checker`.
+        prepare: that of the module `checker_process`.
 
         Raises:
             WorkerLost: the system has no room for it.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import Side, TemplateAffinity, pod_affinity
-from kube_policy_scheduler.cluster.counter import (
+from kube_policy_scheduler.cluster.counter_kinds import (
     AmountCounter,
     Carriers,
     Counter,

@@ -1,7 +1,7 @@
 """Reviews checked in processes that can be killed: what crosses the border, and this side of it.
 
 A review comes from anyone who reaches the port. It is decoded, and its policies are parsed, checked and linted, in the
-checker's process (`checker`), within limits of time and memory. This process only carries bytes.
+checker's process (`checker_process`), within limits of time and memory. This process only carries bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kube_policy_scheduler.adapters.files.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
 from kube_policy_scheduler.lang.owner import Owner
 
-MODULE = "kube_policy_scheduler.daemon.webhook.checker"
+MODULE = "kube_policy_scheduler.daemon.webhook.checker_process"
 CPU_SECONDS = 10
 """For one review. A guard for the case that nobody is left who could end the process: `check` gives it less."""
 START_SECONDS = 60.0

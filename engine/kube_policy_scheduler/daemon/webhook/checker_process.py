@@ -1,4 +1,4 @@
-"""The process that checks reviews; `checking` has the other side."""
+"""The process that checks reviews; `review_checker` has the other side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kube_policy_scheduler.adapters.http.admission_review import ReviewError, de
 from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.builtins.environment import install_extensions
 from kube_policy_scheduler.daemon.webhook.admission import judge
-from kube_policy_scheduler.daemon.webhook.checking import Result, ReviewResult, ReviewWork
+from kube_policy_scheduler.daemon.webhook.review_checker import Result, ReviewResult, ReviewWork
 
 _decode = msgspec.msgpack.Decoder(ReviewWork).decode
 

@@ -12,9 +12,9 @@ from hypothesis import given
 
 from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.process.worker_process import WorkerProcess
-from kube_policy_scheduler.daemon.policies.checker import prepare
-from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker, dump_tree, load_tree
+from kube_policy_scheduler.daemon.policies.checker_process import prepare
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyChecker, dump_tree, load_tree
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang.reading.parse import parse
