@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import counters, objects
+from kube_policy_scheduler.cluster import objects, pod_counters
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready, Skip
@@ -280,9 +280,9 @@ def test_a_cluster_with_a_history_answers_as_one_built_just_now(
     events: list[tuple[Any, ...]], kept: int, most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_MAX_KEPT", kept)
-        patch.setattr(counters, "MIN_COUNTER_BYTES", most)
-        patch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
+        patch.setattr(pod_counters, "_MAX_KEPT", kept)
+        patch.setattr(pod_counters, "MIN_COUNTER_BYTES", most)
+        patch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
         _compare(events)
 
 

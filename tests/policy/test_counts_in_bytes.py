@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.cluster import counters
+from kube_policy_scheduler.cluster import pod_counters
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.cycle import Cycle
@@ -52,8 +52,8 @@ def test_more_tenants_take_no_more_memory_and_decisions_are_the_same(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, unlimited = _decided(CLAUSES[kind], 100)
-    monkeypatch.setattr(counters, "MIN_COUNTER_BYTES", MOST)
-    monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
+    monkeypatch.setattr(pod_counters, "MIN_COUNTER_BYTES", MOST)
+    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
     hosts, most = _decided(CLAUSES[kind], 100)
 
     assert unlimited > MOST + MOST_OF_ONE_POD
@@ -62,16 +62,16 @@ def test_more_tenants_take_no_more_memory_and_decisions_are_the_same(
 
 
 def test_pods_that_fit_nowhere_make_no_more_sets_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MIN_COUNTER_BYTES", MOST)
-    monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
+    monkeypatch.setattr(pod_counters, "MIN_COUNTER_BYTES", MOST)
+    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
     _, most = _decided(CLAUSES["extremes"], 100, placed=False)
 
     assert most <= MOST + MOST_OF_ONE_POD
 
 
 def test_the_limit_follows_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MIN_COUNTER_BYTES", 3000)
-    monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 1000)
+    monkeypatch.setattr(pod_counters, "MIN_COUNTER_BYTES", 3000)
+    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 1000)
     cluster, found = Cluster(), []
     for number in range(5):
         cluster.set_node(node(f"n{number}"))
@@ -81,8 +81,8 @@ def test_the_limit_follows_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_totals_by_hostname_that_templates_keep_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MIN_COUNTER_BYTES", 20 * NODES * 8)
-    monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
+    monkeypatch.setattr(pod_counters, "MIN_COUNTER_BYTES", 20 * NODES * 8)
+    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
     cluster, cycle, profile = Cluster(), Cycle(), policy("filter node.ready\nuse kubernetes\n").profile
     for number in range(NODES):
         cluster.set_node(node(f"n{number}"))

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused, Unknown
-from kube_policy_scheduler.adapters.kube.eviction import Evictor
-from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
+from kube_policy_scheduler.adapters.kube.eviction_api import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease_annotation import LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.adapters.kube.preemption_victims import Evictor
 from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, RebalancingSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved

@@ -24,11 +24,11 @@ from kube_policy_scheduler.adapters.http.port import HttpPort
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.credentials import own_namespace
 from kube_policy_scheduler.adapters.kube.errors import Fenced
-from kube_policy_scheduler.adapters.kube.eviction import Evictor
-from kube_policy_scheduler.adapters.kube.evictions import PodEvictor
+from kube_policy_scheduler.adapters.kube.eviction_api import PodEvictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease_annotation import LeaseAnnotation
 from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
+from kube_policy_scheduler.adapters.kube.preemption_victims import Evictor
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
 from kube_policy_scheduler.adapters.kube.rivals import Rival
 from kube_policy_scheduler.adapters.open_telemetry import SpanExporter

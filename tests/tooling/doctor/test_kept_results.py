@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.cluster import counters
+from kube_policy_scheduler.cluster import pod_counters
 from kube_policy_scheduler.framework.evaluate import template_cache
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor import kept_results
@@ -41,9 +41,9 @@ def test_the_limit_is_told_where_it_follows_from_the_nodes(
     ("nodes", "text"), [(2, None), (3, "with 3 nodes, counts and sums of pods may take 1,536 MiB")]
 )
 def test_so_is_that_of_counts(nodes: int, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (counters, kept_results):
+    for module in (pod_counters, kept_results):
         monkeypatch.setattr(module, "MIN_COUNTER_BYTES", 1024 << 20)
-    monkeypatch.setattr(counters, "COUNTER_BYTES_PER_NODE", 512 << 20)
+    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 512 << 20)
     found = findings(nodes)
 
     advice = "leave room for it in the memory limit of the container"

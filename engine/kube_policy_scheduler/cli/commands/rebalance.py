@@ -174,7 +174,7 @@ def command(
             say("Nothing was evicted: to move these pods, use --apply")
     if interrupted:
         return _INTERRUPTED
-    from kube_policy_scheduler.adapters.kube.evictions import EVICTED
+    from kube_policy_scheduler.adapters.kube.eviction_api import EVICTED
 
     if outcomes is not None:
         return int(any(outcomes.get(move.uid) != EVICTED for move in found.moves))
@@ -190,7 +190,7 @@ def _make_room(
     apply: Given | None,
 ) -> int:
     """Find room for pending pods, and return the exit code."""
-    from kube_policy_scheduler.adapters.kube.evictions import EVICTED
+    from kube_policy_scheduler.adapters.kube.eviction_api import EVICTED
     from kube_policy_scheduler.cli.exact import solver
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
     from kube_policy_scheduler.tooling.rebalancing.report import room_data, room_lines
@@ -232,7 +232,7 @@ def _evicted(moves: Sequence[Move | RoomMove], given: Given, stop: Callable[[], 
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError
-    from kube_policy_scheduler.adapters.kube.evictions import Evicted, evict
+    from kube_policy_scheduler.adapters.kube.eviction_api import Evicted, evict
 
     outcomes: dict[str, str] = {}
 

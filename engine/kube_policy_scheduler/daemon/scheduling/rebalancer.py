@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, Fenced, KubeError
-from kube_policy_scheduler.adapters.kube.evictions import EVICTED, FAILED, LATER, NEVER, Evicted
+from kube_policy_scheduler.adapters.kube.eviction_api import EVICTED, FAILED, LATER, NEVER, Evicted
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.configuration.settings import RebalancingSettings
 from kube_policy_scheduler.daemon.observing.live_metrics import RebalancingState

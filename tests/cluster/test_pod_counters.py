@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import affinity as affinity_module
-from kube_policy_scheduler.cluster import counter as counter_module
-from kube_policy_scheduler.cluster import counters, domains, objects
+from kube_policy_scheduler.cluster import counter_kinds as counter_module
+from kube_policy_scheduler.cluster import domains, objects, pod_counters
 from kube_policy_scheduler.cluster.affinity import (
     IncomingTerms,
     PodTerm,
@@ -185,8 +185,8 @@ def apply(cluster: Cluster, event: tuple[Any, ...]) -> None:
 
 
 def limit_bytes(patch: pytest.MonkeyPatch, most: int) -> None:
-    patch.setattr(counters, "MIN_COUNTER_BYTES", most)
-    patch.setattr(counters, "COUNTER_BYTES_PER_NODE", 0)
+    patch.setattr(pod_counters, "MIN_COUNTER_BYTES", most)
+    patch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
 
 
 def placed(cluster: Cluster) -> Iterator[tuple[PodInfo, int]]:
@@ -261,13 +261,13 @@ def test_counts_equal_a_recount_after_any_events(
     probe = make_pod(cluster, 99, PROBE)
     other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_MAX_TERMS", limit)
-        patch.setattr(counters, "_FEW_ROWS", few)
+        patch.setattr(pod_counters, "_MAX_TERMS", limit)
+        patch.setattr(pod_counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
-        patch.setattr(counters, "_LOOK_ANEW", journal)
+        patch.setattr(pod_counters, "_LOOK_ANEW", journal)
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
         patch.setattr(affinity_module, "MANY", many)
-        patch.setattr(counters, "_COMPARED_AT_ONCE", at_once)
+        patch.setattr(pod_counters, "_COMPARED_AT_ONCE", at_once)
         limit_bytes(patch, most)
         for event in events:
             apply(cluster, event)
@@ -365,7 +365,7 @@ def test_terms_that_come_and_go_many_times_are_still_found() -> None:
 
 
 def test_a_counter_asked_for_after_many_others_came_and_went_keeps_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "_MAX_TERMS", 8)
+    monkeypatch.setattr(pod_counters, "_MAX_TERMS", 8)
     cluster = small_cluster()
     what = {"namespace": "red", "app": "web", "affinity": None, "terminating": False}
     for number in range(200):
@@ -464,7 +464,7 @@ def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
 ) -> None:
     cluster = small_cluster()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_FEW_ROWS", few)
+        patch.setattr(pod_counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
         limit_bytes(patch, most)
         for number, event in enumerate(events):
@@ -602,8 +602,8 @@ def test_counters_that_are_made_in_steps_count_as_those_made_at_once(
     for event in first:
         apply(cluster, event)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_COUNTED_AT_ONCE", 1)
-        patch.setattr(counters, "_FEW_ROWS", data.draw(st.sampled_from([0, 16])))
+        patch.setattr(pod_counters, "_COUNTED_AT_ONCE", 1)
+        patch.setattr(pod_counters, "_FEW_ROWS", data.draw(st.sampled_from([0, 16])))
         making = [cluster.counters.counter_in_steps(each, terminating=False) for each in PREPARED]
         for events in later:
             for each in making:
@@ -628,9 +628,9 @@ def test_a_counter_that_was_made_in_steps_is_not_counted_again(monkeypatch: pyte
     for number in range(6):
         what = {"namespace": "red", "app": "web" if number % 2 else "db", "affinity": None, "terminating": False}
         apply(cluster, ("place", number, NAMES[number % 3], what))
-    monkeypatch.setattr(counters, "_COUNTED_AT_ONCE", 1)
+    monkeypatch.setattr(pod_counters, "_COUNTED_AT_ONCE", 1)
     steps = list(cluster.counters.counter_in_steps(PREPARED[0], terminating=False))
-    monkeypatch.setattr(counters.PodCounters, "_count", lambda *_: pytest.fail("counted again"))
+    monkeypatch.setattr(pod_counters.PodCounters, "_count", lambda *_: pytest.fail("counted again"))
 
     assert len(steps) > 2
     cluster.counters.counter(PREPARED[0], terminating=False)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.adapters.kube.errors import ApiError, Fenced
-from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
+from kube_policy_scheduler.adapters.kube.preemption_victims import Evictor
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 

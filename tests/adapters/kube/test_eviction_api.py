@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.kube.evictions import EVICTED, Evicted, evict
+from kube_policy_scheduler.adapters.kube.eviction_api import EVICTED, Evicted, evict
 from kube_policy_scheduler.adapters.kube.lists import list_cluster
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import node, pod
