@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain
-from kube_policy_scheduler.framework.groups.attempt import AssumedPod
+from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
@@ -38,7 +38,7 @@ def decide_with_gang(
         inputs = inputs.under(replace(inputs.profile, preempts=False))
     algorithm = _ByRules(inputs, cycle)
     queue, now = SchedulingQueue(), Steady(inputs.now)
-    gangs = WaitingPods[AssumedPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)
+    gangs = WaitingPods[WaitingPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)
     queue.use(
         turn=priority_turn,
         hold=algorithm.hold,
@@ -98,14 +98,14 @@ class _ByRules(ScheduleAlgorithm):
 class _Nobody:
     """Hears of places that are given back; there are none."""
 
-    def rejected(self, assumed: AssumedPod, why: str) -> None:
+    def rejected(self, assumed: WaitingPod, why: str) -> None:
         """Hear of nothing."""
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
         """Hear of nothing."""
 
-    def no_longer_fits(self, assumed: AssumedPod) -> None:
+    def no_longer_fits(self, assumed: WaitingPod) -> None:
         """Hear of nothing."""
 
-    def withdrawn(self, assumed: AssumedPod) -> None:
+    def withdrawn(self, assumed: WaitingPod) -> None:
         """Hear of nothing."""

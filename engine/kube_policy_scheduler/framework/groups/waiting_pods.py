@@ -33,7 +33,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.groups.attempt import AssumedPod
+from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
@@ -58,8 +58,8 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
 from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, refusal
 from kube_policy_scheduler.times import Steady
 
-AssumedT = TypeVar("AssumedT", bound=AssumedPod)
-HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
+AssumedT = TypeVar("AssumedT", bound=WaitingPod)
+HeardT = TypeVar("HeardT", bound=WaitingPod, contravariant=True)
 
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
 AWAITS_VICTIMS = "preemption: not attempted, because the gang waits until evicted pods are gone"

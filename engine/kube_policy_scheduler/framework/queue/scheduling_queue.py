@@ -132,7 +132,7 @@ class SchedulingQueue:
         self._ledger = ledger
 
         def listen(event: ClusterEvent) -> None:
-            if self._help(event, clock(), in_steps=True):
+            if self._help(event, clock()):
                 moved()
 
         ledger.follow(listen)
@@ -459,21 +459,24 @@ class SchedulingQueue:
         if self._pods.get(queued.pod.uid) is queued and queued.state is PodState.SENT:
             move(queued, PodState.BINDING)
 
-    def move_on_event(self, event: ClusterEvent, now: Steady, *, in_steps: bool = False) -> int:
+    def move_on_event(self, event: ClusterEvent, now: Steady) -> int:
         """Note an event and move the rejected pods that it may help; return their number.
 
-        A queue that follows a cluster hears of the events there by itself.
-
-        in_steps: leave very many of them to `move_some`; `pop` first moves those that are left.
+        Very many of them are left to `move_some`; `pop` first moves those that are left. A queue that follows a cluster
+        hears of the events there by itself.
         """
         self._ledger.note(event)
-        return self._help(event, now, in_steps=in_steps)
+        return self._help(event, now)
 
-    def _help(self, event: ClusterEvent, now: Steady, *, in_steps: bool) -> int:
+    def _help(self, event: ClusterEvent, now: Steady) -> int:
         helped = self._unschedulable.help(event, now)
-        if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
-            self._move_helped(self._unschedulable.number_helped)
+        self._move_if_few()
         return helped
+
+    def _move_if_few(self) -> None:
+        """Move the pods that events may help, unless they are very many."""
+        if self._unschedulable.number_helped <= MOVED_AT_ONCE:
+            self._move_helped(MOVED_AT_ONCE)
 
     def has_to_move(self, now: Steady) -> bool:
         """Return whether `move_some` has work."""
@@ -529,27 +532,27 @@ class SchedulingQueue:
         hold: HoldReason,
         membership: MembershipOf = lambda queued: NO_GROUPS,
         placed: NumberOf = lambda group_of, group: 0,
-        in_steps: bool = False,
     ) -> None:
         """Use new rules to order, hold and group pods, including those that wait.
 
+        All but the first of very many pods are left to `move_some`; see `move_on_event`.
+
         placed: how many members of a group have a node.
-        in_steps: leave all but the first of very many pods to `move_some`; see `move_on_event`.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
-        self.sort_again(in_steps=in_steps)
+        self.sort_again()
 
-    def sort_again(self, *, in_steps: bool = False) -> None:
+    def sort_again(self) -> None:
         """Order, hold and group the pods that wait by the rules in use, as if these were new; as with `use`."""
         self._active.clear()  # keys of two orders cannot be compared
         self._sorting = self._sort_again()
-        self._go_on_sorting(at_once=not in_steps or len(self._pods) <= MOVED_AT_ONCE)
+        while self._go_on_sorting() and len(self._pods) <= MOVED_AT_ONCE:
+            pass
 
-    def _go_on_sorting(self, *, at_once: bool = False) -> bool:
+    def _go_on_sorting(self) -> bool:
         """Sort more pods by the rules in use; return whether any are left."""
         for _ in self._sorting:
-            if not at_once:
-                return True
+            return True
         self._sorting = iter(())
         self._is_sorted = True
         return False
@@ -635,15 +638,11 @@ class SchedulingQueue:
         waiting = [uid for uid in uids if (queued := self._pods.get(uid)) and queued.place is Place.UNSCHEDULABLE]
         self._unschedulable.help_some(waiting, now)
 
-    def flush_leftovers(self, now: Steady, *, in_steps: bool = False) -> int:
-        """Flush pods that have been unschedulable for too long; return their number.
-
-        in_steps: as in `move_on_event`.
-        """
+    def flush_leftovers(self, now: Steady) -> int:
+        """Flush pods that have been unschedulable for too long, as `move_on_event`; return their number."""
         left = [q.pod.uid for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
         self._unschedulable.help_some(left, now)  # their backoff ended long ago
-        if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
-            self._move_helped(self._unschedulable.number_helped)
+        self._move_if_few()
         return len(left)
 
     # --- places --------------------------------------------------------------------------------------
