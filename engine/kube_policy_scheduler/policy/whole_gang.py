@@ -5,10 +5,12 @@ A queue holds the pods of the gang while it is asked, and nothing is placed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain
@@ -32,6 +34,30 @@ def decide_with_gang(
         cycle: decides.
         preempts: whether it is asked who would be evicted for them.
     """
+    with _asking(inputs, requirements, cycle, preempts=preempts) as (gangs, queued):
+        queued.attempts = inputs.attempts + 1
+        decision, _ = gangs.decide(queued, gangs.membership(queued).requirements)
+    found = (gangs.gangs.domain(requirement.group) for requirement in requirements if requirement.levels)
+    return decision, tuple(domain for domain in found if domain is not None)
+
+
+def seats_of(inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle) -> Sequence[Seat] | None:
+    """Return places for a pod, or for all that its gangs need, as the cluster stands; None: it does not fit.
+
+    Args:
+        inputs: of the pod; the pods that wait are known.
+        requirements: of its gangs, none of which lacks pods.
+        cycle: decides.
+    """
+    with _asking(inputs, requirements, cycle, preempts=False) as (gangs, queued):
+        return gangs.seats(queued)
+
+
+@contextmanager
+def _asking(
+    inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle, *, preempts: bool
+) -> Iterator[tuple[WaitingPods[AssumedPod], QueuedPod]]:
+    """Have a queue with a pod, which is taken out of it, and with the members of its gangs, and who decides them."""
     pending = inputs.pending
     assert pending is not None
     if not preempts:
@@ -54,13 +80,10 @@ def decide_with_gang(
             queue.ask_again()
         queued = queue.take(inputs.pod.uid)
         assert queued is not None, "nothing holds it, and its gangs lack no pods"
-        queued.attempts = inputs.attempts + 1
-        decision, _ = gangs.decide(queued, algorithm.gang_requirements(queued))
+        yield gangs, queued
     finally:
         for each in list(queue):
             queue.remove(each.pod.uid)
-    found = (algorithm.gangs.domain(requirement.group) for requirement in requirements if requirement.levels)
-    return decision, tuple(domain for domain in found if domain is not None)
 
 
 def _is_in(pod: PodInfo, requirements: Sequence[GangRequirement]) -> bool:

@@ -20,6 +20,7 @@ from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, NumberOf
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.queue.long_turns import LongTurns
 from kube_policy_scheduler.framework.queue.pod_transitions import move
@@ -195,6 +196,19 @@ class SchedulingQueue:
         """Return by uid the active pods that wait behind another one of their strict order, with that one."""
         return self._active.blocked()
 
+    def first_before(self, queued: QueuedPod) -> tuple[str, QueuedPod, BackfillRule] | None:
+        """Return the pod of its order that waits and that another one may pass if it does not delay it.
+
+        With the name of the line, and the rule. None: there is none, it is the pod itself, or it comes after it.
+        """
+        if not self._active.has_backfill:
+            return None
+        turn = self._turn(queued)
+        first = self._active.first_waiting(turn) if turn.backfill is not None else None
+        if first is None or first is queued or turn.backfill is None:
+            return None
+        return turn.line, first, turn.backfill
+
     def has_to_ask(self) -> bool:
         """Return whether `ask_again` has work."""
         return bool(self._ask_again)
@@ -294,6 +308,7 @@ class SchedulingQueue:
     def _remove(self, uid: str, end: PodState) -> QueuedPod | None:
         queued = self._pods.pop(uid, None)
         if queued is not None:
+            self._waits_no_longer(queued)
             self._leave(queued)
             self._active.unblock(uid)
             self._groups.quit(queued)
@@ -409,6 +424,7 @@ class SchedulingQueue:
     def gate(self, queued: QueuedPod, membership: Membership, now: Steady) -> None:
         """Gate a pod in flight that must wait for its groups."""
         if self._land(queued, now):
+            self._waits_no_longer(queued)
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
@@ -443,6 +459,7 @@ class SchedulingQueue:
     def assumed(self, queued: QueuedPod) -> None:
         """Note that a pod in flight counts on a node from now on."""
         move(queued, PodState.ASSUMED)
+        self._waits_no_longer(queued)
 
     def begin_binding(self, queued: QueuedPod) -> None:
         """Note that the binding cycle of a pod begins."""
@@ -693,6 +710,11 @@ class SchedulingQueue:
         if turn.strict:
             queued.serves_time = True  # otherwise the back-off of pods behind it would end early
             self._active.block(queued, turn)
+
+    def _waits_no_longer(self, queued: QueuedPod) -> None:
+        """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""
+        if self._active.has_waited(queued.pod.uid) and self.first_before(queued) is None:
+            self._ledger.note(ClusterEvent.RESERVATION)
 
     def _land(self, queued: QueuedPod, now: Steady) -> bool:
         """End an attempt; return whether the pod is still pending."""
