@@ -223,8 +223,6 @@ def test_every_package_of_the_engine_has_its_laws() -> None:
 MAY_NOTE: dict[str, set[str]] = {
     "daemon/scheduling/event_handlers.py": {"POLICY", "SIGNALS"},
     "daemon/scheduling/gated_pods.py": {"CLOCK"},
-    "framework/backfill/backfill.py": {"RESERVATION"},
-    "framework/queue/scheduling_queue.py": {"RESERVATION"},
     "tooling/simulation/run.py": {"SIGNALS"},
 }
 """Outside `cluster`, who notes which events in its ledger: what is not in the cluster. All else it notes itself."""
@@ -409,7 +407,6 @@ STEADY = ("cluster", "framework", "policy", "daemon/scheduling", "daemon/modes")
 KEEPS_WALL_TIME = {
     "daemon/scheduling/past_usage.py: _stored_at": "people read it",
     "framework/evaluate/metric_readings.py: _since": "values hold from this moment until another; both are looked at",
-    "framework/preempt/victims.py: _now": "of one search: how long pods have run",
 }
 """What may keep a time of the wall clock in the packages above, and why it does not matter that it may go back."""
 

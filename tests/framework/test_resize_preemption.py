@@ -116,7 +116,7 @@ def test_nobody_goes_if_it_fits_by_now_or_will_once_pods_have_ended() -> None:
 def test_a_gang_goes_as_a_whole_or_not_at_all() -> None:
     cluster, ours = cluster_of(), {"schedulerName": "policy-scheduler"}
     add(cluster, "grows", "1", priority=10, wants="2", reason="Deferred", **ours)
-    profile = policies_of("gang by pod.label.job size 2 if pod.label.job\n").policy_set.profile_of(
+    profile = policies_of("gang by pod.label.job size 2 evict whole if pod.label.job\n").policy_set.profile_of(
         cluster.pods["grows"]
     )
     for name in ("a0", "a1"):

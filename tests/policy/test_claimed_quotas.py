@@ -175,15 +175,15 @@ def test_the_devices_of_those_that_go_are_free_for_who_reclaims_them() -> None:
     before = made.cluster.resource_claims.allocated.count()
     decision = made.decide(made.pod("b", "blue", count=2))
     assert decision.preemption is not None
-    assert [victim.name for victim in decision.preemption.victims] == ["a0", "a1"]
+    assert [victim.name for victim in decision.preemption.victims] == ["a4", "a5"]
     assert made.cluster.resource_claims.allocated.count() == before == 6, "nothing was freed yet"
-    for pod in running[:2]:
+    for pod in running[4:]:
         made.cluster.remove(pod.uid)
     waits = made.decide(made.pod("c", "blue", count=2))
     assert waits.host is None
     assert waits.reclaim is not None
     assert waits.reclaim.why is NotReclaimed.WAITS, "their claims have the devices until their controller frees them"
-    for pod in running[:2]:
+    for pod in running[4:]:
         give_claims_back(made.cluster, pod)
     assert made.decide(made.pod("d", "blue", count=2)).host == "n"
 

@@ -84,12 +84,11 @@ def test_one_cohort_of_three(asks: str, reclaim: str, used: list[float]) -> None
     assert world.used("a", "b", "c") == used, "once more is refused"
 
 
-@pytest.mark.parametrize(("priority", "evicted"), [(5, ["high"]), (0, ["low"])])
-def test_fair_reclaim_takes_the_pod_after_which_the_shares_are_fair(priority: int, evicted: list[str]) -> None:
+@pytest.mark.parametrize("priority", [5, 0])
+def test_fair_reclaim_takes_nothing_after_which_the_shares_are_less_fair(priority: int) -> None:
     """Kueue: LessThanOrEqualToFinalShare takes the high pod of 1, as without the low one of 5 b would be below a.
 
-    Ours takes it only for a pod of its priority, as it would come back by preemption. Otherwise the low one goes, as by
-    LessThanInitialShare.
+    Ours spares it, too: it is guaranteed, and only the low one, which does not fit beside it, is borrowed.
     """
     world = World.of(queues("a min 3", "b min 3", "c min 3", reclaim="reclaim fair"), 9, returns=False)
     world.runs("a", 1, 1, 1, priority=5)
@@ -97,19 +96,25 @@ def test_fair_reclaim_takes_the_pod_after_which_the_shares_are_fair(priority: in
     world.runs("b", 1, priority=5, name="high")
 
     world.asks("a", priority=priority)
-    assert world.evicted == evicted
+    assert world.evicted == []
 
 
 def test_fair_reclaim_of_coarse_pods_ends() -> None:
-    """Kueue: b and c run 2 and 2.5 each of 3; a asks for 3.5, and both pods of 2 go; what returns evicts nobody."""
+    """Kueue: b and c run 2 and 2.5 each of 3; a asks for 3.5, and both pods of 2 go; what returns evicts nobody.
+
+    Ours spares them: a pod that is larger than the guarantee of its queue is borrowed in full, and b and c would have a
+    smaller share than a afterwards. With pods of 3, a gets what it is guaranteed.
+    """
     world = World.of(queues("a min 3", "b min 3", "c min 3", reclaim="reclaim fair"), 9)
     for name in "bc":
         world.runs(name, 2, name=f"{name}2")
         world.runs(name, 2.5, name=f"{name}2.5")
 
     world.asks("a", 3.5)
-    assert world.used("a") == [3.5]
-    assert sorted(world.evicted) == ["b2", "c2"]
+    assert world.evicted == []
+    world.asks("a", 3)
+    assert world.used("a") == [3]
+    assert sorted(world.evicted) == ["b2.5", "c2.5"]
 
 
 def test_a_queue_evicts_its_own_pods_of_lower_priority_and_spares_the_guarantees_of_others() -> None:

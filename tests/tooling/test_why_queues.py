@@ -57,7 +57,7 @@ def test_the_queue_its_guarantee_and_who_borrows(tmp_path: Path, capsys: pytest.
 
 def test_who_would_be_evicted_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = why(tmp_path, "p1", seconds=40, capsys=capsys)
-    assert "Reclaim would evict research/r0." in text
+    assert "Reclaim would evict research/r2." in text
     assert "not before" not in text
 
 
@@ -77,4 +77,4 @@ def test_programs_get_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "8",
     )
     assert standing["borrowers"] == [["research", "2"]]
-    assert (found["reclaims"], found["victims"]) == (True, ["research/r0"])
+    assert (found["reclaims"], found["victims"]) == (True, ["research/r2"])

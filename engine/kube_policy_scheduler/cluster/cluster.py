@@ -99,6 +99,8 @@ class Cluster:
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Nominated pods, by node name and uid."""
         self._nominated_to: dict[str, str] = {}
+        self._terminating: dict[str, None] = {}
+        """The uids of terminating pods on nodes."""
         self._evicted: dict[str, float] = {}
         """Since when pods are being evicted, on the steady clock, by uid; the oldest first."""
         self.ahead = 0.0
@@ -155,8 +157,7 @@ class Cluster:
             self.add_nodes((self.nodes.interpret(node),))
             return ADDED
         changes = self.nodes.set(node)
-        for usage in self._usages:
-            usage.nodes_changed()
+        self._queues_see_nodes((node.metadata.name,))
         self._follow_resources()
         if "allocatable" in changes:
             self.devices.set_node(node.metadata.name, known)
@@ -167,8 +168,7 @@ class Cluster:
     def add_nodes(self, infos: Sequence[NodeInfo]) -> None:
         """Add nodes of different names that are not known, as `NodeTable.interpret` returns them."""
         self.nodes.add(infos)
-        for usage in self._usages:
-            usage.nodes_changed()
+        self._queues_see_nodes([info.name for info in infos])
         self._follow_resources()
         self.counters.resize(self.nodes.size)
         self.numa.rows_changed()
@@ -196,8 +196,7 @@ class Cluster:
             self.ports.update(host_ports(pod.template), last.row, -1)
         source = last.row
         target = self.nodes.remove(name)
-        for usage in self._usages:
-            usage.nodes_changed()
+        self._queues_see_nodes((name,))
         if target is not None:
             self.priorities.move(source, target)
             self.devices.move(source, target)
@@ -208,6 +207,11 @@ class Cluster:
         self.numa.rows_changed()
         self._follow_resources()
         self.ledger.note(ClusterEvent.NODE_DELETE)
+
+    def _queues_see_nodes(self, names: Sequence[str]) -> None:
+        """Have queues take over the state of nodes that came, changed or went."""
+        for usage in self._usages:
+            usage.nodes_changed(names, lambda name: self.on_node.get(name, {}).values())
 
     def _follow_resources(self) -> None:
         """Count the counted pods also for the resources that are offered since a node changed."""
@@ -244,11 +248,13 @@ class Cluster:
         if devices:
             self.devices.want(pod.uid, devices)
         self.pods[pod.uid] = pod
+        if pod.terminating:
+            self._terminating[pod.uid] = None
         if pod.node_name != node_name:
             self._elsewhere[pod.uid] = node_name
         self.on_node.setdefault(node_name, {})[pod.uid] = pod
         for usage in self._usages:
-            usage.place(pod)
+            usage.place(pod, node_name)
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, 1)
@@ -314,9 +320,10 @@ class Cluster:
         """Note on which nodes new pods are, without counting them."""
         on_node = self.on_node
         self.pods.update(zip(uids, pods, strict=True))
+        self._terminating.update(dict.fromkeys(pod.uid for pod in pods if pod.terminating))
         for usage in self._usages:
-            for pod in pods:
-                usage.place(pod)
+            for pod, name in zip(pods, names, strict=True):
+                usage.place(pod, name)
         for name, uid, pod in zip(names, uids, pods, strict=True):
             there = on_node.get(name)
             if there is None:
@@ -385,6 +392,7 @@ class Cluster:
         """Stop counting a pod that is gone from its node, assumed or not; None if it did not count."""
         was_assumed, node_name = self._unassume(uid), self.node_of(uid)
         pod = self._displace(uid)
+        self.forget_evictions((uid,))
         if pod is not None and node_name is not None:
             if not was_assumed:
                 self.previous_nodes.note(pod, node_name)
@@ -463,9 +471,10 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return None
-        for usage in self._usages:
-            usage.displace(pod)
+        self._terminating.pop(uid, None)
         node_name = self._elsewhere.pop(uid, pod.node_name)
+        for usage in self._usages:
+            usage.displace(pod, node_name)
         there = self.on_node[node_name]
         del there[uid]
         if not there:
@@ -518,9 +527,7 @@ class Cluster:
             else:
                 if known is not None:
                     known.usage.end()
-                usage = QuotaUsage(
-                    tree, self.nodes, self.pods.values(), claims=self.resource_claims.get, ahead=lambda: self.ahead
-                )
+                usage = self.count_queues(tree)
             self.quota_usage, self._usage_to_come, self._usages = usage, None, (usage,)
             for past in pasts:
                 usage.recall(past)
@@ -535,13 +542,31 @@ class Cluster:
             return
         if self._usage_to_come is not None:
             self._usage_to_come.usage.end()
-        usage = QuotaUsage(tree, self.nodes, claims=self.resource_claims.get, ahead=lambda: self.ahead)
-        to_come = UsageToCome(usage)
+        to_come = UsageToCome(self.count_queues(tree, ()))
         self._usage_to_come, self._usages = to_come, (*([now] if now is not None else ()), to_come)
         for _ in to_come.steps(self.pods):
             if self._usage_to_come is not to_come:
                 return  # others are about to be used, or these are already
             yield
+
+    def count_queues(self, tree: QuotaTree, pods: Iterable[PodInfo] | None = None) -> QuotaUsage:
+        """Return what is used of each queue of a tree, counted now; it does not follow the cluster.
+
+        pods: those that count of those on nodes; None: all. Who is nominated and who is being evicted counts, too.
+        """
+        usage = QuotaUsage(
+            tree,
+            self.nodes,
+            self.pods.values() if pods is None else pods,
+            node_of=self.node_of,
+            claims=self.resource_claims.get,
+            ahead=lambda: self.ahead,
+        )
+        usage.evicted(self._evicted, self.pods.get)
+        for there in self.nominated.values():
+            for pod in there.values():
+                usage.nominate(pod)
+        return usage
 
     def recall_usage(self, past: PastUsage) -> None:
         """Take over past usage of queues that was remembered elsewhere."""
@@ -662,6 +687,8 @@ class Cluster:
         if node_name:
             self.nominated.setdefault(node_name, {})[pod.uid] = pod
             self._nominated_to[pod.uid] = node_name
+            for usage in self._usages:
+                usage.nominate(pod)
         if _gives_room(kept, pod, node_name):
             self.ledger.note(ClusterEvent.POD_DELETE)
         elif node_name and kept is None:
@@ -677,6 +704,8 @@ class Cluster:
         before = self._nominated_to.pop(uid, None) if self._nominated_to else None
         if before is None:
             return None
+        for usage in self._usages:
+            usage.end_nomination(uid)
         there = self.nominated[before]
         known = there.pop(uid)
         if not there:
@@ -691,17 +720,28 @@ class Cluster:
 
     def note_evictions(self, uids: Iterable[str], now: Steady) -> None:
         """Note that pods are being evicted from now on: the watch shows only later that they end."""
-        evicted = self._evicted
-        for uid in list(takewhile(lambda uid: not self._is_recent(evicted[uid], now), evicted)):
-            del evicted[uid]
+        self.forget_old_evictions(now)
+        evicted, uids = self._evicted, tuple(uids)
         for uid in uids:
             evicted.pop(uid, None)
             evicted[uid] = now
+        for usage in self._usages:
+            usage.evicted(uids, self.pods.get)
+
+    def forget_old_evictions(self, now: Steady) -> None:
+        """Note that pods stay whose end the watch has not shown for long."""
+        evicted = self._evicted
+        self.forget_evictions(list(takewhile(lambda uid: not self._is_recent(evicted[uid], now), evicted)))
+
+    def leaving(self) -> list[PodInfo]:
+        """Return the pods on nodes that are terminating, or are being evicted, in no order of meaning."""
+        return [self.pods[uid] for uid in dict.fromkeys((*self._terminating, *self._evicted)) if uid in self.pods]
 
     def forget_evictions(self, uids: Iterable[str]) -> None:
-        """Note that pods stay after all."""
-        for uid in uids:
-            self._evicted.pop(uid, None)
+        """Note that pods stay after all, or are gone."""
+        stay = [uid for uid in uids if self._evicted.pop(uid, None) is not None]
+        for usage in self._usages if stay else ():
+            usage.not_evicted(stay)
 
     def is_going(self, pod: PodInfo, now: Steady) -> bool:
         """Return whether a pod is terminating, or is being evicted."""

@@ -14,6 +14,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import lead
 from kube_policy_scheduler.cluster.quotas.quota_usage import (
     CLUSTER_QUEUE,
     Amounts,
@@ -25,6 +26,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import (
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Scope
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, QuotaWait
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -34,7 +36,7 @@ QUOTA = "QueueQuota"
 RECLAIM = "QueueReclaim"
 """A rejector of pods that may have others evicted later: time helps them."""
 _BINARY = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
-GroupsOf = Callable[[Frame], tuple[Hashable, ...]]
+GangsOf = Callable[[Frame], Sequence[GangRequirement]]
 
 
 class ReclaimRule(msgspec.Struct, frozen=True, eq=False):
@@ -71,8 +73,8 @@ class QuotaRules(msgspec.Struct, frozen=True, eq=False):
     """The first one that allows a pod applies to it."""
     above_max: tuple[AboveMaxRule, ...] = ()
     """A pod above the `max` of its queue may be evicted if one of them does not spare it."""
-    groups_of: GroupsOf = lambda frame: ()
-    """The gangs of a running pod."""
+    gangs_of: GangsOf = lambda frame: ()
+    """The gangs and PodGroups of a running pod."""
 
     def reclaim_of(self, frame: Frame) -> ReclaimRule | None:
         """Return the rule that applies to a pod."""
@@ -84,7 +86,12 @@ class QueueQuota(FilterPlugin):
 
     name = QUOTA
     scope = Scope.CLUSTER
-    events = FREE_QUOTA | {ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}
+    events = FREE_QUOTA | {
+        ClusterEvent.NODE_ADD,
+        ClusterEvent.NODE_ALLOCATABLE,
+        ClusterEvent.NODE_TAINT,
+        ClusterEvent.NODE_CONDITION,
+    }
 
     def __init__(self, tree: QuotaTree) -> None:
         self.tree = tree
@@ -151,35 +158,76 @@ def refusal(
     """
     if not cluster.nominated:
         return usage.refusal(queue, amounts)
-    with usage.counting(_nominated_before(cluster, usage, queue, pod, amounts, gang=gang)):
+    with usage.counting(nominated_before(cluster, usage, queue, pod, amounts, gang=gang)):
         return usage.refusal(queue, amounts)
 
 
-def _nominated_before(
+def nominated_before(
     cluster: Cluster, usage: QuotaUsage, queue: Quota, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
 ) -> list[tuple[Quota, Amounts]]:
-    """Return what nominated pods need that have precedence over a request."""
-    counted: list[tuple[Quota, Amounts]] = []
-    for others in cluster.nominated.values():
-        for other in others.values():
-            if other.uid == pod.uid or other.uid in cluster.pods or other.uid in gang:
-                continue
-            theirs = usage.quota_of(other.template)
-            if theirs is None:
-                continue
-            wanted = usage.amounts(other)
-            if _is_before(usage, other, theirs, wanted, pod, queue, amounts):
-                counted.append((theirs, wanted))
-    return counted
+    """Return what nominated pods need that have precedence over a request; arguments as for `refusal`."""
+    return [
+        (theirs, wanted)
+        for uid, (theirs, wanted, other) in usage.nominated().items()
+        if uid != pod.uid
+        and uid not in cluster.pods
+        and uid not in gang
+        and not _takes(usage, (pod, queue, amounts), (other, theirs, wanted))
+    ]
 
 
-def _is_before(
-    usage: QuotaUsage, other: PodInfo, theirs: Quota, wanted: Amounts, pod: PodInfo, queue: Quota, amounts: Amounts
+_Asks = tuple[PodInfo, Quota, Amounts]
+"""A pod with its queue, and what it counts for."""
+
+
+def _takes(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
+    """Return whether a pod takes the room that is kept for a nominated one: if it could evict it there, were it placed.
+
+    Each pod counts as a unit of its own.
+    """
+    pod, queue, amounts = one
+    other, theirs, wanted = nominated
+    if queue is theirs:
+        return pod.priority > other.priority and _takes_no_guarantee(usage, one, nominated)
+    mine, branch = usage.branch(queue, theirs)
+    if mine and _is_within(usage, mine[0], amounts):
+        return not any(_is_within(usage, each, (), of=wanted) for each in branch)
+    if pod.priority <= other.priority:
+        return False
+    if any(_is_within(usage, each, (), of=wanted) for each in branch):
+        return False
+    return _takes_no_guarantee(usage, one, nominated)
+
+
+def _takes_no_guarantee(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
+    """Return whether in queues that both are in, a pod would be guaranteed where a nominated one is."""
+    _, queue, amounts = one
+    _, theirs, wanted = nominated
+    common = set(theirs.path())
+    return all(
+        not _is_within(usage, each, (), of=wanted) or _is_within(usage, each, amounts, instead=wanted)
+        for each in queue.path()
+        if each in common
+    )
+
+
+def _is_within(
+    usage: QuotaUsage, queue: Quota, more: Amounts, *, of: Amounts | None = None, instead: Amounts = ()
 ) -> bool:
-    """Return whether a nominated pod has precedence over another one, whose queue may borrow what was reclaimed."""
-    if usage.is_entitled(theirs, wanted, queue):
-        return not usage.is_entitled(queue, amounts, theirs) or other.priority >= pod.priority
-    return other.priority >= pod.priority and not usage.is_entitled(queue, amounts, theirs)
+    """Return whether what a queue will use stays within what is guaranteed to it, of the resource that leads a request.
+
+    Args:
+        usage: of the queue.
+        queue: that guarantees it.
+        more: what is requested beside what it will use.
+        of: the request that counts already; None: `more`.
+        instead: what counts already, and would not.
+    """
+    leads = lead(usage, queue, more if of is None else of)
+    if leads is None:
+        return False
+    will = queue.will(leads) + dict(more).get(leads, 0) - dict(instead).get(leads, 0)
+    return will <= queue.minimum[leads]
 
 
 def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | None:
@@ -188,11 +236,11 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
     if usage is None:
         return None
     theirs, queue = usage.quota_of(other.template), usage.quota_of(pod.template)
-    if theirs is None or queue is None or theirs is queue:
+    if theirs is None or queue is None:
         return None
-    is_theirs = usage.is_entitled(theirs, usage.amounts(other), queue)
-    is_ours = usage.is_entitled(queue, usage.amounts(pod), theirs)
-    return is_theirs if is_theirs != is_ours else None
+    promised = usage.promised_to(other.uid)
+    wanted = promised[1] if promised is not None else usage.amounts(other)
+    return not _takes(usage, (pod, queue, usage.amounts(pod)), (other, theirs, wanted))
 
 
 def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
@@ -226,23 +274,6 @@ def quota_wait(cluster: Cluster, rules: QuotaRules, pod: PodInfo) -> QuotaWait |
         *_, top = queue.path()
         watched = top.name
     return QuotaWait(usage, watched, queue.name, amounts, exact=not rules.reclaims)
-
-
-def protects(cluster: Cluster, tree: QuotaTree, pod: PodInfo) -> Callable[[PodInfo], bool]:
-    """Return which pods must not be evicted for one of higher priority: those of other queues that do not borrow."""
-    usage = cluster.usage_of(tree)
-    queue, wanted = usage.quota_of(pod.template), usage.amounts(pod)
-    anything: Amounts = tuple((r, 1) for r in range(len(tree.resources)))
-
-    def is_protected(victim: PodInfo) -> bool:
-        theirs = usage.quota_of(victim.template)
-        if theirs is None or theirs is queue:
-            return False
-        if queue is None:
-            return not any(theirs.over(r) > 0 for r, _ in usage.amounts(victim)) and any(theirs.minimum)
-        return not usage.borrows(theirs, queue, wanted or anything)
-
-    return is_protected
 
 
 def quota_message(refused: QuotaRefusal, *, gang: str = "") -> str:

@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, passes, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.device_shares import DeviceShares
-from kube_policy_scheduler.framework.preempt.preemption import spares_of, whole_gangs
+from kube_policy_scheduler.framework.preempt.preemption import evictable_gangs, spares_of
 from kube_policy_scheduler.framework.profile import Profile
 
 _KUBERNETES = frozenset(type(plugin) for plugin in kubernetes_filters() if not isinstance(plugin, DeviceShares)) | {
@@ -83,7 +83,7 @@ def may_evict(frame: Frame, profile: Profile, row: int, victims: Sequence[PodInf
     spares = spares_of(cluster, rule)
     if spares is not None and any(spares(frame, victim) for victim in victims):
         return False
-    gangs = whole_gangs(frame, profile, spares)
+    gangs = evictable_gangs(frame, profile, spares)
     if gangs is not None and not gangs.all_whole(victims):
         return False
     with cluster.dry_run():

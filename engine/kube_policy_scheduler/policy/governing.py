@@ -10,7 +10,7 @@ import msgspec
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy
 
@@ -90,14 +90,13 @@ class Governing:
         except ValueError:
             return ()
 
-    def running_groups(self, frame: Frame) -> tuple[Group, ...]:
+    def running_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return the gangs and PodGroups of a running pod; none where a size has no value any more."""
         try:
             found = self._gangs(frame)
-            groups = pod_group_requirements(frame) if is_in_group(frame.template) else ()
+            return (*pod_group_requirements(frame), *found) if is_in_group(frame.template) else found
         except ValueError:
             return ()
-        return tuple(requirement.group for requirement in (*groups, *found))
 
     def _gangs(self, frame: Frame) -> tuple[GangRequirement, ...]:
         number = self.number(frame.pod)

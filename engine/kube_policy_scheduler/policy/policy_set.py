@@ -108,7 +108,7 @@ class PolicySet:
         if any(policy.gangs for policy in policies):
             policies = [policy.with_gangs(governing.running_gangs) for policy in policies]
         if queues is not None:
-            queues = msgspec.structs.replace(queues, groups_of=governing.running_groups)
+            queues = msgspec.structs.replace(queues, gangs_of=governing.running_requirements)
             policies = [policy.with_queues(queues) for policy in policies]
         return cls(tuple(policies), default_schedulers, stands_in_as, queues, governing)
 

@@ -13,7 +13,6 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
@@ -166,7 +165,7 @@ def _over_maximum(there: ClusterState, options: DriftOptions) -> dict[str, Claus
     declared = declared_queues(policy.compiled.checked for policy in policy_set.policies)
     places = {queue.name: str(queue.tree.span) for queue in declared}
     found: dict[str, Clause] = {}
-    usage = QuotaUsage(tree, cluster.nodes, cluster.pods.values(), claims=cluster.resource_claims.get)
+    usage = cluster.count_queues(tree)
     for queue in usage.queues():
         for place, resource in enumerate(tree.resources):
             text = f"queue {queue.name} max {resource} {quantity(resource, queue.maximum[place])}"

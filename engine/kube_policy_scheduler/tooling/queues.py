@@ -8,8 +8,9 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
-from kube_policy_scheduler.framework.preempt.reclaim import Unit, next_victims
+from kube_policy_scheduler.framework.preempt.reclaim import next_victims
 from kube_policy_scheduler.framework.preempt.victims import by_importance
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal

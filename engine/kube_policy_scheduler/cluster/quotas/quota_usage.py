@@ -1,8 +1,11 @@
 """Quotas that lend: the tree of queues, what the pods of each use, and what is left for one more.
 
 Amounts are whole numbers in column units (cpu in millicores, others in units). All queues stand in one tree below
-the cluster itself, whose limit is what its nodes offer. A pod counts from `place` to `displace`, at its queue and at
-all queues above it; a pod that is terminating counts until it is gone.
+the cluster itself, whose limit is what its usable nodes offer. A pod counts from `place` to `displace`, at its queue
+and at all queues above it; a pod that is terminating counts until it is gone.
+
+What a queue *will* use when the evictions under way are done decides who is evicted: what it uses, less what is leaving
+(terminating, or being evicted), and what is nominated (pods for which victims were chosen, and that hold no node yet).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.past_usage import FADED, PastUsage
+from kube_policy_scheduler.cluster.quotas.usable_capacity import UsableCapacity
 from kube_policy_scheduler.times import Steady
 
 NO_LIMIT = 2**63 - 1
@@ -75,6 +79,29 @@ class QuotaTree:
     """The resources that any of them names."""
     half_life_seconds: float | None = None
     """Of past usage in the fair order; None: only present usage counts."""
+
+    @cached_property
+    def by_strength(self) -> tuple[int, ...]:
+        """Return the places of all resources, that of which a guarantee is strongest first.
+
+        Devices and extended resources in the order in which the queues name them, DeviceClasses, cpu, memory,
+        ephemeral-storage, pods. Of two guarantees that cannot both hold, the weaker one yields.
+        """
+        of_classes = set(self.classes.values())
+        weak = {name: 2 + number for number, name in enumerate(("cpu", "memory", "ephemeral-storage", "pods"))}
+        return tuple(
+            sorted(
+                range(len(self.resources)), key=lambda place: weak.get(self.resources[place], int(place in of_classes))
+            )
+        )
+
+    @cached_property
+    def strength(self) -> tuple[int, ...]:
+        """Return by place how weak a guarantee of the resource is: 0 is the strongest."""
+        found = [0] * len(self.resources)
+        for number, place in enumerate(self.by_strength):
+            found[place] = number
+        return tuple(found)
 
     @cached_property
     def classes(self) -> Mapping[str, int]:
@@ -130,10 +157,12 @@ class Quota:
         "direct",
         "inner",
         "kept",
+        "leaving",
         "maximum",
         "members",
         "minimum",
         "name",
+        "nominated",
         "parent",
         "priorities",
         "remembered",
@@ -152,6 +181,10 @@ class Quota:
         self.depth: int = parent.depth + 1 if parent is not None else 0
         self.used = [0] * size
         """By its pods and those of all queues below."""
+        self.leaving = [0] * size
+        """What of it terminating pods use, and pods that are being evicted."""
+        self.nominated = [0] * size
+        """What nominated pods request that hold no node yet."""
         self.direct = [0] * size
         """By its own pods."""
         self.inner = [0] * size
@@ -173,9 +206,13 @@ class Quota:
             yield queue
             queue = queue.parent
 
+    def will(self, resource: int) -> int:
+        """Return what it uses of a resource when the evictions under way are done."""
+        return self.used[resource] - self.leaving[resource] + self.nominated[resource]
+
     def over(self, resource: int) -> int:
-        """Return by how much it is above its guaranteed amount of a resource; negative below."""
-        return self.used[resource] - self.minimum[resource]
+        """Return by how much it will be above its guaranteed amount of a resource; negative below."""
+        return self.will(resource) - self.minimum[resource]
 
     def __repr__(self) -> str:
         return f"Quota({self.name})"
@@ -223,13 +260,15 @@ class QuotaState(msgspec.Struct, frozen=True):
     lend: Mapping[str, int]
     used: Mapping[str, int]
     borrowed: Mapping[str, int]
-    """What is used above the guaranteed amount."""
+    """What will be used above the guaranteed amount."""
     share: float
     weight: float
     pods: int
     """Of this queue and those below."""
     past: Mapping[str, float] = msgspec.field(default_factory=dict)
     """What the fair order counts of its past; empty without a memory."""
+    will: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """What is used when the evictions under way are done."""
     others: int = 0
     """Number of queues of which this is the sum: it is none itself. 0: it is one."""
 
@@ -243,6 +282,7 @@ class QuotaUsage:
         nodes: NodeTable,
         pods: Iterable[PodInfo] = (),
         *,
+        node_of: Callable[[str], str | None] = lambda uid: None,
         claims: Callable[[str], objects.ResourceClaim | None] = lambda key: None,
         ahead: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -252,11 +292,23 @@ class QuotaUsage:
             tree: the queues.
             nodes: their allocatable resources are what the queues share.
             pods: those on nodes.
+            node_of: returns the node that a pod counts on; None: the one that the pod names.
             claims: returns a claim by `namespace/name`.
             ahead: by how many seconds the wall clock, by which pods started, is ahead of the steady one.
         """
-        self._ahead = ahead
+        self._ahead, self._node_of = ahead, node_of
         self.tree, self._nodes, self._claims = tree, nodes, claims
+        self._usable = UsableCapacity(nodes, tree.resources)
+        self._leaving: dict[str, tuple[Quota, PodInfo]] = {}
+        """Pods on nodes that are terminating, or are being evicted, by uid."""
+        self._evicted: set[str] = set()
+        """The uids of those that are being evicted, and of which the watch does not show it yet."""
+        self._nominated: dict[str, tuple[Quota, Amounts, PodInfo]] = {}
+        """By uid: nominated pods without a node, and what they count for."""
+        self._outside: set[str] = set()
+        """The uids of counted pods of no queue."""
+        self._promised_claims: dict[str, str] = {}
+        """By claim, the nominated pod that counts for it."""
         self._users: dict[str, dict[str, PodInfo]] = {}
         """By claim: the pods that use it, by uid. It counts for the one whose uid comes first."""
         self._counted: dict[str, Amounts] = {}
@@ -349,10 +401,12 @@ class QuotaUsage:
 
     # --- counting ----------------------------------------------------------------------------------------
 
-    def place(self, pod: PodInfo) -> None:
-        """Count a pod."""
+    def place(self, pod: PodInfo, node_name: str = "") -> None:
+        """Count a pod on a node; "": on the one that it names."""
         found = self.tree.find(pod.template)
+        self._stand(pod, node_name, 1, of_queue=found is not None)
         if found is None:
+            self._outside.add(pod.uid)
             return
         place, key = found
         if key is None:
@@ -373,28 +427,39 @@ class QuotaUsage:
             self._place_with_claims(pod)
         else:
             self._add(queue, self.tree.amounts(pod), 1)
+        if pod.terminating or pod.uid in self._evicted:
+            self._leave(queue, pod)
+
+    def _stand(self, pod: PodInfo, node_name: str, step: int, *, of_queue: bool) -> None:
+        """Count what a pod takes of what queues share, or gives back."""
+        changes = self._usable.count(
+            pod.demand, node_name or self._node_of(pod.uid) or pod.node_name, step, of_queue=of_queue
+        )
+        if changes and self._keeps:
+            self.changed.note(self.top)
 
     def place_many(self, pods: Iterable[PodInfo]) -> None:
         """Count pods: the same as `place` for each, but faster where many are of one template."""
         alike: dict[PodTemplate, tuple[Quota, list[PodInfo]]] = {}
         """What is left to be counted of templates without claims."""
         for pod in pods:
-            if (known := alike.get(pod.template)) is not None:
+            if not pod.terminating and (known := alike.get(pod.template)) is not None:
                 known[0].members[pod.uid] = pod
                 known[1].append(pod)
+                self._stand(pod, "", 1, of_queue=True)
                 continue
             self.place(pod)  # a queue by a key begins with its first pod
             if not self._has_claims(pod) and (queue := self.quota_of(pod.template)) is not None:
-                alike[pod.template] = queue, []
+                alike.setdefault(pod.template, (queue, []))
         for template, (queue, others) in alike.items():
             if others:
                 queue.priorities[template.priority] += len(others)
                 self._add(queue, self.tree.amounts(others[0]), len(others))
 
     def counts(self, pod: PodInfo) -> bool:
-        """Return whether a pod is counted, if a quota applies to it."""
+        """Return whether a pod on a node is counted."""
         queue = self.quota_of(pod.template)
-        return queue is None or pod.uid in queue.members
+        return pod.uid in (queue.members if queue is not None else self._outside)
 
     def update(self, pod: PodInfo) -> None:
         """Take over a pod that counts, and of which only what does not count has changed: its start, its readiness."""
@@ -404,13 +469,17 @@ class QuotaUsage:
             for key in claim_keys(pod) if pod.uid in self._counted else ():
                 self._users[key][pod.uid] = pod
 
-    def displace(self, pod: PodInfo) -> None:
-        """Count a pod no longer."""
+    def displace(self, pod: PodInfo, node_name: str = "") -> None:
+        """Count a pod on a node no longer; see `place`."""
         found = self.tree.find(pod.template)
+        self._stand(pod, node_name, -1, of_queue=found is not None)
         if found is None:
+            self._outside.discard(pod.uid)
             return
         place, key = found
         queue = self._static[place] if key is None else self._keyed[place, key]
+        if pod.uid in self._leaving:
+            self._stay(pod.uid)
         priority = queue.members.pop(pod.uid).priority
         queue.priorities[priority] -= 1
         if not queue.priorities[priority]:
@@ -429,6 +498,104 @@ class QuotaUsage:
                     self._forget_smallest()
             self._keep(queue, -1)
             self._empty[place, key] = queue
+
+    # --- what is leaving, and what is promised -----------------------------------------------------------
+
+    def evicted(self, uids: Iterable[str], pod_of: Callable[[str], PodInfo | None]) -> None:
+        """Count pods on nodes as leaving: they are being evicted. pod_of: returns a placed pod by its uid."""
+        for uid in uids:
+            self._evicted.add(uid)
+            pod = pod_of(uid)
+            queue = self.quota_of(pod.template) if pod is not None else None
+            if pod is not None and queue is not None and uid in queue.members and uid not in self._leaving:
+                self._leave(queue, pod)
+
+    def not_evicted(self, uids: Iterable[str]) -> None:
+        """Count pods as staying that were being evicted, unless they are terminating."""
+        for uid in uids:
+            self._evicted.discard(uid)
+            known = self._leaving.get(uid)
+            if known is not None and not known[1].terminating:
+                self._stay(uid)
+
+    def _leave(self, queue: Quota, pod: PodInfo) -> None:
+        self._leaving[pod.uid] = queue, pod
+        self._raise_will(queue, self.amounts(pod), -1)
+
+    def _stay(self, uid: str) -> None:
+        queue, pod = self._leaving.pop(uid)
+        self._raise_will(queue, self.amounts(pod), 1)
+
+    def _raise_will(self, queue: Quota, amounts: Amounts, step: int) -> None:
+        """Count amounts as leaving (-1), or as staying (1), at a queue and all above it."""
+        self.changed.note(queue)
+        below: Quota | None = queue
+        while below is not None:
+            for resource, amount in amounts:
+                below.leaving[resource] -= step * amount
+            below = below.parent
+
+    def nominate(self, pod: PodInfo) -> None:
+        """Count a pending pod as nominated: victims were chosen for it."""
+        self.end_nomination(pod.uid)
+        queue = self.quota_of(pod.template)
+        if queue is None:
+            return
+        total = Counter(dict(self.tree.amounts(pod)))
+        for key in claim_keys(pod) if self._has_claims(pod) else ():
+            if key not in self._promised_claims:
+                counted = self.claimed(key)
+                if counted:
+                    self._promised_claims[key] = pod.uid
+                    total.update(dict(counted))
+        amounts = tuple(sorted(total.items()))
+        self._nominated[pod.uid] = queue, amounts, pod
+        self._promise(queue, amounts, 1)
+
+    def end_nomination(self, uid: str) -> None:
+        """Count a pod as nominated no longer: it holds a node, is gone, or gets no room."""
+        known = self._nominated.pop(uid, None)
+        if known is None:
+            return
+        queue, amounts, pod = known
+        for key in claim_keys(pod) if self._has_claims(pod) else ():
+            if self._promised_claims.get(key) == uid:
+                del self._promised_claims[key]
+        self._promise(queue, amounts, -1)
+
+    def _promise(self, queue: Quota, amounts: Amounts, step: int, *, notes: bool = True) -> None:
+        if notes:
+            self.changed.note(queue)
+        below: Quota | None = queue
+        while below is not None:
+            for resource, amount in amounts:
+                below.nominated[resource] += step * amount
+            below = below.parent
+
+    def nominated(self) -> Mapping[str, tuple[Quota, Amounts, PodInfo]]:
+        """Return by uid the nominated pods without a node, with their queue and what they count for."""
+        return self._nominated
+
+    def promised_to(self, uid: str) -> tuple[Quota, Amounts] | None:
+        """Return the queue of a nominated pod, and what it counts for there; None: it is not nominated."""
+        known = self._nominated.get(uid)
+        return known[:2] if known is not None else None
+
+    @contextmanager
+    def without_promises(self, uids: Iterable[str]) -> Iterator[None]:
+        """Count nothing as nominated for some pods for as long as the context is open; no change is noted."""
+        known = [self._nominated[uid] for uid in uids if uid in self._nominated]
+        for queue, amounts, _ in known:
+            self._promise(queue, amounts, -1, notes=False)
+        try:
+            yield
+        finally:
+            for queue, amounts, _ in known:
+                self._promise(queue, amounts, 1, notes=False)
+
+    def is_leaving(self, uid: str) -> bool:
+        """Return whether a pod of a queue is terminating, or is being evicted."""
+        return uid in self._leaving
 
     # --- claimed devices ---------------------------------------------------------------------------------
 
@@ -515,9 +682,14 @@ class QuotaUsage:
         assert queue is not None
         amounts = self._with_devices(pod, (key for key in claim_keys(pod) if min(self._users[key]) == pod.uid))
         if amounts != (before := self._counted[pod.uid]):
+            is_leaving = pod.uid in self._leaving
+            if is_leaving:
+                self._raise_will(queue, before, 1)
             self._add(queue, before, -1)
             self._add(queue, amounts, 1)
             self._counted[pod.uid] = amounts
+            if is_leaving:
+                self._raise_will(queue, amounts, -1)
 
     def _add(self, queue: Quota, amounts: Amounts, step: int) -> None:
         """Count amounts at a queue and at all above it so many times (`step`), or less (-1)."""
@@ -603,9 +775,26 @@ class QuotaUsage:
             limit if limit != NO_LIMIT else spec.minimum[place] for limit, spec in zip(limited, roots, strict=True)
         )
 
-    def nodes_changed(self) -> None:
-        """Note that nodes came or went, or offer something else."""
+    def usable(self, resource: int) -> int:
+        """Return how much of a resource queues share: what usable nodes offer, less what pods of no queue use there.
+
+        Of DeviceClasses it is `capacity`.
+        """
+        if resource in self._class_places:
+            return self.capacity()[resource]
+        return self._usable.of(self.tree.resources[resource])
+
+    def nodes_changed(self, names: Iterable[str], pods_on: Callable[[str], Iterable[PodInfo]]) -> None:
+        """Note that nodes came or went, or are in another state.
+
+        Args:
+            names: of the nodes.
+            pods_on: returns the pods that count on a node.
+        """
         self._capacity = None
+        for name in names:
+            there = (pod for pod in pods_on(name) if self.counts(pod))
+            self._usable.node_changed(name, ((pod.demand, self.tree.find(pod.template) is not None) for pod in there))
         self.changed.note_all()
 
     def refusal(self, queue: Quota, amounts: Amounts) -> QuotaRefusal | None:
@@ -622,7 +811,7 @@ class QuotaUsage:
                 change = charged - below.charged[resource]
                 if change > 0 and self._keeps:
                     if below.parent is None and resource not in self._class_places:
-                        limit = self.capacity()[resource]
+                        limit = self.usable(resource)
                     if charged > limit:
                         kept = below.charged[resource] - below.used[resource]
                         return self._refusal(queue, below, resource, amount, limit, kept=kept)
@@ -714,6 +903,42 @@ class QuotaUsage:
             for resource, amount in more:
                 used[resource] += step * amount
         return self._dominant(queue, used)
+
+    def share_of(self, queue: Quota, resources: Iterable[int], more: Amounts = (), *, step: int = 1) -> float:
+        """Return the share of a queue of some resources: what it will borrow, by what is usable and weight; the most.
+
+        Args:
+            queue: whose share.
+            resources: their places; those that are short.
+            more: amounts that are added first (`step` 1) or taken away (-1).
+        """
+        asked, highest = dict(more), 0.0
+        for resource in resources:
+            borrowed = queue.over(resource) + step * asked.get(resource, 0)
+            if borrowed > 0:
+                highest = max(highest, borrowed / (max(self.usable(resource), 1) * queue.weight))
+        return highest
+
+    def short(self, queue: Quota, amounts: Amounts) -> Iterator[tuple[int, Quota]]:
+        """Yield the resources of which a request is not admitted: their places, and the queues whose limit is reached.
+
+        That is the cluster where too little can be lent.
+        """
+        for resource, amount in amounts:
+            change = direct = amount
+            below: Quota | None = queue
+            while below is not None:
+                if below.used[resource] + amount > below.maximum[resource]:
+                    yield resource, below
+                charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
+                change = charged - below.charged[resource]
+                if below.parent is None:
+                    keeps = change > 0 and self._keeps and resource not in self._class_places
+                    if keeps and charged > self.usable(resource):
+                        yield resource, below
+                elif change > 0 and self._keeps and charged > below.maximum[resource]:
+                    yield resource, below
+                direct, below = change, below.parent
 
     def part(self, queue: Quota) -> float:
         """Return what part of the cluster a queue uses, of the resource of which it uses most."""
@@ -885,11 +1110,16 @@ class QuotaUsage:
             queue.weight,
             pods,
             dict(zip(names, queue.remembered, strict=True)) if queue.remembered is not None else {},
+            {name: queue.will(r) for r, name in enumerate(names)},
         )
 
     def miscounted(self, pods: Iterable[PodInfo]) -> list[str]:
         """Return the queues whose numbers differ from a recount; empty unless there is a bug."""
-        fresh = {queue.name: queue for queue in QuotaUsage(self.tree, self._nodes, pods, claims=self._claims).queues()}
+        counted = QuotaUsage(self.tree, self._nodes, pods, node_of=self._node_of, claims=self._claims)
+        counted.evicted(self._evicted, {uid: pod for uid, (_, pod) in self._leaving.items()}.get)
+        for _, _, pod in self._nominated.values():
+            counted.nominate(pod)
+        fresh = {queue.name: queue for queue in counted.queues()}
         found = []
         for queue in self.queues():
             right = fresh.pop(queue.name, None)
@@ -899,6 +1129,11 @@ class QuotaUsage:
                 found.append(f"queue {queue.name} is said to use {queue.used}, and uses {right.used}")
             elif any(right.members[uid] is not pod for uid, pod in queue.members.items()):
                 found.append(f"queue {queue.name} knows pods as they were")
+            elif (right.leaving, right.nominated) != (queue.leaving, queue.nominated):
+                found.append(f"queue {queue.name} is said to lose {queue.leaving}, and loses {right.leaving}")
+        for place, name in enumerate(self.tree.resources):
+            if self.usable(place) != counted.usable(place):
+                found.append(f"of {name}, {self.usable(place)} are said to be usable, and {counted.usable(place)} are")
         return found + [f"queue {name} is not known" for name in fresh]
 
 
@@ -1001,23 +1236,39 @@ class UsageToCome:
             yield
         self.is_ready = True
 
-    def place(self, pod: PodInfo) -> None:
+    def place(self, pod: PodInfo, node_name: str = "") -> None:
         """Count a pod that is placed."""
-        self.usage.place(pod)
+        self.usage.place(pod, node_name)
 
-    def displace(self, pod: PodInfo) -> None:
+    def displace(self, pod: PodInfo, node_name: str = "") -> None:
         """Count a pod no longer, if it was counted."""
         if self.usage.counts(pod):
-            self.usage.displace(pod)
+            self.usage.displace(pod, node_name)
+
+    def evicted(self, uids: Iterable[str], pod_of: Callable[[str], PodInfo | None]) -> None:
+        """Count pods as leaving."""
+        self.usage.evicted(uids, pod_of)
+
+    def not_evicted(self, uids: Iterable[str]) -> None:
+        """Count pods as staying."""
+        self.usage.not_evicted(uids)
+
+    def nominate(self, pod: PodInfo) -> None:
+        """Count a nominated pod."""
+        self.usage.nominate(pod)
+
+    def end_nomination(self, uid: str) -> None:
+        """Count it as nominated no longer."""
+        self.usage.end_nomination(uid)
 
     def update(self, pod: PodInfo) -> None:
         """Take over a pod, if it was counted."""
         if self.usage.counts(pod):
             self.usage.update(pod)
 
-    def nodes_changed(self) -> None:
-        """Forget what nodes offer."""
-        self.usage.nodes_changed()
+    def nodes_changed(self, names: Iterable[str], pods_on: Callable[[str], Iterable[PodInfo]]) -> None:
+        """Take over the state of nodes."""
+        self.usage.nodes_changed(names, pods_on)
 
     def claim_changed(self, key: str) -> None:
         """Count a claim again, if it was counted before."""

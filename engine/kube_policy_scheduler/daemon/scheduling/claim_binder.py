@@ -89,7 +89,7 @@ class _Progress(msgspec.Struct):
         )
 
 
-class ApiClaimBinder:
+class ClaimBinder:
     """Brings reservations of claims to their end."""
 
     def __init__(

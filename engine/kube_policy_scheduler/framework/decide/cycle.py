@@ -7,6 +7,7 @@ same cycle. It always evaluates all nodes. `framework.decide.evaluation` is the 
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ from kube_policy_scheduler.framework.preempt.reclaim import (
     NOTHING_RECLAIMED,
     RETRY_SECONDS,
     NotReclaimed,
+    OneNode,
     Reclaimed,
     reclaim,
 )
@@ -436,22 +438,9 @@ class Cycle:
             return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
         reclaimed = self._reclaim(frame, profile) if preempts and not frame.groups else NOTHING_RECLAIMED
         if reclaimed.victims or reclaimed.waits:
-            evictions = Preemption(
-                reclaimed.places.get(frame.pod.uid),
-                reclaimed.victims,
-                keeps_nomination=reclaimed.waits,
-                reclaims=bool(reclaimed.victims),
-            )
+            refused = Decision(frame.pod, None, total=frame.cluster.nodes.size, diagnosis=diagnosis)
             message = refusal_message(diagnosis, profile, after=reclaimed.message)
-            return Decision(
-                frame.pod,
-                None,
-                total=frame.cluster.nodes.size,
-                diagnosis=diagnosis,
-                preemption=evictions,
-                reclaim=reclaimed,
-                message=message,
-            )
+            return _evicting(refused, reclaimed, message)
         preemption = None
         if preempts:
             rejection = Rejection(frame, profile, prepared, diagnosis, standing)
@@ -468,8 +457,17 @@ class Cycle:
             refused_by=frozenset((RECLAIM,)) if reclaimed.look_later else frozenset(),
         )
 
+    def reclaim_for(self, frame: Frame, profile: Profile, refused: Decision) -> Decision:
+        """Return a refusal of one more member of a gang that has its size, with what `reclaim` does for it."""
+        reclaimed = self._reclaim(frame, profile)
+        message = " ".join(filter(None, (refused.message, reclaimed.message)))
+        if reclaimed.victims or reclaimed.waits:
+            return _evicting(refused, reclaimed, message)
+        refused_by = refused.refused_by | {RECLAIM} if reclaimed.look_later else refused.refused_by
+        return msgspec.structs.replace(refused, reclaim=reclaimed, message=message, refused_by=refused_by)
+
     def _reclaim(self, frame: Frame, profile: Profile) -> Reclaimed:
-        """Return which pods of queues that borrow to evict for a pod."""
+        """Return which pods of other queues to evict for a pod."""
         rules = profile.queues
         if rules is None or not rules.reclaims:
             return NOTHING_RECLAIMED
@@ -481,11 +479,34 @@ class Cycle:
             host = self.decide(frame, profile, preempts=False).host if len(self.feasible(frame, profile)) else None
             return {frame.pod.uid: host} if host is not None else None
 
-        request, own = frame.cluster.usage_of(rules.tree).amounts(frame.pod), frozenset(rules.groups_of(frame))
-        found = reclaim(frame, rules, request, places, own=own)
+        own = frozenset(each.group for each in rules.gangs_of(frame)) | frozenset(frame.groups)
+        alone = OneNode(_static_rows(frame, profile), partial(self.ranked, frame, profile))
+        found = reclaim(frame, rules, (frame.pod,), places, own=own, alone=alone)
         if found.why is NotReclaimed.NO_VICTIMS:
             self._reclaims_paused.pause(key, frame.steady, seconds=RETRY_SECONDS)
         return found
+
+
+def _static_rows(frame: Frame, profile: Profile) -> IntArray:
+    """Return the rows that no static fact refuses, ascending."""
+    prepared = pre_filter(frame, [plugin for plugin in profile.filters if plugin.scope is Scope.TEMPLATE])
+    passing = np.full(frame.size, prepared.rejection is None, np.bool_)
+    if prepared.nodes is not None:
+        passing &= named_nodes(frame, prepared.nodes)
+    for plugin, state in prepared.active:
+        passing &= plugin.filter(frame, state)
+    return passing.nonzero()[0]
+
+
+def _evicting(refused: Decision, reclaimed: Reclaimed, message: str) -> Decision:
+    """Return the refusal of a pod for which others are evicted, or end already."""
+    evictions = Preemption(
+        reclaimed.places.get(refused.pod.uid),
+        reclaimed.victims,
+        keeps_nomination=reclaimed.waits,
+        reclaims=bool(reclaimed.victims),
+    )
+    return msgspec.structs.replace(refused, preemption=evictions, reclaim=reclaimed, message=message)
 
 
 def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray | None:

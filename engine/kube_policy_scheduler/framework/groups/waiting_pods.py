@@ -18,8 +18,6 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
-from kube_policy_scheduler.framework.backfill.backfill import Backfill
-from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
@@ -33,10 +31,9 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     rows_of,
 )
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.groups.attempt import WaitingPod
+from kube_policy_scheduler.framework.groups.attempt import AssumedPod
 from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
@@ -49,7 +46,7 @@ from kube_policy_scheduler.framework.permit import (
     whole,
 )
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
-from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, reclaim, request_of
+from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     NO_GROUPS,
@@ -61,8 +58,8 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
 from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, refusal
 from kube_policy_scheduler.times import Steady
 
-AssumedT = TypeVar("AssumedT", bound=WaitingPod)
-HeardT = TypeVar("HeardT", bound=WaitingPod, contravariant=True)
+AssumedT = TypeVar("AssumedT", bound=AssumedPod)
+HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
 
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
 AWAITS_VICTIMS = "preemption: not attempted, because the gang waits until evicted pods are gone"
@@ -131,8 +128,6 @@ class WaitingPods(Generic[AssumedT]):
         self.short = ShortGangs(cluster, queue, algorithm)
         """Those that run with too few pods."""
         self.planner = Planner(cluster, queue, algorithm, waiting=self._waiting, left=self._count_left)
-        self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats)
-        algorithm.beside = self.backfill.beside
         self.gangs = algorithm.gangs
         self.gangs.in_use = lambda group: bool(queue.group(group))
         self._next: deque[str] = deque()
@@ -204,7 +199,6 @@ class WaitingPods(Generic[AssumedT]):
         planned = self._planned(queued)
         if planned is not None:
             return planned, ()
-        self.backfill.beside(queued)  # while nothing is tried out
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
             decision, others = yield from self._decide(queued, requirements)
@@ -550,7 +544,7 @@ class WaitingPods(Generic[AssumedT]):
         """Return what a pod, or all members that its group needs, ask a queue for."""
         if not requirements:
             return usage.amounts(queued.pod)
-        return request_of(usage, (member.pod for member in self.planner.needed(queued, requirements[0])))
+        return usage.request(member.pod for member in self.planner.needed(queued, requirements[0]))
 
     # --- quotas that lend ----------------------------------------------------------------------------
 
@@ -570,7 +564,7 @@ class WaitingPods(Generic[AssumedT]):
             gang = frozenset(self._queue.group(requirement.group))
             earlier = list[tuple[Quota, Amounts]]()  # of other queues, which may share a limit above them
             for queue, pods in by_queue.items():
-                amounts = request_of(usage, pods)
+                amounts = usage.request(pods)
                 with usage.counting(earlier):
                     found = refusal(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
                 earlier.append((queue, amounts))
@@ -590,17 +584,15 @@ class WaitingPods(Generic[AssumedT]):
         if rules is None or not rules.reclaims or requirement is None:
             return decision, ()
         if self.planner.placed(requirement) >= requirement.size:
-            return decision, ()
+            return self._algorithm.reclaim_for(queued, decision), ()
         record = self.gangs.of(requirement.group)
         if self._queue.is_letting_in(requirement.group) or record.reclaims_again_at > now:
             return _look_later(decision), ()
-        usage = self._cluster.usage_of(rules.tree)
         short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
-        request = request_of(usage, (member.pod for member in self.planner.needed(queued, requirement)))
         found = reclaim(
             self._algorithm.frame(queued),
             rules,
-            request,
+            [member.pod for member in self.planner.needed(queued, requirement)],
             lambda: self.planner.places(queued, short),
             own=frozenset(each.group for each in requirements),
         )
@@ -625,32 +617,6 @@ class WaitingPods(Generic[AssumedT]):
                 decision, message=message, preemption=Preemption(keeps_nomination=found.waits), reclaim=found
             )
         return (_look_later(decision) if found.look_later else decision), ()
-
-    def seats(self, queued: QueuedPod) -> Sequence[Seat] | None:
-        """Return places for a pod, or for all that its gang needs, as the cluster stands; None: it does not fit."""
-        try:
-            requirements = self._algorithm.gang_requirements(queued)
-        except ValueError:
-            return None
-        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
-        if not short:
-            host = self._algorithm.decide(queued, preempts=False, memo=RefusalMemo()).host
-            return [Seat(queued.pod, host)] if host is not None else None
-        before = [(each.group, record) for each in short if (record := self.gangs.get(each.group)) is not None]
-        rules = [(group, record.where, record.device_order) for group, record in before]
-        try:
-            places = self.planner.places(queued, short)
-        finally:  # what is found is for later: nothing is settled by it
-            for each in short:
-                self.gangs.settle(each.group, None)
-                self.gangs.order_devices(each.group, None)
-            for group, where, device_order in rules:
-                self.gangs.settle(group, where)
-                self.gangs.order_devices(group, device_order)
-        if places is None:
-            return None
-        members = {each.pod.uid: each.pod for each in (queued, *self.planner.siblings(short))}
-        return [Seat(members[uid], node_name) for uid, node_name in places.items()]
 
     # --- people --------------------------------------------------------------------------------------
 
@@ -717,7 +683,6 @@ class WaitingPods(Generic[AssumedT]):
 
     def expire(self, now: Steady) -> None:
         """Have those give their places back whose plan was not carried out in time, and wake a gang that paused."""
-        self.backfill.look(now)
         if (group := self.gangs.due(now)) is not None:
             self._wake_one(group)
         if self._plans and not self._next:
@@ -735,8 +700,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def next_due(self) -> float | None:
         """Return when time brings something to do."""
-        parts = self.permit, self.gangs, self.short, self.backfill
-        times = [at for part in parts if (at := part.next_due()) is not None]
+        dues = self.permit.next_due(), self.gangs.next_due(), self.short.next_due()
+        times = [at for at in dues if at is not None]
         return min(times, default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:

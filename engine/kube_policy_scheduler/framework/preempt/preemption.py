@@ -24,6 +24,8 @@ from kube_policy_scheduler.framework.evaluate.nominations import REFUSED, Active
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimsAfter, Deallocation, DynamicResources
+from kube_policy_scheduler.framework.preempt.gang_units import EvictableGangs
+from kube_policy_scheduler.framework.preempt.reclaim import protected
 from kube_policy_scheduler.framework.preempt.standing_refusals import StandingRefusals
 from kube_policy_scheduler.framework.preempt.trials import NO_VICTIMS, Trial
 from kube_policy_scheduler.framework.preempt.victims import (
@@ -31,11 +33,10 @@ from kube_policy_scheduler.framework.preempt.victims import (
     Candidates,
     KeptVictims,
     Victims,
-    WholeGangs,
     in_whole_groups,
 )
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
-from kube_policy_scheduler.framework.quota import QUOTA, protects
+from kube_policy_scheduler.framework.quota import QUOTA
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
@@ -173,7 +174,7 @@ class DefaultPreemption:
             potential,
             spares=spares,
             kept=kept,
-            gangs=whole_gangs(frame, profile, spares),
+            gangs=evictable_gangs(frame, profile, spares),
             search=search,
         )
         enough = size if self._every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
@@ -237,7 +238,7 @@ class EvictionRules:
 
     def __init__(self, frame: Frame, profile: Profile) -> None:
         self._frame, self._spares = frame, _all_spared(frame, profile)
-        self._gangs = whole_gangs(frame, profile, self._spares)
+        self._gangs = evictable_gangs(frame, profile, self._spares)
 
     def allow(self, victim: PodInfo) -> bool:
         """Return whether a pod may be evicted: policies, quotas, PodGroups and the members of its gangs spare none."""
@@ -266,7 +267,7 @@ def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bo
     spares = spares_of(frame.cluster, profile.preemption)
     if profile.queues is None:
         return spares
-    return _sparing(spares, protects(frame.cluster, profile.queues.tree, frame.pod))
+    return _sparing(spares, protected(frame, profile.queues))
 
 
 def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame, PodInfo], bool] | None:
@@ -281,8 +282,10 @@ def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame,
     return spares
 
 
-def whole_gangs(frame: Frame, profile: Profile, spares: Callable[[Frame, PodInfo], bool] | None) -> WholeGangs | None:
-    """Return the gangs that a pod may evict as a whole; None: no policy has gangs. spares: as `spares_of`."""
+def evictable_gangs(
+    frame: Frame, profile: Profile, spares: Callable[[Frame, PodInfo], bool] | None
+) -> EvictableGangs | None:
+    """Return the gangs of which a pod may evict members; None: no policy has gangs. spares: as `spares_of`."""
     if profile.gangs_of is None:
         return None
     priority = frame.pod.priority
@@ -290,7 +293,7 @@ def whole_gangs(frame: Frame, profile: Profile, spares: Callable[[Frame, PodInfo
     def stays(pod: PodInfo) -> bool:
         return pod.priority >= priority or (spares is not None and spares(frame, pod))
 
-    return WholeGangs(frame, profile.gangs_of, stays=stays)
+    return EvictableGangs(frame, profile.gangs_of, stays=stays)
 
 
 def _sparing(

@@ -1,30 +1,40 @@
-"""Reclaim: which pods of queues that borrow to evict, so that a pod or gang gets what its own queue is guaranteed.
+"""Reclaim: which pods of other queues to evict, so that a pod or gang gets what its queue is guaranteed, or its share.
 
-Decides only; evicts nothing. Victims are whole gangs, else single pods. They are taken away one after the other on the
-real columns, those of the queue that borrows most first, until the pod or the whole gang fits; then as many as possible
-come back. So all victims together are enough, and without any one of them they are not.
+Decides only; evicts nothing. Where a pod lacks resources of a node, only pods of that node make room, so nodes are
+tried one after the other, that of the first victim first. Victims are taken away on the real columns until the pod or
+the whole gang fits; then as many as possible come back, the last first. So all victims together are enough, and without
+any one of them they are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum
 
 import msgspec
+import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit, is_below, lead, within
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.cluster.search_work import search_work
+from kube_policy_scheduler.framework.evaluate.nominations import nominated_for
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
-from kube_policy_scheduler.framework.preempt.victims import Budgets, in_whole_groups, started
-from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule
+from kube_policy_scheduler.framework.preempt.rights import Rights, holds
+from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
+from kube_policy_scheduler.framework.preempt.victims import Budgets, in_whole_groups
+from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule, nominated_before
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 MOST_DISPLACED = 4096
 """Pods that one attempt takes away at most: about 0.2 s."""
+MOST_GUESSES = 3
+"""How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for so long."""
 
@@ -36,34 +46,6 @@ class NotReclaimed(Enum):
     PATIENCE = "not before this pod has waited for"
     """Followed by how long."""
     NO_VICTIMS = "no pods that could be evicted would make room"
-
-
-class Tier(IntEnum):
-    """How much an eviction takes from the victim's queue."""
-
-    ABOVE = 0
-    """The queue stays at or above its guarantee; with `reclaim fair`, its share stays the larger one."""
-    ACROSS = 1
-    """The queue is above its guarantee before, and below it afterwards: its pods are that coarse."""
-
-
-class Unit(msgspec.Struct, frozen=True, eq=False):
-    """Pods that are evicted together: a gang, or one pod."""
-
-    pods: tuple[PodInfo, ...]
-    queue: Quota
-    amounts: Amounts
-    priority: int
-    """The highest."""
-    started: float
-    """When the last of them started, Unix seconds."""
-    violates: bool
-    """Whether a PodDisruptionBudget does not allow the eviction."""
-
-    @property
-    def key(self) -> tuple[bool, int, float, str]:
-        """Return what orders the units of a queue: the first one is evicted first."""
-        return self.violates, self.priority, -self.started, self.pods[0].uid
 
 
 class Reclaimed(msgspec.Struct, frozen=True):
@@ -78,6 +60,8 @@ class Reclaimed(msgspec.Struct, frozen=True):
     """How long a pod waits first."""
     look_later: bool = False
     """Whether time alone may change the answer."""
+    short: tuple[str, ...] = ()
+    """The resources of which there is too little, for which the victims go."""
 
     @property
     def waits(self) -> bool:
@@ -96,46 +80,127 @@ class Reclaimed(msgspec.Struct, frozen=True):
 NOTHING_RECLAIMED = Reclaimed()
 
 
+class OneNode(msgspec.Struct, frozen=True):
+    """Where a pod alone may be placed, as the cluster stands when it is asked."""
+
+    rows: IntArray
+    """Those that nothing refuses for good, ascending."""
+    feasible: Callable[[], tuple[IntArray, FloatArray]]
+    """Returns the rows on which it fits now, and their scores."""
+
+    def fits(self, row: int) -> bool:
+        """Return whether the pod fits on a row now."""
+        return bool((self.feasible()[0] == row).any())
+
+    def best(self, rows: Collection[int]) -> int | None:
+        """Return the best of some rows on which it fits now; None: it fits on none."""
+        feasible, totals = self.feasible()
+        among = np.isin(feasible, np.fromiter(rows, np.int64, len(rows)))
+        feasible, totals = feasible[among], totals[among]
+        return int(feasible[int(totals.argmax())]) if len(feasible) else None
+
+
 def reclaim(
     frame: Frame,
     rules: QuotaRules,
-    request: Amounts,
+    pods: Sequence[PodInfo],
     places: Callable[[], Mapping[str, str] | None],
     *,
     own: frozenset[Hashable] = frozenset(),
+    alone: OneNode | None = None,
 ) -> Reclaimed:
-    """Return whom to evict so that a request of a pod's queue fits.
+    """Return whom to evict so that a pod, or what its gang needs, fits.
 
     Args:
         frame: of the pod that asks.
         rules: the queues.
-        request: what the pod, or its whole gang, asks for.
-        places: returns nodes by uid for the pod, or for what its gang needs, as the cluster stands, which it leaves
-            unchanged; None: it does not fit.
+        pods: that need room: the pod, or all members that its gang lacks.
+        places: returns nodes by uid for them, as the cluster stands, which it leaves unchanged; None: they do not fit.
         own: the gangs of the pod, which are no victims.
+        alone: where the pod may be placed; None: it is a gang.
     """
     rule = rules.reclaim_of(frame)
     usage = frame.cluster.usage_of(rules.tree)
-    queue = usage.quota_of(frame.template)
-    if rule is None or queue is None or not request or frame.template.spec.preemption_policy == "Never":
-        return Reclaimed()
-    if not may_gain(usage, queue, request, rule):
-        return Reclaimed()
-    if frame.now < frame.queued + rule.after_seconds:
-        return Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
-    attempt = _Attempt(frame, rules, rule, usage, queue, request, places, own)
-    with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
-        try:
-            return attempt.run()
-        finally:
-            attempt.put_back()
+    if rule is None or usage.quota_of(frame.template) is None or frame.template.spec.preemption_policy == "Never":
+        return NOTHING_RECLAIMED
+    with usage.without_promises(pod.uid for pod in pods):
+        asks = unit_that_asks(frame, rules, pods)
+        if not any(may_gain(usage, queue, amounts, rule) for queue, amounts in asks.parts):
+            return NOTHING_RECLAIMED
+        if frame.now < frame.queued + rule.after_seconds:
+            return Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
+        frame.cluster.forget_old_evictions(frame.steady)
+        attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
+        with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
+            try:
+                return attempt.run()
+            finally:
+                attempt.put_back()
+
+
+def unit_that_asks(frame: Frame, rules: QuotaRules, pods: Sequence[PodInfo]) -> Unit:
+    """Return the pod of a frame, or pending pods with it that its gang lacks, as a unit."""
+    usage, size_of = frame.cluster.usage_of(rules.tree), frame.cluster.counters.group_size
+    gangs = rules.gangs_of(frame)
+    return Unit(
+        tuple(sorted(pods, key=lambda pod: pod.uid)),
+        parts_of(usage, pods),
+        priority_of(pods),
+        frame.now,
+        min((each.group for each in gangs), key=str, default=None),
+        is_surplus=bool(gangs) and all(each.filled(size_of) >= each.size for each in gangs),
+        is_placed=False,
+    )
+
+
+def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
+    """Return which pods must not be evicted for a pod of higher priority, because of their queues.
+
+    A pod of no queue follows Kubernetes' rules against others of none; of queues it evicts only what they borrow at all
+    levels.
+    """
+    cluster, now = frame.cluster, frame.now
+    usage = cluster.usage_of(rules.tree)
+    units = QueueUnits(cluster, usage, rules.gangs_of, now=now, without=(frame.pod.uid,))
+    guarantees = Guarantees(usage, units.of)
+    rights: Rights | None = None
+    if usage.quota_of(frame.template) is not None:
+        asks = unit_that_asks(frame, rules, (frame.pod,))
+        rights = Rights(usage, guarantees, asks, frozenset(), rules.reclaim_of(frame), now)
+
+    def is_protected(victim: PodInfo) -> bool:
+        queue = usage.quota_of(victim.template)
+        if queue is None or usage.is_leaving(victim.uid):
+            return False
+        unit = units.unit_of(victim)
+        if rights is None:
+            return guarantees.strongest(unit, queue.path()) is not None
+        return not rights.may_preempt(unit)
+
+    return is_protected
 
 
 def may_gain(usage: QuotaUsage, queue: Quota, request: Amounts, rule: ReclaimRule) -> bool:
     """Return whether some queue could have to give something back to this one, by guarantees alone."""
-    return rule.fair or any(
-        all(each.used[r] + amount <= each.minimum[r] for r, amount in request) for each in queue.path()
-    )
+    if rule.fair:
+        return bool(request)
+    wanted = dict(request)
+    for each in queue.path():
+        leads = lead(usage, each, request)
+        if leads is not None and each.will(leads) + wanted[leads] <= each.minimum[leads]:
+            return True
+    return False
+
+
+class _Short(msgspec.Struct, frozen=True):
+    """Of what there is too little."""
+
+    names: frozenset[str]
+    """All resources, by name."""
+    places: frozenset[int]
+    """Those that are counted, by place."""
+    by_quota: tuple[tuple[int, Quota], ...] = ()
+    """Those that a queue has too little of, with the queue whose limit is reached."""
 
 
 @dataclass(slots=True)
@@ -146,122 +211,322 @@ class _Attempt:
     rules: QuotaRules
     rule: ReclaimRule
     usage: QuotaUsage
-    queue: Quota
-    request: Amounts
+    asks: Unit
     places: Callable[[], Mapping[str, str] | None]
     own: frozenset[Hashable]
+    alone: OneNode | None
     displaced: dict[str, tuple[PodInfo, str]] = field(default_factory=dict)
     """By uid: pods with their nodes, in the order in which they were taken away."""
     devices: FreedDevices = field(init=False)
+    units: QueueUnits = field(init=False)
+    guarantees: Guarantees = field(init=False)
+    budgets: Budgets = field(init=False)
+    tried: bool = False
+    """Whether any pod could have been evicted."""
 
     def __post_init__(self) -> None:
-        self.devices = FreedDevices(self.frame.cluster)
+        cluster = self.frame.cluster
+        self.devices, self.budgets = FreedDevices(cluster), Budgets(cluster)
+        own = {pod.uid for pod in self.asks.pods}
+        self.units = QueueUnits(cluster, self.usage, self.rules.gangs_of, now=self.frame.now, without=own)
+        self.guarantees = Guarantees(self.usage, self.units.of)
 
     @property
     def cluster(self) -> Cluster:
         """Return the cluster."""
         return self.frame.cluster
 
-    def fits(self) -> bool:
-        """Return whether the request fits as the cluster stands."""
-        return self.places() is not None
-
     def run(self) -> Reclaimed:
         """Try it out."""
-        for pod in [pod for pod in self.cluster.pods.values() if pod.terminating]:
+        for pod in self.cluster.leaving():
             self._displace(pod)
-        leaving = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
-        if (self.displaced or leaving) and self.fits():
+        freed = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
+        if (self.displaced or freed) and self.places() is not None:
             return Reclaimed(why=NotReclaimed.WAITS)
-        usage, queue = self.usage, self.queue
-        borrowers = [other for other in _others(usage, queue) if usage.borrows(other, queue, self.request)]
-        if not borrowers:  # and evictions make none: what is taken away is borrowed no more
-            return Reclaimed(look_later=True)
-        units = units_of(self.frame, self.rules, self.rule, usage=usage, own=self.own, queue=queue, among=borrowers)
-        gone: list[Unit] = []
-        for tier in Tier:
-            if self._take(units, gone, tier):
-                kept = self._minimal(gone)
-                return Reclaimed(tuple(pod for unit in kept for pod in unit.pods), self.places() or {})
-        return Reclaimed(why=NotReclaimed.NO_VICTIMS if gone else None, look_later=True)
+        found = self._of_gang() if self.alone is None else self._of_pod(self.alone)
+        if found is not None:
+            return found
+        return Reclaimed(why=NotReclaimed.NO_VICTIMS if self.tried else None, look_later=True)
+
+    # --- what is short -----------------------------------------------------------------------------------
+
+    def _short_by_quota(self) -> tuple[tuple[int, Quota], ...]:
+        found: list[tuple[int, Quota]] = []
+        earlier: list[tuple[Quota, Amounts]] = []
+        gang = frozenset(pod.uid for pod in self.asks.pods)
+        for queue, amounts in self.asks.parts:
+            before = nominated_before(self.cluster, self.usage, queue, self.frame.pod, amounts, gang=gang)
+            with self.usage.counting([*before, *earlier]):
+                found += self.usage.short(queue, amounts)
+            earlier.append((queue, amounts))
+        return tuple(dict.fromkeys(found))
+
+    def _short_of(self, names: Iterable[str], by_quota: tuple[tuple[int, Quota], ...]) -> _Short:
+        tree = self.usage.tree
+        by_name = {name: place for place, name in enumerate(tree.resources)}
+        every = {*names, *(tree.resources[place] for place, _ in by_quota)}
+        requested = {place for _, amounts in self.asks.parts for place, _ in amounts}
+        places = {by_name[name] for name in every if name in by_name}
+        # which devices of a class are free no column tells
+        places |= requested & set(tree.classes.values())
+        return _Short(frozenset(every), frozenset(places), by_quota)
+
+    def _free(self, name: str, rows: IntArray) -> IntArray:
+        """Return `int64[rows]`: what is free of a resource beside what is promised to nominated pods."""
+        nodes = self.cluster.nodes
+        if name == "pods":
+            free = nodes.allocatable(name)[rows] - nodes.pod_count[rows]
+        else:
+            free = nodes.allocatable(name)[rows] - nodes.requested(name)[rows]
+        own = {pod.uid for pod in self.asks.pods}
+        for node_name in self.cluster.nominated:
+            row = nodes.rows.get(node_name, -1)
+            at = int(rows.searchsorted(row))
+            if row >= 0 and at < len(rows) and rows[at] == row:
+                for other in nominated_for(self.frame.pod, node_name, self.cluster):
+                    if other.uid not in own:
+                        free[at] -= 1 if name == "pods" else other.demand.requests.get(name, 0)
+        return free
+
+    # --- a pod alone -------------------------------------------------------------------------------------
+
+    def _of_pod(self, alone: OneNode) -> Reclaimed | None:
+        """Try nodes by what the pod is short of there, those where it is short of least first."""
+        rows, by_quota = alone.rows, self._short_by_quota()
+        wanted = {**self.frame.pod.demand.requests, "pods": 1}
+        names = sorted(name for name in wanted if name not in self.cluster.ignored_resources)
+        masks = np.zeros(len(rows), np.int64)
+        for bit, name in enumerate(names):
+            masks |= (self._free(name, rows) < wanted[name]).astype(np.int64) << min(bit, 62)
+        for mask in sorted(np.unique(masks).tolist(), key=lambda mask: (mask.bit_count(), mask)):
+            lacks = [name for bit, name in enumerate(names) if mask >> min(bit, 62) & 1]
+            short = self._short_of(lacks, by_quota)
+            here = rows[masks == mask].tolist()
+            found = self._short_there(alone, here, short) if lacks else self._short_of_quota(alone, here, short)
+            if found is not None:
+                return found
+        return None
+
+    def _short_of_quota(self, alone: OneNode, rows: Sequence[int], short: _Short) -> Reclaimed | None:
+        """Try to make room in the queues alone: some of these rows have it."""
+        pool = self._pool(short, frozenset(rows) if not short.by_quota else None)
+        row: int | None = None
+
+        def fits() -> bool:
+            nonlocal row
+            row = alone.best(rows)
+            return row is not None
+
+        if not self._take(pool, fits):
+            self._give_back(pool.gone)
+            return None
+        return self._reclaimed(pool, fits, short, lambda: self._place_on(row))
+
+    def _short_there(self, alone: OneNode, rows: Sequence[int], short: _Short) -> Reclaimed | None:
+        """Try rows that lack the same, that of the unit that would go first first."""
+        pool = self._pool(short, frozenset(rows), quota_too=bool(short.by_quota))
+        for row in pool.rows_in_order(frozenset(rows)):
+            if len(self.displaced) >= MOST_DISPLACED:
+                break
+            there = pool.on(row)
+            done = self._take(there, lambda row=row: alone.fits(row))  # type: ignore[misc]
+            if not done and short.by_quota:
+                beyond = pool.beyond(there)
+                done = self._take(beyond, lambda row=row: alone.fits(row))  # type: ignore[misc]
+                there.gone += beyond.gone
+            if done:
+                return self._reclaimed(
+                    there,
+                    lambda row=row: alone.fits(row),  # type: ignore[misc]
+                    short,
+                    lambda row=row: self._place_on(row),  # type: ignore[misc]
+                )
+            self._give_back(there.gone)
+        return None
+
+    def _place_on(self, row: int | None) -> Mapping[str, str]:
+        assert row is not None
+        return {self.frame.pod.uid: self.cluster.nodes.infos[row].name}
+
+    # --- a gang ------------------------------------------------------------------------------------------
+
+    def _of_gang(self) -> Reclaimed | None:
+        """Guess of what a gang is short, and try again with what its places are short of if that is something else."""
+        by_quota, names = self._short_by_quota(), self._lacking_places()
+        before = dict(self.displaced)
+        for _ in range(MOST_GUESSES):
+            short = self._short_of(names, by_quota)
+            pool = self._pool(short, None)
+            if not self._take(pool, lambda: self.places() is not None):
+                self._give_back(pool.gone)
+                return None
+            found = self._reclaimed(pool, lambda: self.places() is not None, short, lambda: self.places() or {})
+            self._give_back([unit for unit in pool.gone if any(pod.uid in self.displaced for pod in unit.pods)])
+            assert self.displaced.keys() == before.keys()
+            names = self._short_on(found.places)
+            really = self._short_of(names, by_quota)
+            if really == short or self._is_legal(pool.needed, really):
+                return found
+        return None
+
+    def _lacking_places(self) -> set[str]:
+        """Return the resources of which alone the nodes have too few places for all members that are alike."""
+        rows = np.arange(self.cluster.nodes.size)
+        lacking: set[str] = set()
+        alike: dict[int, list[PodInfo]] = {}
+        for pod in self.asks.pods:
+            alike.setdefault(id(pod.demand), []).append(pod)
+        for pods in alike.values():
+            for name, amount in {**pods[0].demand.requests, "pods": 1}.items():
+                if name in self.cluster.ignored_resources:
+                    continue
+                free = np.maximum(self._free(name, rows), 0)
+                if int((free // max(amount, 1)).sum()) < len(pods):
+                    lacking.add(name)
+        return lacking
+
+    def _short_on(self, places: Mapping[str, str]) -> set[str]:
+        """Return what is short on chosen nodes for the pods placed there."""
+        there: dict[int, dict[str, int]] = {}
+        by_uid = {pod.uid: pod for pod in self.asks.pods}
+        for uid, node_name in places.items():
+            row, pod = self.cluster.nodes.rows.get(node_name), by_uid.get(uid)
+            if row is not None and pod is not None:
+                total = there.setdefault(row, {})
+                for name, amount in {**pod.demand.requests, "pods": 1}.items():
+                    total[name] = total.get(name, 0) + amount
+        return {
+            name
+            for row, total in there.items()
+            for name, amount in total.items()
+            if self._free(name, np.array([row]))[0] < amount
+        }
+
+    def _is_legal(self, units: Sequence[Unit], short: _Short) -> bool:
+        """Return whether units may go for what is short, in their order."""
+        rights = self._rights(short)
+        done: list[Unit] = []
+        for unit in units:
+            if not holds(unit, short.places, short.names):
+                break
+            if not rights.may_reclaim(unit) and not (rights.may_share(unit) and rights.fairer(unit, done)):
+                break
+            for pod in unit.pods:
+                self._displace(pod)
+            done.append(unit)
+        self._give_back(done)
+        return len(done) == len(units)
 
     # --- victims -----------------------------------------------------------------------------------------
 
-    def _take(self, units: dict[Quota, list[Unit]], gone: list[Unit], tier: Tier) -> bool:
-        """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
-        next_look = len(gone) + 1
-        while len(self.displaced) < MOST_DISPLACED:
-            unit = self._next(units, tier)
-            if unit is None:
-                break
-            units[unit.queue].remove(unit)
-            for pod in unit.pods:
-                self._displace(pod)
-            gone.append(unit)
-            if len(gone) >= next_look:
-                if self.fits():
-                    return True
-                next_look = 2 * len(gone)
-        return bool(gone) and self.fits()
+    def _rights(self, short: _Short) -> Rights:
+        return Rights(self.usage, self.guarantees, self.asks, short.places, self.rule, self.frame.now)
 
-    def _next(self, units: dict[Quota, list[Unit]], tier: Tier) -> Unit | None:
-        """Return what is evicted next: the first that may be, of the queue with the largest share that has one."""
-        best: tuple[tuple[bool, tuple[float, ...]], Unit] | None = None
-        for queue, there in units.items():
-            answers: dict[tuple[Amounts, int], bool] = {}  # all that tells the units of one queue apart here
-            unit = None
-            for each in there:
-                alike = each.amounts, each.priority
-                if alike not in answers:
-                    answers[alike] = self._may_evict(each, tier)
-                if answers[alike]:
-                    unit = each
-                    break
-            if unit is None:
-                continue
-            _, theirs = self.usage.branch(self.queue, queue)
-            rank = (not unit.violates, tuple(self.usage.share(each) for each in theirs))
-            if best is None or rank > best[0] or (rank == best[0] and queue.name < best[1].queue.name):
-                best = rank, unit
-        return best[1] if best is not None else None
+    def _pool(self, short: _Short, rows: frozenset[int] | None, *, quota_too: bool = False) -> _Pool:
+        """Return the units that may go for what is short.
 
-    def _may_evict(self, unit: Unit, tier: Tier) -> bool:
-        usage, queue = self.usage, self.queue
-        mine, theirs = usage.branch(queue, unit.queue)
-        wanted = tuple((r, amount) for r, amount in unit.amounts if any(r == other for other, _ in self.request))
-        if not wanted or not usage.borrows(unit.queue, queue, wanted):
+        rows: that they must be on; None: any. quota_too: those elsewhere, too, that use the quota that is short.
+        """
+        rights = self._rights(short)
+        found: dict[Unit, _Candidate] = {}
+        if rights.short:
+            for queue in self.usage.queues():
+                if queue.members and (self.rule.fair or rights.entitled(queue) is not None):
+                    for unit in self.units.own(queue):
+                        if unit in found or not self._is_useful(unit, short, rows, quota_too=quota_too):
+                            continue
+                        reclaims = rights.may_reclaim(unit)
+                        if (reclaims or rights.may_share(unit)) and not self._is_spared(unit):
+                            found[unit] = _Candidate(unit, reclaims, self._violates(unit), self._rows_of(unit))
+        self.tried = self.tried or bool(found)
+        return _Pool(self, rights, found)
+
+    def _is_useful(self, unit: Unit, short: _Short, rows: frozenset[int] | None, *, quota_too: bool) -> bool:
+        if not unit.is_placed or (self.own and unit.gang in self.own):
             return False
-        if usage.is_entitled(queue, self.request, unit.queue):
-            if tier is Tier.ACROSS:
-                return True
-            return all(each.over(r) >= amount for each in theirs for r, amount in wanted if each.over(r) > 0)
-        if not self.rule.fair or not mine or not theirs or unit.priority > self.frame.pod.priority:
-            return False  # one of higher priority would come back by preemption, and so on for ever
-        first, other = mine[0], theirs[0]
-        share = usage.share(first, self.request)
-        if tier is Tier.ACROSS:
-            return share < usage.share(other)
-        return share <= usage.share(other, unit.amounts, step=-1)
+        if not holds(unit, short.places, short.names):
+            return False
+        uses_quota = any(
+            place == resource and is_below(queue, at)
+            for place, at in short.by_quota
+            for queue, amounts in unit.parts
+            for resource, _ in amounts
+        )
+        if rows is None:
+            return uses_quota or bool(short.names - {self.usage.tree.resources[place] for place, _ in short.by_quota})
+        return (quota_too and uses_quota) or not rows.isdisjoint(self._rows_of(unit))
 
-    def _minimal(self, gone: Sequence[Unit]) -> list[Unit]:
-        """Put back what may stay, the last ones first, in halves while that works; return what must go."""
-        needed: list[Unit] = []
-        chunks = [list(reversed(gone))]
+    def _is_spared(self, unit: Unit) -> bool:
+        is_in_whole_group, spares = in_whole_groups(self.cluster), self.rule.spares
+        pods = [*unit.pods, *(pod for other in self.units.surplus_of(unit) for pod in other.pods)]
+        if unit.gang is None and is_in_whole_group is not None and is_in_whole_group(pods[0]):
+            return True
+        if any(self.usage.quota_of(pod.template) is None for pod in pods):
+            return True
+        return spares is not None and any(spares(self.frame, pod) for pod in pods)
+
+    def _violates(self, unit: Unit) -> bool:
+        return self.budgets.covers(unit.pods) and bool(self.budgets.split(unit.pods)[0])
+
+    def _rows_of(self, unit: Unit) -> frozenset[int]:
+        rows, node_of = self.cluster.nodes.rows, self.cluster.node_of
+        return frozenset(rows.get(node_of(pod.uid) or "", -1) for pod in unit.pods)
+
+    def _take(self, pool: _Pool, fits: Callable[[], bool]) -> bool:
+        """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
+        next_look = 1
+        while len(self.displaced) < MOST_DISPLACED:
+            taken = pool.take()
+            if not taken:
+                break
+            for unit in taken:
+                for pod in unit.pods:
+                    self._displace(pod)
+            if len(pool.gone) >= next_look:
+                if fits():
+                    return True
+                next_look = 2 * len(pool.gone)
+        return bool(pool.gone) and fits()
+
+    def _reclaimed(
+        self, pool: _Pool, fits: Callable[[], bool], short: _Short, places: Callable[[], Mapping[str, str]]
+    ) -> Reclaimed:
+        """Put back what may stay; return the rest as victims."""
+        pool.needed = self._minimal(pool.gone, fits)
+        fits()  # for where it is then
+        victims = tuple(pod for unit in pool.needed for pod in unit.pods)
+        return Reclaimed(victims, places(), short=tuple(sorted(short.names)))
+
+    def _minimal(self, gone: Sequence[Unit], fits: Callable[[], bool]) -> list[Unit]:
+        """Put back what may stay, the last ones first, in halves while that works; return what must go.
+
+        What a gang needs comes back before its surplus does, or all of it goes.
+        """
+        needed: set[Unit] = set()
+        left = list(reversed(gone))
+        for core in [unit for unit in left if self.units.surplus_of(unit)]:
+            self._place(core)
+            if not fits():
+                for pod in core.pods:
+                    self._displace(pod)
+                needed |= {core, *self.units.surplus_of(core)}
+            left.remove(core)
+        chunks = [[unit for unit in left if unit not in needed]]
         while chunks:
             chunk = chunks.pop()
             for unit in chunk:
                 self._place(unit)
-            if self.fits():
+            if not chunk or fits():
                 continue
             for unit in chunk:
                 for pod in unit.pods:
                     self._displace(pod)
             if len(chunk) == 1:
-                needed.append(chunk[0])
+                needed.add(chunk[0])
             else:
                 half = len(chunk) // 2
                 chunks += [chunk[half:], chunk[:half]]
-        return needed[::-1]
+        return [unit for unit in gone if unit in needed]
 
     # --- the cluster -------------------------------------------------------------------------------------
 
@@ -279,6 +544,10 @@ class _Attempt:
                 self.cluster.place(*placed)
                 self.devices.come_back(pod)
 
+    def _give_back(self, units: Iterable[Unit]) -> None:
+        for unit in reversed(list(units)):
+            self._place(unit)
+
     def put_back(self) -> None:
         """Undo all of it."""
         for pod, node_name in reversed(self.displaced.values()):
@@ -287,112 +556,91 @@ class _Attempt:
         self.devices.put_back()
 
 
-def units_of(
-    frame: Frame,
-    rules: QuotaRules,
-    rule: ReclaimRule | None,
-    *,
-    usage: QuotaUsage,
-    own: frozenset[Hashable] = frozenset(),
-    queue: Quota | None = None,
-    among: Collection[Quota] | None = None,
-) -> dict[Quota, list[Unit]]:
-    """Return by queue what may be evicted, the first one first.
+class _Candidate(msgspec.Struct, frozen=True, eq=False):
+    """A unit that may go."""
 
-    Args:
-        frame: of the pod that asks, for the rule.
-        rules: the queues.
-        rule: which pods it spares; None: none.
-        usage: of the queues.
-        own: gangs that stay.
-        queue: that asks; its own pods stay. None: no queue asks yet.
-        among: queues whose pods may be evicted; None: all others.
-    """
-    cluster = frame.cluster
-    asked = _others(usage, queue) if among is None else among
-    is_in_whole_group, budgets = in_whole_groups(cluster), Budgets(cluster)
-    gangs: dict[Hashable, list[PodInfo]] = {}
-    found: dict[Quota, list[Unit]] = {}
-    together, spared, has_groups = _Together(), set(own), False
-    spares = rule.spares if rule is not None else None
-    for other in asked:
-        singles: list[Unit] = []
-        for pod in other.members.values():
-            groups = rules.groups_of(Frame(pod, cluster, frame.now))
-            if not groups:
-                is_spared = is_in_whole_group is not None and is_in_whole_group(pod)
-                if not is_spared and not (spares is not None and spares(frame, pod)):
-                    singles.append(_unit((pod,), other, usage, budgets, frame.now))
+    unit: Unit
+    reclaims: bool
+    """Whether it goes for a guarantee; else so that shares become fairer."""
+    violates: bool
+    """Whether a PodDisruptionBudget does not allow the eviction."""
+    rows: frozenset[int]
+
+
+class _Pool:
+    """Units that may go, the first one first; each that goes changes the shares of its queues."""
+
+    def __init__(self, attempt: _Attempt, rights: Rights, candidates: Mapping[Unit, _Candidate]) -> None:
+        self._attempt, self._rights, self._candidates = attempt, rights, candidates
+        self._heap = [(self._key(each), each.unit.uid, each) for each in candidates.values()]
+        heapq.heapify(self._heap)
+        self.gone: list[Unit] = []
+        self.needed: list[Unit] = []
+        """Those of them that must go."""
+
+    def rows_in_order(self, rows: frozenset[int]) -> Iterator[int]:
+        """Yield the rows with candidates, that of the first one first."""
+        seen: set[int] = set()
+        for _, _, each in sorted(self._heap, key=lambda entry: entry[:2]):
+            for row in sorted(each.rows & rows):
+                if row not in seen:
+                    seen.add(row)
+                    yield row
+
+    def on(self, row: int) -> _Pool:
+        """Return those with pods on a row."""
+        return self._some(lambda each: row in each.rows)
+
+    def beyond(self, other: _Pool) -> _Pool:
+        """Return those that did not go as part of another pool."""
+        gone = set(other.gone)
+        return self._some(lambda each: each.unit not in gone)
+
+    def _some(self, chosen: Callable[[_Candidate], bool]) -> _Pool:
+        some = {unit: each for unit, each in self._candidates.items() if chosen(each)}
+        return _Pool(self._attempt, self._rights, some)
+
+    def take(self) -> list[Unit]:
+        """Take the next one, with what must go before it; nothing: there is none."""
+        heap, attempt = self._heap, self._attempt
+        while heap:
+            key, _, candidate = heapq.heappop(heap)
+            unit = candidate.unit
+            if unit in self.gone:
                 continue
-            has_groups = True
-            together.join(groups)
-            gangs.setdefault(groups[0], []).append(pod)
-            if spares is not None and spares(frame, pod):
-                spared.add(groups[0])
-        if singles:
-            found[other] = singles
-    # a gang with members in the queue that asks, in one that keeps its pods, or in none, stays as a whole
-    evictable = frozenset(asked)
-    for pod in cluster.pods.values() if has_groups else ():
-        if usage.quota_of(pod.template) not in evictable:
-            groups = rules.groups_of(Frame(pod, cluster, frame.now))
-            together.join(groups)
-            spared.update(groups[:1])
-    spared = {together.first(key) for key in spared}
-    whole: dict[Hashable, list[PodInfo]] = {}
-    for key, pods in gangs.items():
-        whole.setdefault(together.first(key), []).extend(pods)
-    for key, pods in whole.items():
-        queues = {usage.quota_of(pod.template) for pod in pods}
-        only = queues.pop()
-        if key not in spared and not queues and only is not None:
-            found.setdefault(only, []).append(_unit(pods, only, usage, budgets, frame.now))
-    for units in found.values():
-        units.sort(key=lambda unit: unit.key)
-    return found
+            if not candidate.reclaims and not self._rights.fairer(unit, self.gone):
+                continue  # the other share only falls
+            now = self._key(candidate)
+            if now != key:
+                heapq.heappush(heap, (now, unit.uid, candidate))
+                continue
+            surplus = [
+                each
+                for each in attempt.units.surplus_of(unit)
+                if each not in self.gone and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
+            ]
+            mine = [each for each in surplus if each in self._candidates]
+            if mine:
+                first = min(mine, key=lambda each: self._key(self._candidates[each]))
+                heapq.heappush(heap, (now, unit.uid, candidate))
+                self.gone.append(first)
+                return [first]
+            self.gone += [*surplus, unit]
+            return [*surplus, unit]
+        return []
 
-
-def _others(usage: QuotaUsage, queue: Quota | None) -> list[Quota]:
-    """Return the other queues that have pods."""
-    return [other for other in usage.queues() if other.members and other is not queue]
-
-
-class _Together:
-    """Gangs that share a pod: they are evicted together (disjoint sets)."""
-
-    def __init__(self) -> None:
-        self._above: dict[Hashable, Hashable] = {}
-
-    def join(self, groups: Sequence[Hashable]) -> None:
-        """Note that a pod is in some gangs."""
-        for other in groups[1:]:
-            first, second = self.first(groups[0]), self.first(other)
-            if first != second:
-                self._above[second] = first
-
-    def first(self, group: Hashable) -> Hashable:
-        """Return the gang that stands for all that are evicted with this one."""
-        path = []
-        while (above := self._above.get(group)) is not None:
-            path.append(group)
-            group = above
-        self._above.update(dict.fromkeys(path, group))
-        return group
-
-
-def _unit(pods: Sequence[PodInfo], queue: Quota, usage: QuotaUsage, budgets: Budgets, now: float) -> Unit:
-    violating = budgets.covers(pods) and bool(budgets.split(pods)[0])
-    if len(pods) == 1:
-        pod = pods[0]
-        return Unit(tuple(pods), queue, usage.amounts(pod), pod.priority, started(pod, now), violating)
-    return Unit(
-        tuple(sorted(pods, key=lambda pod: pod.uid)),
-        queue,
-        request_of(usage, pods),
-        max(pod.priority for pod in pods),
-        max(started(pod, now) for pod in pods),
-        violating,
-    )
+    def _key(self, candidate: _Candidate) -> tuple[bool, bool, tuple[float, ...], int, bool, float]:
+        unit, usage, short = candidate.unit, self._attempt.usage, self._rights.short
+        theirs = usage.branch(self._rights.asks.queue, unit.queue)[1]
+        sinks = any(
+            each.over(resource) < amount
+            for each in theirs
+            for resource, amount in within(unit.parts, each)
+            if resource in short
+        )
+        shares = tuple(-usage.share_of(each, short) for each in theirs)
+        is_core = unit.gang is not None and not unit.is_surplus
+        return candidate.violates, sinks, shares, unit.priority, is_core, -unit.started
 
 
 def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) -> list[Unit]:
@@ -404,26 +652,42 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
         now: Unix seconds.
         most: how many at most.
     """
-    usage, found = cluster.usage_of(rules.tree), list[Unit]()
-    anyone = next(iter(cluster.pods.values()), None)
-    if anyone is None or not rules.reclaims:
+    usage = cluster.usage_of(rules.tree)
+    if not rules.reclaims:
         return []
-    rule = rules.reclaims[0]
-    units = units_of(Frame(anyone, cluster, now), rules, rule, usage=usage)
+    units, budgets = QueueUnits(cluster, usage, rules.gangs_of, now=now), Budgets(cluster)
+    guarantees = Guarantees(usage, units.of)
+    heap: list[tuple[tuple[object, ...], str, Unit]] = []
+    counted = range(len(rules.tree.resources))
+
+    def key(unit: Unit) -> tuple[object, ...]:
+        path = list(unit.queue.path())[::-1]
+        violates = budgets.covers(unit.pods) and bool(budgets.split(unit.pods)[0])
+        shares = tuple(-usage.share_of(each, counted) for each in path)
+        return violates, shares, unit.priority, unit.gang is not None and not unit.is_surplus, -unit.started
+
+    for queue in usage.queues():
+        for unit in units.own(queue) if queue.members else ():
+            is_borrowed = guarantees.strongest(unit, queue.path()) is None
+            if (
+                unit.is_placed
+                and unit.queue is queue
+                and is_borrowed
+                and not _is_spared_by_all(unit, rules, cluster, now)
+            ):
+                heap.append((key(unit), unit.uid, unit))
+    heapq.heapify(heap)
+    found: list[Unit] = []
     removed: list[tuple[PodInfo, str]] = []
     with cluster.ledger.silent():
         try:
-            while len(found) < most:
-                borrowing = [
-                    (tuple(usage.share(each) for each in reversed(list(queue.path()))), there[0])
-                    for queue, there in units.items()
-                    if there and any(queue.over(r) > 0 for r, _ in there[0].amounts)
-                ]
-                if not borrowing:
-                    break
-                borrowing.sort(key=lambda each: each[1].queue.name)
-                _, unit = max(borrowing, key=lambda each: (not each[1].violates, each[0]))
-                units[unit.queue].remove(unit)
+            while heap and len(found) < most:
+                before, uid, unit = heapq.heappop(heap)
+                if (now_ := key(unit)) != before:
+                    heapq.heappush(heap, (now_, uid, unit))
+                    continue
+                if any(other not in found for other in units.surplus_of(unit)):
+                    continue  # its surplus goes first, and there is more of that than is shown
                 found.append(unit)
                 for pod in unit.pods:
                     node_name = cluster.node_of(pod.uid)
@@ -436,6 +700,8 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
     return found
 
 
-def request_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Amounts:
-    """Return what some pods ask for together."""
-    return usage.request(pods)
+def _is_spared_by_all(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> bool:
+    """Return whether no `reclaim` evicts a unit, whoever asks."""
+    spares = [rule.spares for rule in rules.reclaims]
+    frame = Frame(unit.pods[0], cluster, now)
+    return all(each is not None and any(each(frame, pod) for pod in unit.pods) for each in spares)

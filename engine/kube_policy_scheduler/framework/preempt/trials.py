@@ -30,9 +30,9 @@ from kube_policy_scheduler.framework.evaluate.nominations import (
     verdict_with_nominated,
 )
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
+from kube_policy_scheduler.framework.preempt.gang_units import EvictableGangs
 from kube_policy_scheduler.framework.preempt.victims import (
     Budgets,
     Candidates,
@@ -40,7 +40,6 @@ from kube_policy_scheduler.framework.preempt.victims import (
     KeptVictims,
     Search,
     Victims,
-    WholeGangs,
     by_importance,
 )
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -73,7 +72,7 @@ class Trial:
         *,
         spares: Callable[[Frame, PodInfo], bool] | None = None,
         kept: KeptVictims | None = None,
-        gangs: WholeGangs | None = None,
+        gangs: EvictableGangs | None = None,
         search: Search | None = None,
     ) -> None:
         """Prepare trials on `rows`, ascending.
@@ -253,9 +252,9 @@ class Trial:
         if not pool:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
         if self._gangs is not None:
-            gangs_of = {other.uid: gangs for other in pool if (gangs := self._gangs.groups(other))}
-            if gangs_of:
-                return self._try_units(row, name, self._units(pool, gangs_of))
+            in_gangs = {other.uid for other in pool if self._gangs.groups(other)}
+            if in_gangs:
+                return self._try_units(row, name, self._units(pool, in_gangs), self._gangs)
         ranked = by_importance(pool, self._frame.now)
         violating, others = list[PodInfo](), ranked
         if self._budgets.covers(ranked):
@@ -311,9 +310,7 @@ class Trial:
                 return short
         return None
 
-    def _units(
-        self, pool: Sequence[PodInfo], gangs_of: Mapping[str, Sequence[GangRequirement]]
-    ) -> list[tuple[PodInfo, ...]]:
+    def _units(self, pool: Sequence[PodInfo], in_gangs: Collection[str]) -> list[tuple[PodInfo, ...]]:
         """Return which pods of a node are evicted together, with those on other nodes."""
         assert self._gangs is not None
         units: list[tuple[PodInfo, ...]] = []
@@ -321,32 +318,35 @@ class Trial:
         for pod in pool:
             if pod.uid in seen:
                 continue
-            gangs = gangs_of.get(pod.uid)
-            unit = self._gangs.unit(pod, gangs) if gangs else (pod,)
+            unit = self._gangs.unit(pod) if pod.uid in in_gangs else (pod,)
             seen.update(other.uid for other in unit)
             if unit:
                 units.append(unit)
         return units
 
-    def _try_units(self, row: int, name: str, units: Sequence[tuple[PodInfo, ...]]) -> Victims | Status:
+    def _try_units(
+        self, row: int, name: str, units: Sequence[tuple[PodInfo, ...]], gangs: EvictableGangs
+    ) -> Victims | Status:
         """Return the victims among pods that are evicted together; as `_try`."""
         frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
         if not units:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
-        ranked = by_importance({pod.uid: pod for unit in units for pod in unit}.values(), frame.now)
+        whole = {unit: gangs.with_surplus(unit) for unit in units}
+        ranked = by_importance({pod.uid: pod for unit in whole.values() for pod in unit}.values(), frame.now)
         place = {pod.uid: number for number, pod in enumerate(ranked)}
         violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
+        # what a gang needs comes back before its surplus does
         ordered = sorted(
             units,
             key=lambda unit: (
-                all(pod.uid not in violating for pod in unit),
-                min(place[pod.uid] for pod in unit),
+                all(pod.uid not in violating for pod in whole[unit]),
+                min(place[pod.uid] for pod in whole[unit]),
             ),
         )
-        gone: list[tuple[PodInfo, ...]] = []
+        gone: dict[str, PodInfo] = {}
         self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
         with cluster.dry_run():
-            leaving = [(unit, self._leaving(unit, name)) for unit in ordered]
+            leaving = [(unit, self._leaving(whole[unit], name)) for unit in ordered]
             for _, there in leaving:
                 for uid in there:
                     if cluster.node_of(uid) is not None:
@@ -355,18 +355,20 @@ class Trial:
             if status.code is not Code.SUCCESS:
                 return status
             for unit, there in leaving:
-                back = [pod for pod in unit if pod.uid in there and cluster.node_of(pod.uid) is None]
+                if any(pod.uid in gone for pod in unit):
+                    continue
+                own = {pod.uid for pod in unit}  # surplus members of this node have their own turns
+                back = [pod for pod in whole[unit] if pod.uid in own or there.get(pod.uid, name) != name]
+                back = [pod for pod in back if pod.uid in there and cluster.node_of(pod.uid) is None]
                 for pod in back:
                     cluster.place(pod, there[pod.uid])
                 if verdict_with_nominated(frame, self._moving).code is not Code.SUCCESS:
                     for pod in back:
                         cluster.displace(pod.uid)
-                    gone.append(unit)
+                    gone |= {pod.uid: pod for pod in whole[unit]}
         if not gone:
             return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
-        going = {pod.uid: pod for unit in gone for pod in unit}
-        victims = tuple(by_importance(going.values(), frame.now))
-        return Victims(victims, len(going.keys() & violating), has_gangs=True)
+        return Victims(tuple(by_importance(gone.values(), frame.now)), len(gone.keys() & violating), has_gangs=True)
 
     def _leaving(self, unit: Sequence[PodInfo], name: str) -> dict[str, str]:
         """Return the nodes of the pods of a unit that a trial takes away, by uid."""

@@ -21,10 +21,7 @@ from kube_policy_scheduler.cluster.objects import CompositePodGroup, LabelSelect
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
-from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
-from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.status import Status
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
@@ -130,106 +127,6 @@ def _is_single(cluster: Cluster, group: PodGroup) -> bool:
         above = None if parent in seen else cluster.get(CompositePodGroup, parent)
         seen.add(parent)
     return False
-
-
-class WholeGangs:
-    """The gangs of `gang` clauses that running pods belong to: preemption evicts all members of one, or none."""
-
-    def __init__(
-        self,
-        frame: Frame,
-        gangs_of: Callable[[Frame], Sequence[GangRequirement]],
-        *,
-        stays: Callable[[PodInfo], bool],
-    ) -> None:
-        """Make it for one preemption.
-
-        Args:
-            frame: of the pod that preempts; its own gangs stay.
-            gangs_of: returns the gangs that the clauses of a pod's policy put it in.
-            stays: whether a pod must not be evicted.
-        """
-        self._cluster, self._now, self._stays = frame.cluster, frame.now, stays
-        self.gangs_of = gangs_of
-        self._own = {requirement.group for requirement in gangs_of(frame)}
-        self._templates: dict[GroupOf, dict[Hashable, list[PodTemplate]]] = {}
-        self._members: dict[Hashable, dict[str, PodInfo]] = {}
-        self._together: dict[Hashable, dict[str, PodInfo] | None] = {}
-        """By gang: what is evicted with any of its members; None if one of them must stay."""
-
-    def groups(self, pod: PodInfo) -> Sequence[GangRequirement]:
-        """Return the gangs of a running pod."""
-        return self.gangs_of(Frame(pod, self._cluster, self._now))
-
-    def unit(self, pod: PodInfo, gangs: Sequence[GangRequirement]) -> tuple[PodInfo, ...]:
-        """Return the pods that are evicted together with one, itself included; none if one of them must stay.
-
-        A pod may be in several gangs, as in a job and in a slice: gangs that share a pod go together.
-        """
-        found = {pod.uid: pod}
-        for requirement in gangs:
-            others = self._evicted_together(requirement)
-            if others is None:
-                return ()
-            found |= others
-        return () if self._stays(pod) else tuple(found.values())
-
-    def completed(self, victims: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
-        """Return some pods with all that are evicted together with them; none if one of these must stay."""
-        found: dict[str, PodInfo] = {}
-        for victim in victims:
-            if victim.uid not in found:
-                unit = self.unit(victim, self.groups(victim))
-                if not unit:
-                    return ()
-                found |= {pod.uid: pod for pod in unit}
-        return tuple(found.values())
-
-    def all_whole(self, victims: Sequence[PodInfo]) -> bool:
-        """Return whether some pods contain each gang that one of them is in, and none that must stay."""
-        return {victim.uid for victim in victims} == {pod.uid for pod in self.completed(victims)}
-
-    def _evicted_together(self, requirement: GangRequirement) -> dict[str, PodInfo] | None:
-        """Return the members of a gang and of those that share a pod with it; None if one of them must stay."""
-        if requirement.group in self._together:
-            return self._together[requirement.group]
-        found: dict[str, PodInfo] = {}
-        groups, left = {requirement.group}, [requirement]
-        while left:
-            for uid, pod in self._members_of(left.pop()).items():
-                if uid not in found:
-                    found[uid] = pod
-                    others = [other for other in self.groups(pod) if other.group not in groups]
-                    groups.update(other.group for other in others)
-                    left += others
-        stays = not groups.isdisjoint(self._own) or any(map(self._stays, found.values()))
-        self._together.update(dict.fromkeys(groups, None if stays else found))
-        return self._together[requirement.group]
-
-    def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
-        """Return the members of a gang that are bound and do not end, by uid."""
-        group, group_of = requirement.group, requirement.group_of
-        known = self._members.get(group)
-        if known is not None:
-            return known
-        by_group = self._templates.get(group_of)
-        if by_group is None:
-            by_group = self._templates[group_of] = {}
-            for template in self._cluster.counters.placed_templates:
-                other = group_of(template)
-                if other is not None:
-                    by_group.setdefault(other, []).append(template)
-        infos, found = self._cluster.nodes.infos, dict[str, PodInfo]()
-        for template in by_group.get(group, ()):
-            for row in self._cluster.counters.pods_by_row(template):
-                for pod in self._cluster.pods_on(infos[row].name).values():
-                    if pod.template is template and not pod.terminating:
-                        found[pod.uid] = pod
-        for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
-            if not pod.terminating and group_of(pod.template) == group:
-                found[pod.uid] = pod
-        self._members[group] = found
-        return found
 
 
 class FoundVictims:

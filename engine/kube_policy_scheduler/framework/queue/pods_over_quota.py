@@ -81,7 +81,7 @@ class PodsOverQuota:
         if queues is None:
             return list(self._pods)
         changed = {each.name for queue in set(queues) for each in queue.path()}
-        return changed | {CLUSTER_QUEUE} if changed else ()
+        return changed | {CLUSTER_QUEUE} if queues else ()
 
     def _is_admitted(self, wait: QuotaWait, queued: QueuedPod) -> bool:
         if wait.usage is not self._usage:

@@ -29,7 +29,7 @@ def queue_findings(inspection: Inspection) -> Iterator[Finding]:
     if not cluster.nodes.size:
         yield Finding("queues", plural(len(declared), "queue"), Status.UNCHECKED, "the cluster has no nodes")
         return
-    usage = QuotaUsage(tree, cluster.nodes, cluster.pods.values(), claims=cluster.resource_claims.get)
+    usage = cluster.count_queues(tree)
     pods = [cluster.templates.pod(pod) for pod in inspection.pods]
     yield from _resources(inspection, tree)
     yield from _guarantees(usage, places)

@@ -36,11 +36,7 @@ def queue_changes(cluster: Cluster, old: QuotaTree | None, new: QuotaTree | None
         new: those that would be.
         now: Unix seconds.
     """
-    pods = list(cluster.pods.values())
-    sides = [
-        QuotaUsage(tree, cluster.nodes, pods, claims=cluster.resource_claims.get) if tree is not None else None
-        for tree in (old, new)
-    ]
+    sides = [cluster.count_queues(tree) if tree is not None else None for tree in (old, new)]
     _, after_usage = sides
     before, after = ({each.name: each for each in side.queues()} if side is not None else {} for side in sides)
     found: list[QueueChange] = []

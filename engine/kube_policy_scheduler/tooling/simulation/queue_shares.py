@@ -116,12 +116,7 @@ class QueueMeasures:
         # a tree that the cluster follows gives precedence by queues, so that of others is counted each time
         if self._decides:
             return self._cluster.usage_of(self._tree)
-        return QuotaUsage(
-            self._tree,
-            self._cluster.nodes,
-            self._cluster.pods.values(),
-            claims=self._cluster.resource_claims.get,
-        )
+        return self._cluster.count_queues(self._tree)
 
     def sample(self) -> None:
         """Look at all queues."""

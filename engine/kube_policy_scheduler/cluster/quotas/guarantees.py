@@ -1,0 +1,157 @@
+"""Which units of a queue are guaranteed, and by which resource; the others are borrowed.
+
+A unit is what starts and is evicted together: a pod, a gang at its size, or one member beyond that. It is guaranteed
+whole or not at all: with amounts, a pod that is larger than what is left of the guarantee would be half protected.
+
+In a queue a unit is led by the strongest resource that it requests and that the queue guarantees (`by_strength`): a pod
+that holds a guaranteed GPU needs its cpu, too. The units are walked by lead, priority and start. One whose request of
+its lead fits what is left of the `min` is guaranteed, with the lead as its rank; the rest is borrowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
+
+Parts = tuple[tuple[Quota, Amounts], ...]
+"""What a unit counts for, by the queue of its pods."""
+
+
+class Unit(msgspec.Struct, frozen=True, eq=False):
+    """Pods that are guaranteed, borrowed and evicted together."""
+
+    pods: tuple[PodInfo, ...]
+    """By uid."""
+    parts: Parts
+    priority: int
+    """The highest."""
+    started: float
+    """When the last of them started, Unix seconds; of those that have not, the present."""
+    gang: Hashable | None = None
+    """The gang that they are in; None: a pod alone."""
+    is_surplus: bool = False
+    """Whether the gang has its size without them."""
+    is_placed: bool = True
+    """Whether all of them are on nodes; else some are nominated."""
+
+    @property
+    def queue(self) -> Quota:
+        """Return the queue of the first pod."""
+        return self.parts[0][0]
+
+    @property
+    def uid(self) -> str:
+        """Return the first uid."""
+        return self.pods[0].uid
+
+    def within(self, queue: Quota) -> Amounts:
+        """Return what it counts for in a queue and those below it."""
+        return within(self.parts, queue)
+
+
+def within(parts: Parts, queue: Quota) -> Amounts:
+    """Return what parts count for in a queue and those below it."""
+    if len(parts) == 1:
+        of, amounts = parts[0]
+        return amounts if is_below(of, queue) else ()
+    total: dict[int, int] = {}
+    for of, amounts in parts:
+        if is_below(of, queue):
+            for resource, amount in amounts:
+                total[resource] = total.get(resource, 0) + amount
+    return tuple(sorted(total.items()))
+
+
+def is_below(queue: Quota, above: Quota) -> bool:
+    """Return whether a queue is another one, or below it."""
+    found: Quota | None = queue
+    while found is not None and found.depth > above.depth:
+        found = found.parent
+    return found is above
+
+
+def lead(usage: QuotaUsage, queue: Quota, amounts: Amounts) -> int | None:
+    """Return the place of the strongest resource that is requested and that a queue guarantees; None: it has none."""
+    strength, minimum = usage.tree.strength, queue.minimum
+    return min((r for r, _ in amounts if minimum[r] > 0), key=lambda r: strength[r], default=None)
+
+
+class Guarantees:
+    """The ranks of units, on the cluster as it is when a queue is first asked about."""
+
+    def __init__(self, usage: QuotaUsage, units_of: Callable[[Quota], Sequence[Unit]]) -> None:
+        """Know nothing yet.
+
+        Args:
+            usage: of the queues.
+            units_of: returns the units of a queue and of all below it that run or are nominated, and do not leave.
+        """
+        self.usage, self.units_of = usage, units_of
+        self._walks: dict[Quota, Mapping[Unit, int]] = {}
+
+    def rank(self, unit: Unit, queue: Quota) -> int | None:
+        """Return the place of the resource by which a unit is guaranteed in a queue; None: it is borrowed there."""
+        first = lead(self.usage, queue, unit.within(queue))
+        if first is None:
+            return None
+        if not unit.is_surplus and queue.will(first) <= queue.minimum[first]:
+            return first  # all that request it fit
+        return self._walk(queue).get(unit)
+
+    def strongest(self, unit: Unit, queues: Iterable[Quota]) -> int | None:
+        """Return the strongest rank of a unit in some queues; None: it is borrowed in all of them."""
+        ranks = [rank for queue in queues if (rank := self.rank(unit, queue)) is not None]
+        return min(ranks, key=lambda rank: self.usage.tree.strength[rank], default=None)
+
+    def rank_after(self, new: Unit, queue: Quota, gone: Collection[Unit]) -> int | None:
+        """Return the rank that a unit would have in a queue if it ran there, and others had gone."""
+        first = lead(self.usage, queue, new.within(queue))
+        if first is None:
+            return None
+        units = [unit for unit in self.units_of(queue) if unit not in gone]
+        return walk(self.usage, queue, [*units, new]).get(new)
+
+    def of(self, queue: Quota) -> Mapping[Unit, int | None]:
+        """Return all units of a queue and of those below it, with their ranks, in the order of the walk."""
+        ranks = self._walk(queue)
+        return {unit: ranks.get(unit) for unit, _, _ in _in_order(self.usage, queue, self.units_of(queue))}
+
+    def _walk(self, queue: Quota) -> Mapping[Unit, int]:
+        found = self._walks.get(queue)
+        if found is None:
+            found = self._walks[queue] = walk(self.usage, queue, self.units_of(queue))
+        return found
+
+
+def walk(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Mapping[Unit, int]:
+    """Return the units that are guaranteed in a queue, with their ranks."""
+    left, ranks = list(queue.minimum), dict[Unit, int]()
+    guaranteed: set[Hashable] = set()
+    for unit, amounts, first in _in_order(usage, queue, units):
+        if first is None:
+            break
+        if (unit.is_surplus and unit.gang not in guaranteed) or dict(amounts)[first] > left[first]:
+            continue
+        ranks[unit] = first
+        if not unit.is_surplus:
+            guaranteed.add(unit.gang)
+        for resource, amount in amounts:
+            left[resource] = max(0, left[resource] - amount)
+    return ranks
+
+
+def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterator[tuple[Unit, Amounts, int | None]]:
+    """Yield units in the order of the walk, with what they count for and their lead; those without one last."""
+    strength, weakest = usage.tree.strength, len(usage.tree.resources)
+    entries: list[tuple[int, int, float, bool, str, Unit, Amounts, int | None]] = []
+    for unit in units:
+        amounts = unit.within(queue)
+        first = lead(usage, queue, amounts)
+        weak = strength[first] if first is not None else weakest
+        entries.append((weak, -unit.priority, unit.started, unit.is_surplus, unit.uid, unit, amounts, first))
+    entries.sort(key=lambda entry: entry[:5])
+    return (entry[5:] for entry in entries)

@@ -1,0 +1,254 @@
+"""What of running gangs is evicted together: members beyond the size one by one, and then all others at once.
+
+A gang below its size cannot work, so no part of what it needs goes without the rest. Members beyond the size are
+surplus: those of the lowest priority, of these the youngest, and never one that a role needs. With `evict whole`, and
+in a composite group, none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
+
+GangsOf = Callable[[Frame], Sequence[GangRequirement]]
+"""The gangs of a running pod."""
+
+
+class Bundle(NamedTuple):
+    """A running gang, with those that share a pod with it."""
+
+    core: tuple[PodInfo, ...]
+    """The members that go together, and then with all others."""
+    surplus: tuple[PodInfo, ...]
+    """Those that may go one by one, the first one first."""
+    groups: frozenset[Hashable]
+
+    @property
+    def all(self) -> tuple[PodInfo, ...]:
+        """Return all members."""
+        return (*self.core, *self.surplus)
+
+
+class Gangs:
+    """The gangs of running pods, on the cluster as it is when one is first asked about."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        now: float,
+        gangs_of: GangsOf,
+        *,
+        is_leaving: Callable[[str], bool] = lambda uid: False,
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            cluster: with the pods.
+            now: Unix seconds.
+            gangs_of: returns the gangs of a running pod.
+            is_leaving: whether a pod, by its uid, is being evicted.
+        """
+        self._cluster, self._now, self.gangs_of, self._is_leaving = cluster, now, gangs_of, is_leaving
+        self._of: dict[str, Sequence[GangRequirement]] = {}
+        self._templates: dict[GroupOf, dict[Hashable, list[PodTemplate]]] = {}
+        self._bundles: dict[Hashable, Bundle] = {}
+
+    def of(self, pod: PodInfo) -> Sequence[GangRequirement]:
+        """Return the gangs of a running pod."""
+        found = self._of.get(pod.uid)
+        if found is None:
+            found = self._of[pod.uid] = self.gangs_of(Frame(pod, self._cluster, self._now))
+        return found
+
+    def bundle(self, pod: PodInfo) -> Bundle | None:
+        """Return the gang of a running pod with those that share a pod with it; None: it is in no gang."""
+        gangs = self.of(pod)
+        if not gangs:
+            return None
+        found = self._bundles.get(gangs[0].group)
+        if found is None:
+            found = self._bundle(gangs[0])
+            self._bundles.update(dict.fromkeys(found.groups, found))
+        return found
+
+    def _bundle(self, requirement: GangRequirement) -> Bundle:
+        members: dict[str, PodInfo] = {}
+        largest, left = {requirement.group: requirement}, [requirement]
+        while left:
+            for uid, pod in self._members_of(left.pop()).items():
+                if uid in members:
+                    continue
+                members[uid] = pod
+                for other in self.of(pod):
+                    known = largest.get(other.group)
+                    if known is None:
+                        left.append(other)
+                    if known is None or other.size > known.size:
+                        largest[other.group] = other
+        surplus = self._surplus(members, largest)
+        core = tuple(pod for uid, pod in members.items() if uid not in surplus)
+        return Bundle(core, tuple(surplus.values()), frozenset(largest))
+
+    def _surplus(
+        self, members: Mapping[str, PodInfo], requirements: Mapping[Group, GangRequirement]
+    ) -> dict[str, PodInfo]:
+        """Return the members beyond what their gangs need, by uid, the first to be evicted first."""
+        if any(each.evicts_whole or each.tree is not None for each in requirements.values()):
+            return {}
+        left = Number(members.values())
+        found: dict[str, PodInfo] = {}
+        if all(each.filled(left) <= each.size for each in requirements.values()):
+            return found
+        now = self._now
+        for pod in sorted(
+            members.values(),
+            key=lambda pod: (pod.priority, -(now if pod.started is None else pod.started), pod.uid),
+        ):
+            theirs = [requirements[each.group] for each in self.of(pod)]
+            left.remove(pod)
+            if all(each.filled(left) >= each.size for each in theirs):
+                found[pod.uid] = pod
+            else:
+                left.add(pod)
+        return found
+
+    def can_lose(self, bundle: Bundle, victims: Collection[str]) -> bool:
+        """Return whether a gang is complete without some of its members, or has none left."""
+        if all(pod.uid in victims for pod in bundle.all):
+            return True
+        if any(pod.uid in victims for pod in bundle.core):
+            left = Number(pod for pod in bundle.all if pod.uid not in victims)
+            needs = {each.group: each for pod in bundle.core for each in self.of(pod)}
+            movable = bool(bundle.surplus)  # none is with `evict whole`
+            return movable and all(each.filled(left) >= each.size for each in needs.values())
+        return True
+
+    def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
+        """Return the members of a gang that are on nodes and do not end, by uid."""
+        group, group_of = requirement.group, requirement.group_of
+        by_group = self._templates.get(group_of)
+        if by_group is None:
+            by_group = self._templates[group_of] = {}
+            for template in self._cluster.counters.placed_templates:
+                other = group_of(template)
+                if other is not None:
+                    by_group.setdefault(other, []).append(template)
+        infos, found = self._cluster.nodes.infos, dict[str, PodInfo]()
+        for template in by_group.get(group, ()):
+            for row in self._cluster.counters.pods_by_row(template):
+                for pod in self._cluster.pods_on(infos[row].name).values():
+                    if pod.template is template:
+                        found[pod.uid] = pod
+        for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
+            if group_of(pod.template) == group:
+                found[pod.uid] = pod
+        return {uid: pod for uid, pod in found.items() if not (pod.terminating or self._is_leaving(uid))}
+
+
+@dataclass(slots=True)
+class _Size:
+    """How many of some pods are in a group."""
+
+    group_of: GroupOf
+    group: Group
+    pods: int
+
+
+class Number:
+    """How many pods of some are in each group; see `permit.NumberOf`."""
+
+    def __init__(self, pods: Iterable[PodInfo]) -> None:
+        self._pods = {pod.uid: pod for pod in pods}
+        self._sizes: list[_Size] = []
+        """Of the groups that were asked for: a gang, and its roles."""
+
+    def __call__(self, group_of: GroupOf, group: Group) -> int:
+        """Return the number of a group."""
+        for known in self._sizes:
+            if known.group == group:
+                return known.pods
+        pods = sum(group_of(pod.template) == group for pod in self._pods.values())
+        self._sizes.append(_Size(group_of, group, pods))
+        return pods
+
+    def remove(self, pod: PodInfo) -> None:
+        """Count a pod no longer."""
+        del self._pods[pod.uid]
+        self._change(pod, -1)
+
+    def add(self, pod: PodInfo) -> None:
+        """Count a pod again."""
+        self._pods[pod.uid] = pod
+        self._change(pod, 1)
+
+    def _change(self, pod: PodInfo, step: int) -> None:
+        for known in self._sizes:
+            if known.group_of(pod.template) == known.group:
+                known.pods += step
+
+
+class EvictableGangs:
+    """The gangs that running pods are in, for one pod that needs room: what goes together, and what stays."""
+
+    def __init__(self, frame: Frame, gangs_of: GangsOf, *, stays: Callable[[PodInfo], bool]) -> None:
+        """Make it for one preemption.
+
+        Args:
+            frame: of the pod that preempts; its own gangs stay.
+            gangs_of: returns the gangs that the clauses of a pod's policy put it in.
+            stays: whether a pod must not be evicted.
+        """
+        self.gangs_of = gangs_of
+        self._gangs, self._stays = Gangs(frame.cluster, frame.now, gangs_of), stays
+        self._own = {requirement.group for requirement in gangs_of(frame)}
+
+    def groups(self, pod: PodInfo) -> Sequence[GangRequirement]:
+        """Return the gangs of a running pod."""
+        return self._gangs.of(pod)
+
+    def unit(self, pod: PodInfo) -> tuple[PodInfo, ...]:
+        """Return the pods that are evicted together with one, itself included; none if one of them must stay.
+
+        Of a member that its gang needs, these are the others that it needs; see `with_surplus`.
+        """
+        bundle = self._gangs.bundle(pod)
+        if bundle is None or pod.uid in {each.uid for each in bundle.surplus}:
+            is_own = bundle is not None and not self._own.isdisjoint(bundle.groups)
+            return () if is_own or self._stays(pod) else (pod,)
+        if not self._own.isdisjoint(bundle.groups) or any(map(self._stays, bundle.all)):
+            return ()
+        return bundle.core
+
+    def with_surplus(self, unit: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
+        """Return a unit with all that cannot stay without it: the surplus members of its gang."""
+        bundle = self._gangs.bundle(unit[0])
+        return bundle.all if bundle is not None and unit[0].uid in {each.uid for each in bundle.core} else unit
+
+    def completed(self, victims: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return some pods with all that are evicted together with them; none if one of these must stay."""
+        found: dict[str, PodInfo] = {}
+        for victim in victims:
+            if victim.uid not in found:
+                unit = self.unit(victim)
+                if not unit:
+                    return ()
+                found |= {pod.uid: pod for pod in self.with_surplus(unit)}
+        return tuple(found.values())
+
+    def all_whole(self, victims: Sequence[PodInfo]) -> bool:
+        """Return whether no gang loses a part of what it needs with some pods, and none of them must stay."""
+        uids = {victim.uid for victim in victims}
+        for victim in victims:
+            bundle = self._gangs.bundle(victim)
+            if self._stays(victim) or (bundle is not None and not self._own.isdisjoint(bundle.groups)):
+                return False
+            if bundle is not None and not self._gangs.can_lose(bundle, uids):
+                return False
+        return True

@@ -1,0 +1,178 @@
+"""The units of queues that run or are nominated, and do not leave: pods, gangs at their size, members beyond that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts, Unit
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
+from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs, GangsOf
+
+
+def parts_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Parts:
+    """Return what pods count for together, by queue; a claim that they share counts once in each."""
+    by_queue: dict[Quota, list[PodInfo]] = {}
+    for pod in pods:
+        queue = usage.quota_of(pod.template)
+        if queue is not None:
+            by_queue.setdefault(queue, []).append(pod)
+    return tuple((queue, usage.request(there)) for queue, there in by_queue.items())
+
+
+def priority_of(pods: Iterable[PodInfo]) -> int:
+    """Return the highest priority of some pods."""
+    return max(pod.priority for pod in pods)
+
+
+class QueueUnits:
+    """The units of queues, on the cluster as it is when a queue is first asked about."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        usage: QuotaUsage,
+        gangs_of: GangsOf | None,
+        *,
+        now: float,
+        without: Collection[str] = (),
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            cluster: with the pods.
+            usage: of its queues.
+            gangs_of: returns the gangs of a running pod; None: each pod is a unit.
+            now: Unix seconds.
+            without: the uids of nominated pods that do not count.
+        """
+        self._cluster, self._usage, self._now = cluster, usage, now
+        self.gangs = Gangs(cluster, now, gangs_of, is_leaving=usage.is_leaving) if gangs_of is not None else None
+        self._own: dict[Quota, list[Unit]] = {}
+        self._below: dict[Quota, Sequence[Unit]] = {}
+        self._of_bundle: dict[int, tuple[Bundle, dict[str, Unit], Unit | None]] = {}
+        """By the identity of a bundle: itself, its surplus by uid, and the rest."""
+        self._singles: dict[str, Unit] = {}
+        self._nominated: dict[Quota, list[PodInfo]] = {}
+        for uid, (queue, _, pod) in usage.nominated().items():
+            if uid not in without and uid not in cluster.pods:
+                self._nominated.setdefault(queue, []).append(pod)
+
+    def of(self, queue: Quota) -> Sequence[Unit]:
+        """Return the units that have pods in a queue or in one below it."""
+        found = self._below.get(queue)
+        if found is None:
+            units: dict[Unit, None] = {}
+            queues = {queue: None}
+            queues.update(dict.fromkeys(each for each in self._nominated if queue in each.path()))
+            stack = [queue]
+            while stack:
+                each = stack.pop()
+                queues[each] = None
+                stack += each.children.values()
+            for each in queues:
+                units.update(dict.fromkeys(self.own(each)))
+            found = self._below[queue] = tuple(units)
+        return found
+
+    def own(self, queue: Quota) -> Sequence[Unit]:
+        """Return the units that have pods in a queue itself."""
+        found = self._own.get(queue)
+        if found is None:
+            units: dict[Unit, None] = {}
+            for pod in queue.members.values():
+                if not self._usage.is_leaving(pod.uid):
+                    units[self.unit_of(pod)] = None
+            for pod in self._nominated.get(queue, ()):
+                units[self._nominated_unit(pod)] = None
+            found = self._own[queue] = list(units)
+        return found
+
+    def unit_of(self, pod: PodInfo) -> Unit:
+        """Return the unit of a running pod: itself, or what its gang needs if it needs the pod."""
+        bundle = self.gangs.bundle(pod) if self.gangs is not None else None
+        if bundle is None:
+            known = self._singles.get(pod.uid)
+            if known is None:
+                known = self._singles[pod.uid] = self._unit((pod,))
+            return known
+        _, surplus, core = self._units_of(bundle)
+        found = surplus.get(pod.uid) or core
+        assert found is not None
+        return found
+
+    def surplus_of(self, unit: Unit) -> Collection[Unit]:
+        """Return the surplus members of the gang that a unit is what the gang needs of; none for any other."""
+        if unit.gang is None or unit.is_surplus or self.gangs is None or not unit.is_placed:
+            return ()
+        bundle = self.gangs.bundle(unit.pods[0])
+        return self._units_of(bundle)[1].values() if bundle is not None else ()
+
+    def _units_of(self, bundle: Bundle) -> tuple[Bundle, dict[str, Unit], Unit | None]:
+        found = self._of_bundle.get(id(bundle))
+        if found is None:
+            gang = min(bundle.groups, key=str)
+            surplus = {pod.uid: self._unit((pod,), gang=gang, is_surplus=True) for pod in bundle.surplus}
+            core = self._unit(bundle.core, gang=gang) if bundle.core else None
+            found = self._of_bundle[id(bundle)] = bundle, surplus, core
+        return found
+
+    def _nominated_unit(self, pod: PodInfo) -> Unit:
+        """Return a nominated pod as a unit: with others of its gang, or as one more of a gang that runs."""
+        known = self._singles.get(pod.uid)
+        if known is not None:
+            return known
+        gangs = self.gangs.of(pod) if self.gangs is not None else ()
+        if self.gangs is None or not gangs:
+            found = self._singles[pod.uid] = self._unit((pod,), is_placed=False)
+            return found
+        running = self.gangs.bundle(pod)
+        group = gangs[0].group
+        if running is not None and len(running.all) >= gangs[0].size:
+            gang = min(running.groups, key=str)
+            found = self._singles[pod.uid] = self._unit((pod,), gang=gang, is_surplus=True, is_placed=False)
+            return found
+        together = tuple(
+            other
+            for there in self._nominated.values()
+            for other in there
+            if any(each.group == group for each in self.gangs.of(other))
+        )
+        found = self._unit(together, gang=group, is_placed=False)
+        self._singles.update(dict.fromkeys((other.uid for other in together), found))
+        return found
+
+    def _unit(
+        self,
+        pods: Sequence[PodInfo],
+        *,
+        gang: Hashable | None = None,
+        is_surplus: bool = False,
+        is_placed: bool = True,
+    ) -> Unit:
+        now = self._now
+        return Unit(
+            tuple(sorted(pods, key=lambda pod: pod.uid)),
+            self._parts(pods, is_placed=is_placed),
+            priority_of(pods),
+            max(now if pod.started is None else pod.started for pod in pods),
+            gang,
+            is_surplus,
+            is_placed,
+        )
+
+    def _parts(self, pods: Sequence[PodInfo], *, is_placed: bool) -> Parts:
+        if not is_placed:
+            found: dict[Quota, dict[int, int]] = {}
+            for pod in pods:
+                known = self._usage.promised_to(pod.uid)
+                if known is not None:
+                    total = found.setdefault(known[0], {})
+                    for resource, amount in known[1]:
+                        total[resource] = total.get(resource, 0) + amount
+            return tuple((queue, tuple(sorted(total.items()))) for queue, total in found.items())
+        if len(pods) == 1:
+            queue = self._usage.quota_of(pods[0].template)
+            return ((queue, self._usage.amounts(pods[0])),) if queue is not None else ()
+        return parts_of(self._usage, pods)
