@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from kube_policy_scheduler.adapters.http.limits import LONGEST_PROBE_WAIT_SECOND
 from kube_policy_scheduler.adapters.http.port import HttpPort
 from kube_policy_scheduler.adapters.http.server import HttpServer
 from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
+from tests.adapters.kube.scripted_server import until
 
 SHORT = 0.05
 
@@ -28,12 +29,17 @@ async def _wait(_: web.Request) -> web.StreamResponse:
     raise AssertionError
 
 
-def server(*, certificate: ServingCertificate | None = None, **limits: Any) -> HttpServer:
+def server(
+    *,
+    certificate: ServingCertificate | None = None,
+    wait: Callable[[web.Request], Awaitable[web.StreamResponse]] = _wait,
+    **limits: Any,
+) -> HttpServer:
     return HttpServer(
         port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(live={"ping": lambda: None}),
         registry=CollectorRegistry(),
-        routes={"/wait": _wait},
+        routes={"/wait": wait},
         certificate=certificate,
         limits=ConnectionLimits(**limits),
     )
@@ -156,11 +162,17 @@ async def test_a_probe_comes_through_however_many_idle_connections_there_are(cli
 
 
 async def test_more_connections_than_can_be_served_at_once_are_refused(clients: Clients) -> None:
-    async with server(max_connections=3) as running:
+    served: list[web.Request] = []
+
+    async def wait(request: web.Request) -> web.StreamResponse:
+        served.append(request)
+        return await _wait(request)
+
+    async with server(max_connections=3, wait=wait) as running:
         busy = [await clients.to(running) for _ in range(3)]
         for client in busy:
             await client.say("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.sleep(0.05)  # until they are read; the server has no way to tell
+        await until(lambda: len(served) == 3)
         assert await (await clients.to(running)).is_ended()
 
 
