@@ -223,6 +223,8 @@ def test_every_package_of_the_engine_has_its_laws() -> None:
 MAY_NOTE: dict[str, set[str]] = {
     "daemon/scheduling/event_handlers.py": {"POLICY", "SIGNALS"},
     "daemon/scheduling/gated_pods.py": {"CLOCK"},
+    "framework/backfill/backfill.py": {"RESERVATION"},
+    "framework/queue/scheduling_queue.py": {"RESERVATION"},
     "tooling/simulation/run.py": {"SIGNALS"},
 }
 """Outside `cluster`, who notes which events in its ledger: what is not in the cluster. All else it notes itself."""

@@ -13,7 +13,7 @@ from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSetti
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
-from kube_policy_scheduler.daemon.observing.observers import Held
+from kube_policy_scheduler.daemon.observing.observers import PodHeld
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.serving.status_snapshot import (
     PolicyStatus,
@@ -106,7 +106,7 @@ class Scene:
                 policy = self.stage.policy_set.policies[0]
                 why = policy.held_by(policy.holds[0])
                 self.queue.gate(queued, Membership(why=why), NOW)
-                self.log.on_held(Held(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
+                self.log.on_held(PodHeld(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
             elif kind == 1 and number > 8:
                 self.queue.rejected(queued, frozenset({"NodeResourcesFit"}), NOW, wakes=kubernetes_profile().wakes)
             else:

@@ -10,7 +10,7 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
+from kube_policy_scheduler.daemon.scheduling.claim_binder import ApiClaimBinder
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, ReservedClaim
 from tests.policy.worlds import pod
@@ -45,7 +45,7 @@ def test_a_write_that_has_begun_is_brought_to_its_end_and_taken_back() -> None:
         cluster.set_object(claim)
         web: Any = pod(cluster, "web")
         written: Any = writer
-        binds = ClaimBinder(written, cluster, view=AlwaysCurrent(), clock=lambda: 0.0)
+        binds = ApiClaimBinder(written, cluster, view=AlwaysCurrent(), clock=lambda: 0.0)
         reservation = ClaimReservation(web, "n", (ReservedClaim(claim, None), ReservedClaim(claim, None)))
 
         binding = asyncio.ensure_future(binds.bind(reservation))

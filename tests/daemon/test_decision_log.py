@@ -16,7 +16,7 @@ from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import MOST_CREDIT_SECONDS
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, select_in_steps
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
-from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Held, PodBound
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound, PodHeld
 from kube_policy_scheduler.tooling.decision_record import Outcome, decode, encode
 from tests.daemon.deciding_stage import NOW, Stage, finished, policies, reading
 
@@ -144,8 +144,8 @@ def test_large_pods_shorten_the_log_and_a_template_counts_once(stage: Stage) -> 
 def test_the_story_of_a_pod_is_kept(stage: Stage) -> None:
     kept = used(stage)
     pod = stage.pod("story", app="web")
-    kept.on_held(Held(pod=pod, why="too early", at=NOW, policy="web", attempts=0, queued=NOW))
-    kept.on_held(Held(pod=pod, why="too early", at=NOW + 1, policy="web", attempts=0, queued=NOW))
+    kept.on_held(PodHeld(pod=pod, why="too early", at=NOW, policy="web", attempts=0, queued=NOW))
+    kept.on_held(PodHeld(pod=pod, why="too early", at=NOW + 1, policy="web", attempts=0, queued=NOW))
     decision = stage.decide(pod, kept, waits="for its group")
     assert decision.host is not None
     kept.on_failed(AttemptFailed(pod=pod, why=f"binding to {decision.host} was refused: no", at=NOW + 2, seconds=0.1))

@@ -270,7 +270,7 @@ def test_an_error_on_a_node_ends_the_attempt_there(failures: list[str], monkeypa
     allocate = allocator.allocate_in_steps
 
     def noted(*given: Any, **named: Any) -> Any:
-        asked.append(named["node_name"])
+        asked.append(given[1].name)
         return allocate(*given, **named)
 
     monkeypatch.setattr("kube_policy_scheduler.framework.devices.allocations.allocate_in_steps", noted)

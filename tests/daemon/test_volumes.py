@@ -12,13 +12,13 @@ import pytest
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
+from kube_policy_scheduler.daemon.scheduling.volumes import ApiVolumeBinder
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 from tests.framework.test_volume_reservation import bound, claim, cluster_with, reserved, volume
 
 
 @contextlib.asynccontextmanager
-async def binder(cluster: Cluster, **options: Any) -> AsyncIterator[tuple[VolumeBinder, ScriptedServer]]:
+async def binder(cluster: Cluster, **options: Any) -> AsyncIterator[tuple[ApiVolumeBinder, ScriptedServer]]:
     """Have a volume controller bind the claim as soon as the volume is written."""
 
     def answer(request: Request, peer: Peer) -> None:
@@ -29,7 +29,7 @@ async def binder(cluster: Cluster, **options: Any) -> AsyncIterator[tuple[Volume
 
     async with ScriptedServer(answer) as server:
         transport = Transport(server.credentials())
-        yield VolumeBinder(transport, cluster, **options), server
+        yield ApiVolumeBinder(transport, cluster, **options), server
         await transport.close()
 
 

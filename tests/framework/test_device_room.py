@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall, choose
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Rest, Shortfall, choose
 from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, places_of
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.frame import Frame
@@ -61,7 +61,7 @@ def gang(cluster: Cluster, number: int, name: str = "w", **claim: Any) -> Member
 
 
 def chosen(cluster: Cluster, *kinds: Members) -> str:
-    found = choose(cluster, ("rack",), kinds, needed=sum(kind.number for kind in kinds))
+    found = choose(cluster, Rest(("rack",), kinds, sum(kind.number for kind in kinds)))
     assert isinstance(found, Domain | Shortfall)
     return found.value if isinstance(found, Domain) else found.message
 

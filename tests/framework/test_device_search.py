@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.search_work import Work
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices import allocator
 from kube_policy_scheduler.framework.devices.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
+from kube_policy_scheduler.framework.devices.candidates import NodePools
 from kube_policy_scheduler.framework.devices.requests import ClaimRequests, read_claim
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES
 from tests.framework.plain_allocator import plain_allocate
@@ -58,7 +59,7 @@ def a_slice(name: str, devices: list[Json], counters: list[Json] | None = None) 
 def in_pieces(claims: list[ClaimRequests], pools: tuple[Pool, ...], used: TriedDevices, piece: float) -> NodeAllocation:
     """Search as the daemon does, in pieces."""
     work = Work(piece)
-    steps = allocate_in_steps(claims, pools, used, node_name="n0", labels={}, most_steps=MOST, work=work)
+    steps = allocate_in_steps(claims, NodePools("n0", {}, pools), used, most_steps=MOST, work=work)
     while True:
         try:
             next(steps)
@@ -317,7 +318,7 @@ def test_what_all_together_want_too_much_of_is_refused_after_one_look(
     wanted = [joined(singles(8)), joined(singles(8))] if asked is None else [asked]
     work = Work(1e6)
     steps = allocate_in_steps(
-        read(wanted), pools_of(slices), TriedDevices(None), node_name="n0", labels={}, most_steps=400_000, work=work
+        read(wanted), NodePools("n0", {}, pools_of(slices)), TriedDevices(None), most_steps=400_000, work=work
     )
     found = now(steps)
     assert (found.claims, found.error) == (None, "")

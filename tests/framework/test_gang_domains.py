@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainRule, Preference, Shortfall, choose
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainRule, Preference, Rest, Shortfall, choose
 from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, free_without, kinds_of, rooms
 
 RACK, BLOCK = "rack", "block"
@@ -51,8 +51,10 @@ def members(cluster: Cluster, number: int, *, cpu: int = 1, **requests: Any) -> 
     return Members(template, number, np.ones(cluster.nodes.size, np.bool_))
 
 
-def chosen(cluster: Cluster, number: int, *levels: str | None, cpu: int = 1, **options: Any) -> str | None:
-    found = choose(cluster, levels or (RACK,), [members(cluster, number, cpu=cpu)], needed=number, **options)
+def chosen(
+    cluster: Cluster, number: int, *levels: str | None, cpu: int = 1, placed: Any = None, **options: Any
+) -> str | None:
+    found = choose(cluster, Rest(levels or (RACK,), [members(cluster, number, cpu=cpu)], number, placed), **options)
     return found.value if isinstance(found, Domain) else found.message if isinstance(found, Shortfall) else None
 
 
@@ -127,8 +129,8 @@ def test_one_choice_within_another() -> None:
 def test_members_of_several_kinds_share_the_room() -> None:
     cluster = racks(r1=2, r2=3)
     kinds = [members(cluster, 2, cpu=2), members(cluster, 2, cpu=1)]
-    assert choose(cluster, (RACK,), kinds, needed=4) == Domain(RACK, "r2"), "r1 is full with the two large ones"
-    found = choose(cluster, (RACK,), [members(cluster, 7, cpu=2), members(cluster, 1)], needed=8)
+    assert choose(cluster, Rest((RACK,), kinds, 4)) == Domain(RACK, "r2"), "r1 is full with the two large ones"
+    found = choose(cluster, Rest((RACK,), [members(cluster, 7, cpu=2), members(cluster, 1)], 8))
     assert found == Shortfall("rack r2 lacks 9 cpu: 15 requested by 8 pods, 6 free", key=RACK, missing=5)
 
 
@@ -140,7 +142,7 @@ def test_the_first_true_sentence_says_what_is_missing() -> None:
     lacks_node = "no rack has a node for any of its pods: 5 cpu requested, at most 3 free"
     assert chosen(racks(cpu=3, r1=3), 1, cpu=5) == lacks_node
     full = msgspec.structs.replace(members(cluster, 1), feasible=np.zeros(cluster.nodes.size, np.bool_))
-    found = choose(cluster, (RACK,), [full], needed=1)
+    found = choose(cluster, Rest((RACK,), [full], 1))
     why = "no rack has a node for any of its pods: none has all that it requests and passes the filters"
     assert isinstance(found, Shortfall)
     assert found.message == why
@@ -150,14 +152,14 @@ def test_members_with_roles_that_fit_alone_and_not_together_are_named() -> None:
     cluster = racks(cpu=4, r1=2)
     leader = msgspec.structs.replace(members(cluster, 1, cpu=2), role="role=leader")
     workers = msgspec.structs.replace(members(cluster, 2, cpu=3), role="role=worker")
-    found = choose(cluster, (RACK,), [leader, workers], needed=3, skipped={Domain(RACK, "r1")})
+    found = choose(cluster, Rest((RACK,), [leader, workers], 3), skipped={Domain(RACK, "r1")})
     assert isinstance(found, Shortfall)
     assert found.message == (
         "rack r1 has room for the 2 pods with role=worker or for the pod with role=leader, not for both (best: 2 of 3)"
     )
     giant = msgspec.structs.replace(members(cluster, 1, cpu=6), role="role=leader")
     larger = racks(cpu=5, r1=2)
-    found = choose(larger, (RACK,), [giant, members(larger, 1)], needed=2)
+    found = choose(larger, Rest((RACK,), [giant, members(larger, 1)], 2))
     assert isinstance(found, Shortfall)
     assert found.message == "no rack has a node for the pod with role=leader: 6 cpu requested, at most 5 free"
 
@@ -238,7 +240,7 @@ def test_the_arrays_choose_as_the_words_say(
     kind = members(cluster, number, memory=memory)
     for name in refused & cluster.nodes.rows.keys():
         kind.feasible[cluster.nodes.rows[name]] = False
-    found = choose(cluster, (RACK,), [kind], needed=number, prefers=Preference(rule))
+    found = choose(cluster, Rest((RACK,), [kind], number), prefers=Preference(rule))
     wanted, places = plainly(cluster, [kind], needed=number, rule=rule, held=refused)
     if wanted is not None:
         assert found == Domain(RACK, wanted)

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.queue import scheduling_queue
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     MOVED_AT_ONCE,
     Place,
@@ -364,7 +365,7 @@ def test_moving_in_steps_ends_as_moving_at_once_does(
     at_once, in_steps = SchedulingQueue(), SchedulingQueue()
     for queue in (at_once, in_steps):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kube_policy_scheduler.framework.queue.scheduling_queue.MOVED_AT_ONCE", 4)
+            patch.setattr(scheduling_queue, "MOVED_AT_ONCE", 4 if queue is in_steps else MOVED_AT_ONCE)
             for number in range(len(rejectors)):
                 queue.add(make_pod(f"pod-{number}", priority=number % 3), 0.0)
             while (queued := queue.pop(0.0)) is not None:
@@ -374,7 +375,7 @@ def test_moving_in_steps_ends_as_moving_at_once_does(
                 if isinstance(what, int):
                     queue.remove(f"pod-{what}")
                 else:
-                    queue.move_on_event(what, float(seconds), in_steps=queue is in_steps)
+                    queue.move_on_event(what, float(seconds))
                 assert queue.misplaced() == []
                 assert [each.impossible for each in queue if each.impossible] == []
             while queue.move_some(20.0):
@@ -391,7 +392,7 @@ def test_no_step_moves_very_many_pods() -> None:
     while (queued := queue.pop(0.0)) is not None:
         queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
-    assert queue.move_on_event(ClusterEvent.POD_DELETE, 0.5, in_steps=True) == 3 * MOVED_AT_ONCE
+    assert queue.move_on_event(ClusterEvent.POD_DELETE, 0.5) == 3 * MOVED_AT_ONCE
     assert queue.counts()[Place.BACKOFF] == 0
     queue.move_some(0.5)
     assert queue.counts()[Place.BACKOFF] == MOVED_AT_ONCE
@@ -425,7 +426,7 @@ def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
     at_once, in_steps = SchedulingQueue(hold=old_hold), SchedulingQueue(hold=old_hold)
     for queue in (at_once, in_steps):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kube_policy_scheduler.framework.queue.scheduling_queue.MOVED_AT_ONCE", parity)
+            patch.setattr(scheduling_queue, "MOVED_AT_ONCE", parity if queue is in_steps else MOVED_AT_ONCE)
             for number, place in enumerate(places):
                 queue.add(make_pod(f"pod-{number}"), 0.0)
                 if place in ("backoff", "unschedulable") and (queued := queue.pop(0.0)) is not None:
@@ -434,7 +435,7 @@ def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
                         queue.wake(queued.pod.uid, ClusterEvent.POD_DELETE, 0.1)
                 if place == "gone":
                     queue.remove(f"pod-{number}")
-            queue.use(turn=turn, hold=hold, in_steps=queue is in_steps)
+            queue.use(turn=turn, hold=hold)
             for number, what in meanwhile:
                 match what:
                     case "end":
@@ -464,7 +465,7 @@ def test_new_rules_for_very_many_pods_are_left_to_steps() -> None:
         asked.append(queued.pod.name)
         return priority_turn(queued)
 
-    queue.use(turn=turn, hold=lambda queued: None, in_steps=True)
+    queue.use(turn=turn, hold=lambda queued: None)
     steps = [len(asked)]
     while queue.move_some(0.0):
         steps.append(len(asked) - sum(steps))

@@ -32,6 +32,7 @@ from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import Freshness
 from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
+from kube_policy_scheduler.framework.backfill.backfill import Backfill
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
@@ -363,6 +364,8 @@ class Replica:
             return
         afresh = Algorithm(msgspec.structs.replace(scheduler.context, clock=self._peek))
         afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
+        seats = scheduler.waiting_pods.seats
+        afresh.beside = Backfill(scheduler.cluster, scheduler.queue, frame=afresh.frame, seats=seats).beside
         for queued in waiting:
             wakes = queued.wake_events
             if not afresh.serves(queued.pod):

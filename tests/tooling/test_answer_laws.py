@@ -49,7 +49,7 @@ class Drawn:
     pending: tuple[Json, ...]
     """The gang, or one pod."""
     rival: tuple[Json, ...]
-    """A pod of higher priority; of no gang."""
+    """A pod of higher priority that does not fit now; of no gang."""
     more: tuple[Any, ...]
 
     @property
@@ -138,9 +138,15 @@ def clusters(draw: st.DrawFn) -> Drawn:
     lines.append("order by -pod.priority strict\n" if is_strict else "")
     lines.append(draw(st.sampled_from(["score least_allocated(cpu)\n", "score most_allocated(cpu)\n"])))
     lines.append(draw(st.sampled_from(["", "score 50 if label side=good\n"])))
+    lasts = 'if pod.label.team == "red" then 1h else 2h'
+    lines.append(draw(st.sampled_from(["", f"backfill lasts {lasts}\n"])) if is_strict else "")
     rival: list[Json] = []
     if is_strict and draw(st.booleans()):
-        rival = [{"name": "big", "namespace": "shop", "cpu": 9, "priority": 10, "labels": {"team": "blue"}}]
+        largest = max(node["cpu"] for node in nodes)
+        fits = any(node["cpu"] == largest == free[node["name"]] for node in nodes)
+        cpu = 9 if fits else draw(st.sampled_from([9, largest]))  # it never fits, or once others have ended
+        form = {"name": "big", "namespace": "shop", "cpu": cpu, "priority": 10, "labels": {"team": "blue"}}
+        rival = [{**form, "spec": {"preemptionPolicy": "Never"}}]
     more: tuple[Any, ...] = (pod_group("g", size),) if kind == "group" and draw(st.integers(0, 4)) else ()
     more += devices(claimed) if claimed is not None else ()
     return Drawn("".join(lines), tuple(nodes), tuple(placed), tuple(pending), tuple(rival), more)

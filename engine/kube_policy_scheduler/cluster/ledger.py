@@ -48,6 +48,11 @@ class Ledger:
         for listener in self._listeners:
             listener(event)
 
+    @property
+    def is_silent(self) -> bool:
+        """Return whether something is tried out that is undone at its end."""
+        return self._silent > 0
+
     def since(self, epoch: int) -> Sequence[ClusterEvent] | None:
         """Return the events after an epoch, the oldest first; None if there are too many to know."""
         return self._events.since(epoch)

@@ -66,13 +66,13 @@ from kube_policy_scheduler.daemon.replicas.coordinator import (
     lease_namespace,
 )
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
-from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
+from kube_policy_scheduler.daemon.scheduling.claim_binder import ApiClaimBinder
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.extenders import make_extenders
 from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
 from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES, Rebalancer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
-from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
+from kube_policy_scheduler.daemon.scheduling.volumes import ApiVolumeBinder
 from kube_policy_scheduler.daemon.serving.records import Records
 from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
@@ -193,8 +193,8 @@ class Daemon:
                 controller=settings.scheduler_names[0],
                 fence=Fence(fence.allows, self._view),
             ),
-            volumes=VolumeBinder(self._transport, cluster, fence=fence),
-            claims=ClaimBinder(
+            volumes=ApiVolumeBinder(self._transport, cluster, fence=fence),
+            claims=ApiClaimBinder(
                 ResourceClaimWriter(self._transport, random=self._random, fence=fence),
                 cluster,
                 view=next(each for each in api_server.reflectors if each.resource.type is objects.ResourceClaim),

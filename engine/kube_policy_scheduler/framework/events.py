@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kube_policy_scheduler.cluster.events import ClusterEvent
 
-__all__ = ["ALWAYS", "NARROWED", "NARROWED_EVENTS", "ClusterEvent", "wake_events"]
+__all__ = ["ALWAYS", "BACKFILL", "BACKFILL_EVENTS", "NARROWED", "NARROWED_EVENTS", "ClusterEvent", "wake_events"]
 
 ALWAYS = frozenset({ClusterEvent.TIMEOUT, ClusterEvent.POLICY, ClusterEvent.OWN_UPDATE})
 """Events that may help any pod."""
@@ -18,6 +18,21 @@ ALWAYS = frozenset({ClusterEvent.TIMEOUT, ClusterEvent.POLICY, ClusterEvent.OWN_
 NARROWED = ""
 """The rejector of nodes that PreFilter left out, because the pod can use other nodes only."""
 NARROWED_EVENTS = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.STORAGE})
+
+BACKFILL = "Backfill"
+"""The rejector of nodes where a pod would delay another one, that comes first in a strict order and waits."""
+BACKFILL_EVENTS = frozenset(
+    {
+        ClusterEvent.RESERVATION,
+        ClusterEvent.POD_DELETE,
+        ClusterEvent.POD_UPDATE,
+        ClusterEvent.NODE_ADD,
+        ClusterEvent.NODE_ALLOCATABLE,
+        ClusterEvent.NODE_LABEL,
+        ClusterEvent.NODE_TAINT,
+        ClusterEvent.NODE_CONDITION,
+    }
+)
 
 
 def wake_events(

@@ -11,7 +11,7 @@ import msgspec
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
+from kube_policy_scheduler.framework.events import BACKFILL, BACKFILL_EVENTS, NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, ScoresByDomain, Weighted
@@ -89,7 +89,7 @@ class Profile:
     _live_filters: tuple[FilterPlugin, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        wakes = {NARROWED: NARROWED_EVENTS}
+        wakes = {NARROWED: NARROWED_EVENTS, BACKFILL: BACKFILL_EVENTS}
         for plugin in self.filters:
             wakes[plugin.name] = wakes.get(plugin.name, frozenset()) | (plugin.events or frozenset())
         for plugin in self.filters:

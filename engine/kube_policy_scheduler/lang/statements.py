@@ -607,8 +607,8 @@ STATEMENTS: tuple[Statement, ...] = (
                 "PostFilter",
                 "Evicts pods of queues that borrow, if a pod needs room that is guaranteed to its own queue. `after`"
                 " is how long the pod waits first. With `fair`, a queue that borrows itself may also evict, if its"
-                " share is not above that of the other queue afterwards. Pods that started less than `rest` ago are evicted"
-                " only for a guarantee.",
+                " share is not above that of the other queue afterwards. Pods that started less than `rest` ago are"
+                " evicted only for a guarantee.",
                 "reclaim after 30s evict where victim.priority < 1000",
             ),
             StatementForm(

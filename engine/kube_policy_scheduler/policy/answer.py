@@ -8,12 +8,19 @@ Pure: nothing is placed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.backfill.backfill import holder_of
+from kube_policy_scheduler.framework.backfill.beside import BesideReservation
+from kube_policy_scheduler.framework.backfill.reservation import (
+    StartReservation,
+    expected_ends,
+    reserve,
+)
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
@@ -28,11 +35,16 @@ from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVe
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.framework.quota import has_precedence
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.policy.whole_gang import decide_with_gang
-from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.policy.whole_gang import decide_with_gang, seats_of
+from kube_policy_scheduler.times import Steady, rfc3339
+
+_MOST_NODES = 5
+"""Nodes with reserved room that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +148,8 @@ class Ahead:
     answer: Answer
     """What becomes of it."""
     order: CompiledOrder
+    backfill: BackfillRule | None = None
+    """What lets pods behind it start nevertheless; None: nothing."""
 
     @property
     def pod(self) -> PodInfo:
@@ -174,8 +188,47 @@ class Answers:
         ahead = self.ahead(inputs)
         if ahead is None or ahead.answer.host is not None:
             return found
+        if ahead.backfill is not None:
+            return self._beside(inputs, found, ahead, ahead.backfill)
         reason = f"it waits until {ahead.pod.key} has a node, the first pod of `{ahead.order.text}`"
         return Held(inputs=inputs, requirements=found.requirements, reason=reason, alone=found)
+
+    def _beside(self, inputs: DecisionInputs, alone: Answer, ahead: Ahead, rule: BackfillRule) -> Answer:
+        """Return the answer about a pod that may start if it does not delay the first one of its order.
+
+        alone: the answer if no other pod were before it.
+        """
+        first = ahead.answer.inputs
+        groups = {requirement.group for requirement in ahead.answer.requirements}
+        if alone.host is None or not groups.isdisjoint(each.group for each in alone.requirements):
+            return alone
+        if has_precedence(inputs.cluster, first.pod, inputs.pod) is False:
+            return alone
+        reservation = self.reservation(ahead, rule)
+        if reservation is None:
+            return alone
+        beside = inputs.profile.narrowed(BesideReservation(rule, reservation))
+        found = self._alone(inputs.under(replace(beside, by_template=False)), preempts=False)
+        if found.host is not None:
+            return found
+        reason = (
+            f"it would delay {reservation.holder}, the first pod of `{ahead.order.text}`, for which room is reserved"
+            f" {'now' if reservation.at <= inputs.now else f'from {rfc3339(reservation.at)}'} on {_nodes(reservation)}"
+        )
+        return Held(inputs=inputs, requirements=alone.requirements, reason=reason, alone=alone)
+
+    def reservation(self, ahead: Ahead, rule: BackfillRule) -> StartReservation | None:
+        """Return the room that is reserved for the first pod of an order; None: nothing is."""
+        answer, inputs = ahead.answer, ahead.answer.inputs
+        groups = [requirement.group for requirement in answer.requirements]
+        return reserve(
+            inputs.cluster,
+            expected_ends(rule, inputs.frame()),
+            lambda: seats_of(inputs, answer.requirements, self._cycle),
+            holder=holder_of(inputs.pod, groups),
+            now=inputs.now,
+            most_seconds=rule.most_seconds,
+        )
 
     def _alone(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None = None) -> Answer:
         """Return the answer without regard to strict orders."""
@@ -240,17 +293,24 @@ class Answers:
         if policy is None or order is None or not order.strict or inputs.pending is None:
             return None
         queue, asked = ActiveQueue(count()), dict[str, DecisionInputs]()
+        may_block: dict[str, bool] = {}
         for each in (inputs, *filter(None, map(inputs.of_other, inputs.rivals()))):
             frame, queued = each.frame(), _queued(each)
             if policy.order_of(frame) is order and held(each) is None:
                 asked[each.pod.uid] = each
-                queue.push(queued, policy.turn(queued, frame))
+                turn = policy.turn(queued, frame)
+                may_block[each.pod.uid] = turn.strict
+                queue.push(queued, turn)
         while (first := queue.pop(Steady(inputs.now))) is not None:
             if asked[first.pod.uid] is inputs:
                 return None
+            if not may_block[first.pod.uid]:
+                continue
             found = self._alone(asked[first.pod.uid], preempts=True)
-            if not isinstance(found, GangWaits):  # such a pod waits for its gang outside the queue
-                return Ahead(found, order)
+            if isinstance(found, GangWaits):
+                continue  # such a pod waits for its gang outside the queue
+            if policy.backfill is None or found.host is None:
+                return Ahead(found, order, policy.backfill)
         return None
 
     # --- for callers that choose among nodes themselves ----------------------------------------------
@@ -311,6 +371,12 @@ def held(inputs: DecisionInputs) -> Held | None:
     policy = inputs.rules.policy
     clause = policy.holding(inputs.frame()) if policy is not None else None
     return Held(inputs=inputs, reason=clause.reason, clause=clause) if clause is not None else None
+
+
+def _nodes(reservation: StartReservation) -> str:
+    names = list(reservation.needed)
+    more = f" and {len(names) - _MOST_NODES} more" if len(names) > _MOST_NODES else ""
+    return ", ".join(names[:_MOST_NODES]) + more
 
 
 def _queued(inputs: DecisionInputs) -> QueuedPod:

@@ -20,6 +20,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import (
     FairTurn,
     QueuedPod,
@@ -182,13 +183,29 @@ class Policy:
             fair = FairTurn(usage, queue, order.share)
             return QueuePosition(self._line(order), (order.evaluate(frame), *priority_sort(queued)), fair=fair)
         line = self._line(order)
+        backfill = self.backfill if order.strict else None
+        strict = order.strict and (backfill is None or self._reserves(frame))
         if order.over_time is None:
-            return QueuePosition(line, (order.evaluate(frame), *priority_sort(queued)), strict=order.strict)
+            key = (order.evaluate(frame), *priority_sort(queued))
+            return QueuePosition(line, key, strict=strict, backfill=backfill)
         bases, slopes, until = order.over_time(frame)  # by the wall clock, which policies ask
         if frame.ahead and slopes:
             parts = zip(bases, slopes, strict=True)
             bases = tuple(base + slope * frame.ahead if slope else base for base, slope in parts)
-        return QueuePosition(line, (bases, *priority_sort(queued)), slopes, until - frame.ahead, order.strict)
+        return QueuePosition(line, (bases, *priority_sort(queued)), slopes, until - frame.ahead, strict, backfill)
+
+    @cached_property
+    def backfill(self) -> BackfillRule | None:
+        """Return what lets pods of a strict order start before one that waits; None: nothing."""
+        found = self.compiled.backfill
+        if found is None:
+            return None
+        return BackfillRule(found.text, lambda frame: float(found.lasts(frame)), found.most_seconds)
+
+    def _reserves(self, frame: Frame) -> bool:
+        """Return whether room is reserved for a pod that waits as the first of a strict order, by `backfill`."""
+        found = self.compiled.backfill
+        return found is not None and (found.condition is None or bool(found.condition(frame)))
 
     def _line(self, order: CompiledOrder) -> str:
         return self.name if len(self.orders) == 1 else f"{self.name}: {order.name}"

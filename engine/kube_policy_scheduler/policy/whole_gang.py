@@ -5,14 +5,16 @@ A queue holds the pods of the gang while it is asked, and nothing is placed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain
-from kube_policy_scheduler.framework.groups.attempt import AssumedPod
+from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
@@ -32,13 +34,37 @@ def decide_with_gang(
         cycle: decides.
         preempts: whether it is asked who would be evicted for them.
     """
+    with _asking(inputs, requirements, cycle, preempts=preempts) as (gangs, queued):
+        queued.attempts = inputs.attempts + 1
+        decision, _ = gangs.decide(queued, gangs.membership(queued).requirements)
+    found = (gangs.gangs.domain(requirement.group) for requirement in requirements if requirement.levels)
+    return decision, tuple(domain for domain in found if domain is not None)
+
+
+def seats_of(inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle) -> Sequence[Seat] | None:
+    """Return places for a pod, or for all that its gangs need, as the cluster stands; None: it does not fit.
+
+    Args:
+        inputs: of the pod; the pods that wait are known.
+        requirements: of its gangs, none of which lacks pods.
+        cycle: decides.
+    """
+    with _asking(inputs, requirements, cycle, preempts=False) as (gangs, queued):
+        return gangs.seats(queued)
+
+
+@contextmanager
+def _asking(
+    inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle, *, preempts: bool
+) -> Iterator[tuple[WaitingPods[AssumedPod], QueuedPod]]:
+    """Have a queue with a pod, which is taken out of it, and with the members of its gangs, and who decides them."""
     pending = inputs.pending
     assert pending is not None
     if not preempts:
         inputs = inputs.under(replace(inputs.profile, preempts=False))
     algorithm = _ByRules(inputs, cycle)
     queue, now = SchedulingQueue(), Steady(inputs.now)
-    gangs = WaitingPods[AssumedPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)
+    gangs = WaitingPods[WaitingPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)
     queue.use(
         turn=priority_turn,
         hold=algorithm.hold,
@@ -54,13 +80,10 @@ def decide_with_gang(
             queue.ask_again()
         queued = queue.take(inputs.pod.uid)
         assert queued is not None, "nothing holds it, and its gangs lack no pods"
-        queued.attempts = inputs.attempts + 1
-        decision, _ = gangs.decide(queued, algorithm.gang_requirements(queued))
+        yield gangs, queued
     finally:
         for each in list(queue):
             queue.remove(each.pod.uid)
-    found = (algorithm.gangs.domain(requirement.group) for requirement in requirements if requirement.levels)
-    return decision, tuple(domain for domain in found if domain is not None)
 
 
 def _is_in(pod: PodInfo, requirements: Sequence[GangRequirement]) -> bool:
@@ -98,14 +121,14 @@ class _ByRules(ScheduleAlgorithm):
 class _Nobody:
     """Hears of places that are given back; there are none."""
 
-    def rejected(self, assumed: AssumedPod, why: str) -> None:
+    def rejected(self, assumed: WaitingPod, why: str) -> None:
         """Hear of nothing."""
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
         """Hear of nothing."""
 
-    def no_longer_fits(self, assumed: AssumedPod) -> None:
+    def no_longer_fits(self, assumed: WaitingPod) -> None:
         """Hear of nothing."""
 
-    def withdrawn(self, assumed: AssumedPod) -> None:
+    def withdrawn(self, assumed: WaitingPod) -> None:
         """Hear of nothing."""

@@ -20,9 +20,9 @@ from kube_policy_scheduler.daemon.observing.observers import (
     AttemptFailed,
     Compared,
     Decided,
-    Held,
     Observer,
     PodBound,
+    PodHeld,
 )
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.policy.policy import Policy
@@ -184,7 +184,7 @@ class DecisionLog(Observer):
             )
         self._keep(entry)
 
-    def on_held(self, held: Held) -> None:
+    def on_held(self, held: PodHeld) -> None:
         """Keep why a pod is not decided at all."""
         if self._is_repeated(held.pod, Outcome.HELD, held.why, held.at):
             return

@@ -76,7 +76,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, eq=False):
     """Since the attempt began."""
 
 
-class Held(msgspec.Struct, frozen=True, eq=False):
+class PodHeld(msgspec.Struct, frozen=True, eq=False):
     """A pod must wait before it is decided at all: a policy holds it, or its group has too few pods."""
 
     pod: PodInfo
@@ -218,7 +218,7 @@ class Observer:
     def on_failed(self, failed: AttemptFailed) -> None:
         """Note that an attempt broke; the pod will be tried again."""
 
-    def on_held(self, held: Held) -> None:
+    def on_held(self, held: PodHeld) -> None:
         """Note why a pod is held; called once per reason, some seconds after the pod came."""
 
     def on_compared(self, compared: Compared) -> None:
@@ -260,7 +260,7 @@ class Observers(Observer):
         """Pass it on."""
         self._notify(failed, lambda observer: observer.on_failed)
 
-    def on_held(self, held: Held) -> None:
+    def on_held(self, held: PodHeld) -> None:
         """Pass it on."""
         self._notify(held, lambda observer: observer.on_held)
 

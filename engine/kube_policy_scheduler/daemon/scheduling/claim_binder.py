@@ -89,7 +89,7 @@ class _Progress(msgspec.Struct):
         )
 
 
-class ClaimBinder:
+class ApiClaimBinder:
     """Brings reservations of claims to their end."""
 
     def __init__(

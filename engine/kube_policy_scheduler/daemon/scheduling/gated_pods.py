@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
 
-from kube_policy_scheduler.daemon.observing.observers import Held
+from kube_policy_scheduler.daemon.observing.observers import PodHeld
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -133,7 +133,7 @@ class GatedPods:
         self._reporter.held(queued.pod, why)
         profile = self._algorithm.profile(queued.pod)
         self._observer.on_held(
-            Held(
+            PodHeld(
                 queued.pod,
                 why,
                 at=now + self._context.cluster.ahead,

@@ -157,7 +157,6 @@ class Scheduler:
             hold=lambda queued: policies.hold(queued, frame),
             membership=self.waiting_pods.membership,
             placed=self.cluster.counters.group_size,
-            in_steps=True,
         )
         self.waiting_pods.withdraw_all()
         self.event_handlers.policies_changed()
@@ -171,7 +170,7 @@ class Scheduler:
     def clock_was_set(self, ahead: float) -> None:
         """Go by what the wall clock shows from now on, so many seconds ahead, wherever policies ask for it."""
         self.cluster.ahead = ahead
-        self.queue.sort_again(in_steps=True)
+        self.queue.sort_again()
         self.context.wakeups.requested.set()
 
     def lead(self, leading: bool) -> None:
@@ -267,7 +266,7 @@ class Scheduler:
         self.queue.ask_again()
         if now - self._flushed_at >= FLUSH_EVERY_SECONDS:
             self._flushed_at = now
-            self.queue.flush_leftovers(now, in_steps=True)
+            self.queue.flush_leftovers(now)
             if now - self._forgot_at >= FORGET_EVERY_SECONDS:
                 self._forgot_at = now
                 self.cluster.forget_long_unused()

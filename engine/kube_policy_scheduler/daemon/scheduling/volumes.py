@@ -43,7 +43,7 @@ _decode = bounded(msgspec.json.Decoder(_Written).decode)
 _encode = msgspec.json.Encoder().encode
 
 
-class VolumeBinder:
+class ApiVolumeBinder:
     """Brings reservations to their end."""
 
     def __init__(

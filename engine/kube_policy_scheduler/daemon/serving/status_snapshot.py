@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -234,7 +235,7 @@ def take_snapshot(sources: SnapshotSources, found: Look | None = None) -> Snapsh
     found: what `look` has found; None: it is looked for at once.
     """
     if found is None:
-        found = _at_once(look(sources))
+        found = now(look(sources))
     nodes = sources.cluster.nodes
     log, policy_status = sources.log, sources.policy_status
     ready = nodes.condition("Ready")
@@ -287,15 +288,6 @@ def take_snapshot(sources: SnapshotSources, found: Look | None = None) -> Snapsh
         devices=device_uses(sources.cluster),
         queues=found.queues,
     )
-
-
-def _at_once(steps: Generator[None, None, Look]) -> Look:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Look = end.value
-            return found
 
 
 def _gangs(pods: Iterable[QueuedPod], gangs_of: Callable[[QueuedPod], Sequence[GangState]]) -> list[GangState]:

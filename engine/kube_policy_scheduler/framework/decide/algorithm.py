@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Container, Generator
 from contextlib import closing
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
@@ -62,9 +64,13 @@ class ScheduleAlgorithm(ABC):
         """Of all decisions so far, see `trial.NODE_WORK`."""
         self.moves = 0
         """Pods that were placed or displaced, so far, where that is only tried out."""
+        self.beside: Callable[[QueuedPod], FilterPlugin | None] = lambda queued: None
+        """What keeps a pod from delaying one that room is reserved for; None: nothing."""
         self.gangs = GangTable()
         """Where and how members of gangs are decided, and what came of it."""
         self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = OrderedDict()
+        self._last_beside: tuple[Profile, FilterPlugin, Profile] | None = None
+        """The profile that was narrowed last for a pod that must not delay another one, and what came of it."""
         self._run: MemberRun | None = None
         """Of the gang whose member was decided last."""
         self._run_goes_on: tuple[int, str, str] | None = None
@@ -105,7 +111,9 @@ class ScheduleAlgorithm(ABC):
 
     def _profile_for(self, queued: QueuedPod) -> Profile | None:
         """Return the profile that places a pod, on the nodes where its groups are, with devices as these need it."""
-        profile = self.profile(queued.pod)
+        profile, beside = self.profile(queued.pod), self.beside(queued)
+        if profile is not None and beside is not None:
+            profile = self._beside(profile, beside)
         if profile is None or not queued.groups:
             return profile
         records = [record for group in queued.groups if (record := self.gangs.get(group)) is not None]
@@ -122,6 +130,14 @@ class ScheduleAlgorithm(ABC):
                 self._confined.popitem(last=False)
         self._confined.move_to_end(key)
         return found
+
+    def _beside(self, profile: Profile, beside: FilterPlugin) -> Profile:
+        """Return a profile without the nodes that a filter refuses, which looks at the pod itself."""
+        before = self._last_beside
+        if before is None or before[:2] != (profile, beside):
+            narrowed = replace(profile.narrowed(beside), by_template=False)
+            before = self._last_beside = (profile, beside, narrowed)
+        return before[2]
 
     def feasible(self, queued: QueuedPod) -> BoolArray:
         """Return `bool[nodes]`: those that pass every filter for a pod, wherever its groups are. Read-only."""

@@ -190,14 +190,24 @@ _MOST_PLACES = 2**31
 """Counted on one node, so that sums stay exact."""
 
 
+class Rest(msgspec.Struct, frozen=True):
+    """What is left to place of a gang that must be in one domain."""
+
+    levels: Levels
+    """Labels in turn."""
+    members: Sequence[Members]
+    """The pods that have no node yet."""
+    needed: int
+    """How many of them the gang needs."""
+    placed: IntArray | None = None
+    """Rows of the nodes of members that are placed: they fix the domain."""
+
+
 def choose(
     cluster: Cluster,
-    levels: Levels,
-    members: Sequence[Members],
+    rest: Rest,
     *,
-    needed: int,
     prefers: Preference = _DEFAULT,
-    placed: IntArray | None = None,
     within: BoolArray | None = None,
     skipped: Collection[Domain] = (),
     free: FreeOf | None = None,
@@ -207,11 +217,8 @@ def choose(
 
     Args:
         cluster: the nodes.
-        levels: labels in turn.
-        members: the pods that have no node yet.
-        needed: how many of them the gang needs.
+        rest: of the gang.
         prefers: which of several domains.
-        placed: rows of the nodes of members that are placed: they fix the domain.
         within: `bool[nodes]`: nodes to choose from; None: all.
         skipped: domains in which a trial found no room for the gang.
         free: what is free; None: what is free now.
@@ -222,12 +229,12 @@ def choose(
     """
     nearest: list[tuple[int, int, str]] = []
     """Of each level with domains: how much room is missing in the best one, the number of the level, and words."""
-    kinds = kinds_of(cluster, members)
-    for number, key in enumerate(levels):
+    kinds, needed = kinds_of(cluster, rest.members), rest.needed
+    for number, key in enumerate(rest.levels):
         if key is None:
             return None
         domains = topology(cluster.nodes, key)
-        fixed = _fixed(domains, placed)
+        fixed = _fixed(domains, rest.placed)
         if isinstance(fixed, str):
             nearest.append((needed, number, fixed))
             continue
@@ -264,45 +271,34 @@ def choose(
     if not nearest:
         return Shortfall("there is no topology to choose from")
     missing, number, message = min(nearest)
-    return Shortfall(message, key=levels[number] or "", missing=missing)
+    return Shortfall(message, key=rest.levels[number] or "", missing=missing)
 
 
-def roomiest(
-    cluster: Cluster,
-    levels: Levels,
-    members: Sequence[Members],
-    *,
-    needed: int,
-    placed: IntArray | None = None,
-    within: BoolArray | None = None,
-    most: int = 5,
-) -> Iterator[DomainRoom]:
+def roomiest(cluster: Cluster, rest: Rest, *, within: BoolArray | None = None, most: int = 5) -> Iterator[DomainRoom]:
     """Yield the domains of each level that have room for most of the members, at most so many of each level."""
-    kinds = kinds_of(cluster, members)
-    for key in levels:
+    kinds = kinds_of(cluster, rest.members)
+    for key in rest.levels:
         domains = topology(cluster.nodes, key) if key is not None else None
-        fixed = _fixed(domains, placed) if domains is not None else None
+        fixed = _fixed(domains, rest.placed) if domains is not None else None
         if key is None or domains is None or not domains.size or isinstance(fixed, str):
             continue
         room = rooms(kinds, domains, free=free_now(cluster), within=within)
         names = _names(cluster, domains)
         order = np.lexsort((names.ranks, -room))[:most] if fixed is None else np.array([fixed])
         for at in order.tolist():
-            yield DomainRoom(Domain(key, names.values[at]), int(room[at]), needed)
+            yield DomainRoom(Domain(key, names.values[at]), int(room[at]), rest.needed)
 
 
-def holding(
-    cluster: Cluster, levels: Levels, members: Sequence[Members], *, needed: int, within: BoolArray | None = None
-) -> BoolArray | None:
+def holding(cluster: Cluster, rest: Rest, *, within: BoolArray | None = None) -> BoolArray | None:
     """Return `bool[nodes]`: the nodes in domains that have room for all that a gang needs; None: any nodes will do."""
-    kinds = kinds_of(cluster, members)
+    kinds = kinds_of(cluster, rest.members)
     found: BoolArray = np.zeros(cluster.nodes.size, np.bool_)
-    for key in levels:
+    for key in rest.levels:
         if key is None:
             return None
         domains = topology(cluster.nodes, key)
         room = bounds_of(kinds, domains, free=free_now(cluster), within=within)
-        found |= np.append(room >= needed, False)[domains.index]
+        found |= np.append(room >= rest.needed, False)[domains.index]
     return found
 
 
@@ -349,7 +345,8 @@ def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain |
             return None
         column = cluster.nodes.label(key)
         values = {column.values[code] if code >= 0 else None for code in column.codes[np.array(rows, np.intp)].tolist()}
-        if len(values) == 1 and (value := values.pop()) is not None:
+        value = next(iter(values)) if len(values) == 1 else None
+        if value is not None:
             return Domain(key, str(value))
     return Shortfall("the nodes that are being freed for its members are in several domains")
 
@@ -380,25 +377,17 @@ def narrowed(
         needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
         feasible, devices = cycle.passing(frame, profile), claimed_kinds(frame)
         rows = rows_of(cluster, requirement)
-        placed = np.array(rows, np.intp) if rows else None
-        levels, members = requirement.levels, [Members(frame.template, needed, feasible, devices)]
+        members = [Members(frame.template, needed, feasible, devices)]
+        rest = Rest(requirement.levels, members, needed, np.array(rows, np.intp) if rows else None)
         usable = within
         for inner in confined[number + 1 :]:
             if not inner.members(cluster.counters.group_size):
                 alike = [Members(frame.template, inner.size, feasible, devices)]
-                mask = holding(cluster, inner.levels, alike, needed=inner.size, within=within)
+                mask = holding(cluster, Rest(inner.levels, alike, inner.size), within=within)
                 usable = inside_of(usable, mask)
-        domain = choose(
-            cluster,
-            levels,
-            members,
-            needed=needed,
-            prefers=preference(profile.domains, frame),
-            placed=placed,
-            within=usable,
-        )
+        domain = choose(cluster, rest, prefers=preference(profile.domains, frame), within=usable)
         if isinstance(domain, Shortfall):
-            best = roomiest(cluster, levels, members, needed=needed, placed=placed, within=within)
+            best = roomiest(cluster, rest, within=within)
             return Shortfall(f"{requirement}: {domain.message}", tuple(best))
         if domain is not None:
             found.append(domain)

@@ -36,7 +36,7 @@ from kube_policy_scheduler.framework.devices.allocator import (
     allocate_in_steps,
     places_in_steps,
 )
-from kube_policy_scheduler.framework.devices.candidates import KeptCandidates
+from kube_policy_scheduler.framework.devices.candidates import KeptCandidates, NodePools
 from kube_policy_scheduler.framework.devices.device_order import ClaimableDevices, is_by_pod, ranks
 from kube_policy_scheduler.framework.devices.requests import AllocationError, ClaimRequests, read_claim
 from kube_policy_scheduler.framework.devices.thrift import THRIFTY
@@ -223,11 +223,10 @@ class Allocations:
         return counted
 
     def _places_on(self, row: int, pools: Sequence[Pool], allocated: DevicesInUse | None) -> Generator[None, None, int]:
-        info, work = self._cluster.nodes.infos[row], self._work
+        info = self._cluster.nodes.infos[row]
         rank = partial(_by_thrift, pools) if self._cluster.resource_slices.take_counters else None
-        return places_in_steps(
-            self._least, pools, allocated, node_name=info.name, labels=info.labels, rank=rank, work=work
-        )
+        seen = NodePools(info.name, info.labels, pools)
+        return places_in_steps(self._least, seen, allocated, rank=rank, work=self._work)
 
     def ordered_on(self, row: int, order: DeviceOrder, *, pod_uid: str) -> NodeAllocation:
         """Return what the claims get on one node if its devices are tried in an order.
@@ -265,9 +264,8 @@ class Allocations:
             self._work.left_now -= _RANKED_A_STEP * len(devices)
             return ranks(order, ClaimableDevices(devices, pools, allocated), pod_uid=pod_uid)
 
-        steps = allocate_in_steps(
-            self._claims, pools, allocated, node_name=info.name, labels=info.labels, rank=rank, work=own
-        )
+        seen = NodePools(info.name, info.labels, pools)
+        steps = allocate_in_steps(self._claims, seen, allocated, rank=rank, work=own)
         try:
             next(steps)
         except StopIteration as end:
@@ -407,10 +405,8 @@ class Allocations:
         self._work.left_now -= _STEPS_A_NODE + own // _DEVICES_A_STEP
         return allocate_in_steps(
             self._claims,
-            pools,
+            NodePools(info.name, info.labels, pools),
             self._cluster.resource_claims.allocated,
-            node_name=info.name,
-            labels=info.labels,
             work=self._work,
             kept=self._candidates,
             steps_unpruned=0 if self._is_long else None,

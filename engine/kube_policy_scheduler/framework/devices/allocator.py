@@ -27,7 +27,7 @@ from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices.candidates import (
     DeviceCandidates,
     KeptCandidates,
-    NodeName,
+    NodePools,
     WantedDevices,
     candidates_in_order,
     candidates_on,
@@ -101,11 +101,9 @@ _REFUSED = {
 
 def allocate_in_steps(
     claims: Sequence[ClaimRequests],
-    pools: Sequence[Pool],
+    node: NodePools,
     allocated: DevicesInUse,
     *,
-    node_name: str,
-    labels: Mapping[str, str],
     rank: Rank | None = None,
     most_steps: int = MOST_STEPS,
     work: Work = UNLIMITED,
@@ -116,25 +114,22 @@ def allocate_in_steps(
 
     Args:
         claims: the unallocated claims, in order.
-        pools: what the node sees, in order.
+        node: with its pools.
         allocated: devices in use by any claim of the cluster.
-        node_name: the node.
-        labels: the node's labels.
         rank: what each device of the node sorts by, the smallest is tried first; None: the order of the pools.
         most_steps: candidates to try.
         work: pays for everything.
         kept: what other nodes found in the pools that they see, too; None: nothing is kept.
         steps_unpruned: candidates to try before the devices are looked at together; None: as many as usual.
     """
-    node = node_name, labels
-    candidates = candidates_on(pools, allocated, node, kept)
+    candidates = candidates_on(node, allocated, kept)
     if rank is not None:
-        devices = [device for pool in pools if not pool.incomplete and not pool.invalid for device in pool.devices]
+        devices = node.devices()
         work.left_now -= len(devices)
         keys = rank(devices)
         in_order = [devices[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
-        candidates = candidates_in_order(in_order, allocated, node)
-    search, is_long = _Search(claims, pools, allocated, node, candidates, work), False
+        candidates = candidates_in_order(in_order, allocated, node.node)
+    search, is_long = _Search(claims, node, allocated, candidates, work), False
     try:
         first = yield from search.first_fit()
         if first is not None:
@@ -144,7 +139,7 @@ def allocate_in_steps(
                 min(most_steps, _STEPS_UNPRUNED if steps_unpruned is None else steps_unpruned)
             )
         except _TooManySteps:
-            search = _Search(claims, pools, allocated, node, candidates, work)
+            search = _Search(claims, node, allocated, candidates, work)
             is_long = True
             found = yield from search.run(most_steps, prunes=True)
     except AllocationError as error:
@@ -152,16 +147,16 @@ def allocate_in_steps(
     except NodeRefused as refused:
         return NodeAllocation(None, str(refused), is_long=is_long)
     except _TooManySteps:
-        return NodeAllocation(None, error=f"node {node_name}: {TIMED_OUT}")
+        return NodeAllocation(None, error=f"node {node.name}: {TIMED_OUT}")
     except RecursionError:
-        return NodeAllocation(None, error=f"node {node_name}: too many devices are requested at once")
+        return NodeAllocation(None, error=f"node {node.name}: too many devices are requested at once")
     if found:
         return NodeAllocation(
             tuple(map(tuple, search.results)),
             alternatives=search.chosen_alternatives(),
             requests=tuple(claim.requests for claim in claims),
         )
-    if any(pool.invalid for pool in pools):
+    if node.has_invalid:
         return _REFUSED[NoDevices.INVALID_POOLS, is_long]
     if left_out := search.left_out():
         return NodeAllocation(None, _needing(left_out), is_long=is_long)
@@ -174,22 +169,9 @@ def _needing(fields: set[str]) -> str:
     return f"{NoDevices.CANNOT_ALLOCATE}: devices with {named} are left out"
 
 
-def allocate(
-    claims: Sequence[ClaimRequests],
-    pools: Sequence[Pool],
-    allocated: DevicesInUse,
-    *,
-    node_name: str,
-    labels: Mapping[str, str],
-    rank: Rank | None = None,
-    most_steps: int = MOST_STEPS,
-) -> NodeAllocation:
+def allocate(claims: Sequence[ClaimRequests], node: NodePools, allocated: DevicesInUse) -> NodeAllocation:
     """Return what claims get on a node, at once; arguments as for `allocate_in_steps`."""
-    return now(
-        allocate_in_steps(
-            claims, pools, allocated, node_name=node_name, labels=labels, rank=rank, most_steps=most_steps
-        )
-    )
+    return now(allocate_in_steps(claims, node, allocated))
 
 
 ANY_NUMBER = 2**31
@@ -200,11 +182,9 @@ _MOST_PLACES = 64
 
 def places_in_steps(
     claims: Sequence[ClaimRequests],
-    pools: Sequence[Pool],
+    node: NodePools,
     allocated: DevicesInUse | None,
     *,
-    node_name: str,
-    labels: Mapping[str, str],
     rank: Rank | None = None,
     work: Work = UNLIMITED,
 ) -> Generator[None, None, int]:
@@ -214,22 +194,13 @@ def places_in_steps(
 
     allocated: devices in use; None: none is. Others as in `allocate_in_steps`.
     """
-    tried, node = TriedDevices(allocated), (node_name, labels)
-    search = _Search(claims, pools, tried, node, candidates_on(pools, tried, node, None), work)
+    tried = TriedDevices(allocated)
+    search = _Search(claims, node, tried, candidates_on(node, tried, None), work)
     found = yield from search.first_fits()
     if found is not None:
         return found
     for number in range(_MOST_PLACES):
-        one = yield from allocate_in_steps(
-            claims,
-            pools,
-            tried,
-            node_name=node_name,
-            labels=labels,
-            rank=rank,
-            most_steps=_MOST_STEPS_AGAIN,
-            work=work,
-        )
+        one = yield from allocate_in_steps(claims, node, tried, rank=rank, most_steps=_MOST_STEPS_AGAIN, work=work)
         if one.claims is None:
             return number if not one.error else ANY_NUMBER
         taken = [chosen for claim in one.claims for chosen in claim if not chosen.request.admin]
@@ -258,14 +229,13 @@ class _Search:
     def __init__(
         self,
         claims: Sequence[ClaimRequests],
-        pools: Sequence[Pool],
+        node: NodePools,
         allocated: DevicesInUse,
-        node: NodeName,
         candidates: Callable[[Request], DeviceCandidates],
         work: Work,
     ) -> None:
-        self._claims, self._node = claims, node
-        self._pools = {pool.id: pool for pool in pools}
+        self._claims, self._node = claims, node.node
+        self._pools = {pool.id: pool for pool in node.pools}
         self._allocated = allocated
         self._candidates, self._work = candidates, work
         self._wanted: list[list[list[WantedDevices]]] = []

@@ -148,20 +148,43 @@ KeptCandidates: TypeAlias = dict[tuple[int, Request], CandidatesInPool]
 """By pool and request: of pools that several nodes see. Until a device, a slice or a claim changes."""
 
 
+class NodePools(msgspec.Struct, frozen=True):
+    """A node, with the pools of devices that it sees."""
+
+    name: str
+    labels: Mapping[str, str]
+    pools: Sequence[Pool]
+    """In order."""
+
+    @property
+    def node(self) -> NodeName:
+        """Return what tells the node apart."""
+        return self.name, self.labels
+
+    @property
+    def has_invalid(self) -> bool:
+        """Return whether slices of a pool contradict each other."""
+        return any(pool.invalid for pool in self.pools)
+
+    def devices(self) -> list[SlicedDevice]:
+        """Return the devices of all pools that can be used."""
+        return [device for pool in self.pools if not pool.incomplete and not pool.invalid for device in pool.devices]
+
+
 def candidates_on(
-    pools: Sequence[Pool], allocated: DevicesInUse, node: NodeName, kept: KeptCandidates | None
+    seen: NodePools, allocated: DevicesInUse, kept: KeptCandidates | None
 ) -> Callable[[Request], DeviceCandidates]:
     """Return what takes a request and returns its candidates on a node, in the order of the pools."""
 
     def of(request: Request) -> DeviceCandidates:
         parts = []
-        for pool in pools:
+        for pool in seen.pools:
             if pool.incomplete or pool.invalid or not pool.devices:
                 continue
             key = (id(pool), request)
             part = kept.get(key) if kept is not None and pool.is_alike else None
             if part is None:
-                part = CandidatesInPool(request, pool.devices, allocated, None if pool.is_alike else node)
+                part = CandidatesInPool(request, pool.devices, allocated, None if pool.is_alike else seen.node)
                 if kept is not None and pool.is_alike:
                     kept[key] = part
             if not part.is_empty:

@@ -41,8 +41,8 @@ _LARGE = 2**61
 """From such sums on, columns may show less than what is requested."""
 
 
-class AssumedPod(Protocol):
-    """A pod that counts on its node and is not bound yet."""
+class WaitingPod(Protocol):
+    """A pod that counts on its node and waits there for the rest of its gang."""
 
     @property
     def queued(self) -> QueuedPod:
@@ -112,7 +112,7 @@ class Attempt:
         cluster: Cluster,
         algorithm: ScheduleAlgorithm,
         *,
-        waiting: Mapping[str, AssumedPod],
+        waiting: Mapping[str, WaitingPod],
         members: int = 0,
         notes_only: bool = True,
     ) -> None:

@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, th
 from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
     Preference,
+    Rest,
     Shortfall,
     choose,
     domain_of,
@@ -41,7 +42,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
 from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, free_without, places_of
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
-from kube_policy_scheduler.framework.groups.attempt import AssumedPod, Attempt
+from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.search import WORK_CUT, SeatSearch
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -158,7 +159,7 @@ class Planner:
         queue: SchedulingQueue,
         algorithm: ScheduleAlgorithm,
         *,
-        waiting: Mapping[str, AssumedPod],
+        waiting: Mapping[str, WaitingPod],
         left: Callable[[Domain], None] = lambda domain: None,
     ) -> None:
         """Make one for a scheduler.
@@ -346,18 +347,18 @@ class Planner:
                 mask = domain.mask(cluster)
                 within = mask if within is None else within & mask
         for inner in self._inside(first, requirement, around):
-            needed, members = max(1, inner.size - self.placed(inner)), self._unplaced(first, inner)
-            within = inside_of(within, holding(cluster, inner.levels, members, needed=needed, within=within))
-        placed = rows_of(cluster, requirement) if has_places else ()
-        return choose(
-            cluster,
+            within = inside_of(within, holding(cluster, self._rest(first, inner), within=within))
+        rest = self._rest(first, requirement)
+        return choose(cluster, rest, prefers=self._preference(first), within=within, skipped=tried)
+
+    def _rest(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> Rest:
+        """Return what is left to place of a group; anywhere: as for `_unplaced`."""
+        rows = rows_of(self.cluster, requirement) if requirement.members(self.cluster.counters.group_size) else ()
+        return Rest(
             requirement.levels,
-            self._unplaced(first, requirement),
-            needed=max(1, requirement.size - self.placed(requirement)),
-            prefers=self._preference(first),
-            placed=np.array(placed, np.intp) if placed else None,
-            within=within,
-            skipped=tried,
+            self._unplaced(queued, requirement, anywhere=anywhere),
+            max(1, requirement.size - self.placed(requirement)),
+            np.array(rows, np.intp) if rows else None,
         )
 
     def _inside(
@@ -663,14 +664,10 @@ class Planner:
         self, queued: QueuedPod, requirement: GangRequirement, tried: Collection[Domain]
     ) -> Domain | Shortfall | None:
         """Return a domain that has room for all that a group needs once pods of lower priority are gone."""
-        rows = rows_of(self.cluster, requirement)
         return choose(
             self.cluster,
-            requirement.levels,
-            self._unplaced(queued, requirement, anywhere=True),
-            needed=max(1, requirement.size - self.placed(requirement)),
+            self._rest(queued, requirement, anywhere=True),
             prefers=self._preference(queued),
-            placed=np.array(rows, np.intp) if rows else None,
             skipped=tried,
             free=free_without(self.cluster, queued.pod.priority),
             most_free_first=True,

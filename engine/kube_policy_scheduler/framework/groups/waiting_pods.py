@@ -18,6 +18,8 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
+from kube_policy_scheduler.framework.backfill.backfill import Backfill
+from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.bounded_counts import largest
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
@@ -31,9 +33,10 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     rows_of,
 )
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
+from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.groups.attempt import AssumedPod
+from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
@@ -58,8 +61,8 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
 from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, refusal
 from kube_policy_scheduler.times import Steady
 
-AssumedT = TypeVar("AssumedT", bound=AssumedPod)
-HeardT = TypeVar("HeardT", bound=AssumedPod, contravariant=True)
+AssumedT = TypeVar("AssumedT", bound=WaitingPod)
+HeardT = TypeVar("HeardT", bound=WaitingPod, contravariant=True)
 
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
 AWAITS_VICTIMS = "preemption: not attempted, because the gang waits until evicted pods are gone"
@@ -128,6 +131,8 @@ class WaitingPods(Generic[AssumedT]):
         self.short = ShortGangs(cluster, queue, algorithm)
         """Those that run with too few pods."""
         self.planner = Planner(cluster, queue, algorithm, waiting=self._waiting, left=self._count_left)
+        self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats)
+        algorithm.beside = self.backfill.beside
         self.gangs = algorithm.gangs
         self.gangs.in_use = lambda group: bool(queue.group(group))
         self._next: deque[str] = deque()
@@ -199,6 +204,7 @@ class WaitingPods(Generic[AssumedT]):
         planned = self._planned(queued)
         if planned is not None:
             return planned, ()
+        self.backfill.beside(queued)  # while nothing is tried out
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
             decision, others = yield from self._decide(queued, requirements)
@@ -618,6 +624,32 @@ class WaitingPods(Generic[AssumedT]):
             )
         return (_look_later(decision) if found.look_later else decision), ()
 
+    def seats(self, queued: QueuedPod) -> Sequence[Seat] | None:
+        """Return places for a pod, or for all that its gang needs, as the cluster stands; None: it does not fit."""
+        try:
+            requirements = self._algorithm.gang_requirements(queued)
+        except ValueError:
+            return None
+        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
+        if not short:
+            host = self._algorithm.decide(queued, preempts=False, memo=RefusalMemo()).host
+            return [Seat(queued.pod, host)] if host is not None else None
+        before = [(each.group, record) for each in short if (record := self.gangs.get(each.group)) is not None]
+        rules = [(group, record.where, record.device_order) for group, record in before]
+        try:
+            places = self.planner.places(queued, short)
+        finally:  # what is found is for later: nothing is settled by it
+            for each in short:
+                self.gangs.settle(each.group, None)
+                self.gangs.order_devices(each.group, None)
+            for group, where, device_order in rules:
+                self.gangs.settle(group, where)
+                self.gangs.order_devices(group, device_order)
+        if places is None:
+            return None
+        members = {each.pod.uid: each.pod for each in (queued, *self.planner.siblings(short))}
+        return [Seat(members[uid], node_name) for uid, node_name in places.items()]
+
     # --- people --------------------------------------------------------------------------------------
 
     def states(self, queued: QueuedPod) -> tuple[GangState, ...]:
@@ -683,6 +715,7 @@ class WaitingPods(Generic[AssumedT]):
 
     def expire(self, now: Steady) -> None:
         """Have those give their places back whose plan was not carried out in time, and wake a gang that paused."""
+        self.backfill.look(now)
         if (group := self.gangs.due(now)) is not None:
             self._wake_one(group)
         if self._plans and not self._next:
@@ -700,8 +733,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def next_due(self) -> float | None:
         """Return when time brings something to do."""
-        dues = self.permit.next_due(), self.gangs.next_due(), self.short.next_due()
-        times = [at for at in dues if at is not None]
+        parts = self.permit, self.gangs, self.short, self.backfill
+        times = [at for part in parts if (at := part.next_due()) is not None]
         return min(times, default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:

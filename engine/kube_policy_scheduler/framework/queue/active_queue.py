@@ -3,7 +3,7 @@
 A policy's `order by` makes a line of its own; the pods without one are a line, too. Keys that change while pods wait
 grow in a straight line for a while, so pods of one slope stay in order; the heads of the slopes are compared at each
 pop, and a pod is pushed again when its slope ends. In a strict line, pods that were rejected keep their place, and
-those behind them wait.
+those behind them wait. With `backfill`, those behind are tried, and the first that waits is known to them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ class ActiveQueue:
         """When the positions of pods expire, the earliest first."""
         self._blocking: dict[str, int] = {}
         """By uid: the newest entries of pods that keep their strict line waiting."""
+        self._waited: set[str] = set()
+        """The uids of those that wait or waited, in lines with `backfill`."""
         self._strict: set[str] = set()
         """Lines that are strict."""
+        self._backfills: set[str] = set()
+        """Strict lines whose pods may be tried before one that waits."""
         self._fair: dict[str, FairLine] = {}
         """Lines whose order follows the shares of queues."""
         self._turns = Turns()
@@ -54,7 +58,9 @@ class ActiveQueue:
         self._fair.clear()
         self._ends.clear()
         self._blocking.clear()
+        self._waited.clear()
         self._strict.clear()
+        self._backfills.clear()
         self._turns.clear()
 
     def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
@@ -92,15 +98,20 @@ class ActiveQueue:
     def block(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Let a pod of a strict line that waits for its next attempt block those behind it."""
         number = self._blocking[queued.pod.uid] = next(self._tickets)
+        if turn.backfill is not None:
+            self._waited.add(queued.pod.uid)
         self._add(queued, number, turn, blocks=True)
 
     def unblock(self, uid: str) -> None:
         """Unblock the pods behind a deleted one."""
         self._blocking.pop(uid, None)
+        self._waited.discard(uid)
 
     def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, *, blocks: bool) -> None:
         if turn.strict:
             self._strict.add(turn.line)
+        if turn.backfill is not None:
+            self._backfills.add(turn.line)
         key, slopes, until = turn.key, (turn.slopes if any(turn.slopes) else ()), turn.until
         name = (turn.line, blocks, slopes)
         if slopes and name not in self._heaps and len(self._heaps) > MOST_SLOPES:
@@ -162,12 +173,31 @@ class ActiveQueue:
         """Return by uid the pods that wait behind another one of their strict line, with that one."""
         found: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
-            first = min(names, key=self._key_now) if line in self._strict else None
+            is_blocked = line in self._strict and line not in self._backfills
+            first = min(names, key=self._key_now) if is_blocked else None
             if first is not None and first[1]:
                 blocker = self._heaps[first][0][2]
                 waiting = (entry for name in names if not name[1] for entry in self._heaps[name])
                 found |= {entry[2].pod.uid: blocker for entry in waiting if not self._is_stale(entry)}
         return found
+
+    @property
+    def has_backfill(self) -> bool:
+        """Return whether pods of some line may be tried before one that waits."""
+        return bool(self._backfills)
+
+    def has_waited(self, uid: str) -> bool:
+        """Return whether room may be reserved for a pod, because it waited in a line with `backfill`."""
+        return uid in self._waited
+
+    def first_waiting(self, turn: QueuePosition) -> QueuedPod | None:
+        """Return the first pod that waits of a strict line, if it comes before a position; None: there is none."""
+        names = [name for name in self._heads().get(turn.line, ()) if name[1]]
+        if not names:
+            return None
+        first = min(names, key=self._key_now)
+        own = (_at(turn.key[0], turn.slopes, self._now), *turn.key[1:]) if any(turn.slopes) else turn.key
+        return self._heaps[first][0][2] if self._key_now(first) <= own else None
 
     def _heads(self) -> dict[str, list[_HeapName]]:
         """Return the heaps of each line, none of them empty or with a stale head."""
@@ -186,6 +216,10 @@ class ActiveQueue:
         firsts: dict[str, _HeapName | FairLine] = {}
         heads: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
+            if line in self._backfills:
+                names = [name for name in names if not name[1]]
+                if not names:
+                    continue
             name = min(names, key=self._key_now) if len(names) > 1 else names[0]
             if not name[1]:
                 firsts[line], heads[line] = name, self._heaps[name][0][2]

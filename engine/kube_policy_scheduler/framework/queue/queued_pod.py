@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.times import Steady
 
 
@@ -167,6 +168,8 @@ class QueuePosition(msgspec.Struct, frozen=True):
     """The position is right before this moment, on the steady clock."""
     strict: bool = False
     """Whether a pod that waits for its next attempt blocks those behind it."""
+    backfill: BackfillRule | None = None
+    """What lets pods behind one that waits start, in a strict order; then they are not blocked. None: nothing."""
     fair: FairTurn | None = None
     """The queue of quotas that it belongs to, if the order follows their shares."""
 

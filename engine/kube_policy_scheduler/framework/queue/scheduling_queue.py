@@ -20,6 +20,7 @@ from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, NumberOf
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.queue.long_turns import LongTurns
 from kube_policy_scheduler.framework.queue.pod_transitions import move
@@ -132,7 +133,7 @@ class SchedulingQueue:
         self._ledger = ledger
 
         def listen(event: ClusterEvent) -> None:
-            if self._help(event, clock(), in_steps=True):
+            if self._help(event, clock()):
                 moved()
 
         ledger.follow(listen)
@@ -194,6 +195,19 @@ class SchedulingQueue:
     def blocked(self) -> dict[str, QueuedPod]:
         """Return by uid the active pods that wait behind another one of their strict order, with that one."""
         return self._active.blocked()
+
+    def first_before(self, queued: QueuedPod) -> tuple[str, QueuedPod, BackfillRule] | None:
+        """Return the pod of its order that waits and that another one may pass if it does not delay it.
+
+        With the name of the line, and the rule. None: there is none, it is the pod itself, or it comes after it.
+        """
+        if not self._active.has_backfill:
+            return None
+        turn = self._turn(queued)
+        first = self._active.first_waiting(turn) if turn.backfill is not None else None
+        if first is None or first is queued or turn.backfill is None:
+            return None
+        return turn.line, first, turn.backfill
 
     def has_to_ask(self) -> bool:
         """Return whether `ask_again` has work."""
@@ -294,6 +308,7 @@ class SchedulingQueue:
     def _remove(self, uid: str, end: PodState) -> QueuedPod | None:
         queued = self._pods.pop(uid, None)
         if queued is not None:
+            self._waits_no_longer(queued)
             self._leave(queued)
             self._active.unblock(uid)
             self._groups.quit(queued)
@@ -409,6 +424,7 @@ class SchedulingQueue:
     def gate(self, queued: QueuedPod, membership: Membership, now: Steady) -> None:
         """Gate a pod in flight that must wait for its groups."""
         if self._land(queued, now):
+            self._waits_no_longer(queued)
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
@@ -443,6 +459,7 @@ class SchedulingQueue:
     def assumed(self, queued: QueuedPod) -> None:
         """Note that a pod in flight counts on a node from now on."""
         move(queued, PodState.ASSUMED)
+        self._waits_no_longer(queued)
 
     def begin_binding(self, queued: QueuedPod) -> None:
         """Note that the binding cycle of a pod begins."""
@@ -459,21 +476,24 @@ class SchedulingQueue:
         if self._pods.get(queued.pod.uid) is queued and queued.state is PodState.SENT:
             move(queued, PodState.BINDING)
 
-    def move_on_event(self, event: ClusterEvent, now: Steady, *, in_steps: bool = False) -> int:
+    def move_on_event(self, event: ClusterEvent, now: Steady) -> int:
         """Note an event and move the rejected pods that it may help; return their number.
 
-        A queue that follows a cluster hears of the events there by itself.
-
-        in_steps: leave very many of them to `move_some`; `pop` first moves those that are left.
+        Very many of them are left to `move_some`; `pop` first moves those that are left. A queue that follows a cluster
+        hears of the events there by itself.
         """
         self._ledger.note(event)
-        return self._help(event, now, in_steps=in_steps)
+        return self._help(event, now)
 
-    def _help(self, event: ClusterEvent, now: Steady, *, in_steps: bool) -> int:
+    def _help(self, event: ClusterEvent, now: Steady) -> int:
         helped = self._unschedulable.help(event, now)
-        if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
-            self._move_helped(self._unschedulable.number_helped)
+        self._move_if_few()
         return helped
+
+    def _move_if_few(self) -> None:
+        """Move the pods that events may help, unless they are very many."""
+        if self._unschedulable.number_helped <= MOVED_AT_ONCE:
+            self._move_helped(MOVED_AT_ONCE)
 
     def has_to_move(self, now: Steady) -> bool:
         """Return whether `move_some` has work."""
@@ -529,27 +549,27 @@ class SchedulingQueue:
         hold: HoldReason,
         membership: MembershipOf = lambda queued: NO_GROUPS,
         placed: NumberOf = lambda group_of, group: 0,
-        in_steps: bool = False,
     ) -> None:
         """Use new rules to order, hold and group pods, including those that wait.
 
+        All but the first of very many pods are left to `move_some`; see `move_on_event`.
+
         placed: how many members of a group have a node.
-        in_steps: leave all but the first of very many pods to `move_some`; see `move_on_event`.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
-        self.sort_again(in_steps=in_steps)
+        self.sort_again()
 
-    def sort_again(self, *, in_steps: bool = False) -> None:
+    def sort_again(self) -> None:
         """Order, hold and group the pods that wait by the rules in use, as if these were new; as with `use`."""
         self._active.clear()  # keys of two orders cannot be compared
         self._sorting = self._sort_again()
-        self._go_on_sorting(at_once=not in_steps or len(self._pods) <= MOVED_AT_ONCE)
+        while self._go_on_sorting() and len(self._pods) <= MOVED_AT_ONCE:
+            pass
 
-    def _go_on_sorting(self, *, at_once: bool = False) -> bool:
+    def _go_on_sorting(self) -> bool:
         """Sort more pods by the rules in use; return whether any are left."""
         for _ in self._sorting:
-            if not at_once:
-                return True
+            return True
         self._sorting = iter(())
         self._is_sorted = True
         return False
@@ -635,15 +655,11 @@ class SchedulingQueue:
         waiting = [uid for uid in uids if (queued := self._pods.get(uid)) and queued.place is Place.UNSCHEDULABLE]
         self._unschedulable.help_some(waiting, now)
 
-    def flush_leftovers(self, now: Steady, *, in_steps: bool = False) -> int:
-        """Flush pods that have been unschedulable for too long; return their number.
-
-        in_steps: as in `move_on_event`.
-        """
+    def flush_leftovers(self, now: Steady) -> int:
+        """Flush pods that have been unschedulable for too long, as `move_on_event`; return their number."""
         left = [q.pod.uid for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
         self._unschedulable.help_some(left, now)  # their backoff ended long ago
-        if not in_steps or self._unschedulable.number_helped <= MOVED_AT_ONCE:
-            self._move_helped(self._unschedulable.number_helped)
+        self._move_if_few()
         return len(left)
 
     # --- places --------------------------------------------------------------------------------------
@@ -694,6 +710,11 @@ class SchedulingQueue:
         if turn.strict:
             queued.serves_time = True  # otherwise the back-off of pods behind it would end early
             self._active.block(queued, turn)
+
+    def _waits_no_longer(self, queued: QueuedPod) -> None:
+        """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""
+        if self._active.has_waited(queued.pod.uid) and self.first_before(queued) is None:
+            self._ledger.note(ClusterEvent.RESERVATION)
 
     def _land(self, queued: QueuedPod, now: Steady) -> bool:
         """End an attempt; return whether the pod is still pending."""

@@ -41,7 +41,7 @@ from kube_policy_scheduler.tooling.coverage.sites import (
     span_key,
 )
 from kube_policy_scheduler.tooling.tester.case_runner import Observe
-from kube_policy_scheduler.tooling.tester.outcome import TestedCompiledPolicy, TestedPolicy
+from kube_policy_scheduler.tooling.tester.outcome import TestedPolicy
 from kube_policy_scheduler.tooling.tester.suite_file import Case
 from kube_policy_scheduler.tooling.tester.suite_file import Kind as CaseKind
 
@@ -535,13 +535,12 @@ def watched_by(probe: Probe, policy_set: PolicySet) -> Observe:
     def observe(case: Case, frame: Frame, tested: TestedPolicy) -> None:
         probe.governing(frame, policy_set)
         probe.queue_found(frame, policy_set)
-        if isinstance(tested, TestedCompiledPolicy):
-            if case.kind is CaseKind.QUEUE:
-                probe.queued(frame, tested.policy)
-                return
-            probe.decided(frame, tested.policy)
-            if tested.policy.hold_reason(frame) is None:
-                probe.permitted(frame, tested.policy)
-                probe.reclaiming(frame, policy_set, tested.policy)
+        if case.kind is CaseKind.QUEUE:
+            probe.queued(frame, tested.policy)
+            return
+        probe.decided(frame, tested.policy)
+        if tested.policy.hold_reason(frame) is None:
+            probe.permitted(frame, tested.policy)
+            probe.reclaiming(frame, policy_set, tested.policy)
 
     return observe

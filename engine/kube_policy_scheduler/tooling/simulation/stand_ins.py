@@ -295,7 +295,7 @@ class StandIns:
         if any(ClusterEvent.CLOCK in profile.wakes.get(name, ()) for name in decision.rejectors - {RECLAIM}):
             return None
         turn = self._turn(queued)
-        if turn.strict or turn.slopes:
+        if turn.strict or turn.slopes or turn.backfill is not None:
             return None
         if requirements and not (len(requirements) == 1 and self._members_are_alike(queued, requirements[0])):
             return None

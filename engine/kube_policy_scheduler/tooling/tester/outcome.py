@@ -41,76 +41,7 @@ class Conjunct:
     """`bool[nodes]`"""
 
 
-class TestedPolicy(Protocol):
-    """What a run asks of the policy that governs a pod."""
-
-    @property
-    def profile(self) -> Profile:
-        """Return the plugins that place its pods."""
-        ...
-
-    @property
-    def clause_names(self) -> frozenset[str]:
-        """Return the names of its filters, and of the parts of these, also where they do not apply to a pod."""
-        ...
-
-    @property
-    def clauses(self) -> Sequence[CompiledClause]:
-        """Return its clauses, to show their values."""
-        ...
-
-    @property
-    def rules(self) -> Rules:
-        """Return what decides about its pods."""
-        ...
-
-    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
-        """Return when the pod's turn is."""
-        ...
-
-    def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:
-        """Return what the parts of its filters say about all nodes."""
-        ...
-
-
-class TestedPolicies(Protocol):
-    """What a run asks of a policy set."""
-
-    @property
-    def queries(self) -> Iterable[Query]:
-        """Return every metric that the policies read."""
-        ...
-
-    @property
-    def warnings(self) -> Sequence[Diagnostic]:
-        """Return what lint says about the policies, errors aside."""
-        ...
-
-    def governing(self, pod: PodInfo) -> TestedPolicy | None:
-        """Return the policy that governs the pod, None where none does."""
-        ...
-
-
-class CompiledPolicies:
-    """A compiled policy set."""
-
-    def __init__(self, policy_set: PolicySet, diagnostics: Iterable[Diagnostic] = ()) -> None:
-        self.policy_set = policy_set
-        self.warnings = tuple(one for one in diagnostics if one.severity is Severity.WARNING)
-        self._tested = {id(policy): TestedCompiledPolicy(policy) for policy in policy_set.policies}
-
-    @property
-    def queries(self) -> Iterable[Query]:
-        """Return every metric that the policies read."""
-        return self.policy_set.queries
-
-    def governing(self, pod: PodInfo) -> TestedCompiledPolicy | None:
-        """Return the policy that governs the pod, None where none does."""
-        policy = self.policy_set.governing(pod)
-        return None if policy is None else self._tested[id(policy)]
-
-
-class TestedCompiledPolicy:
+class TestedPolicy:
     """One policy of a compiled set."""
 
     def __init__(self, policy: Policy) -> None:
@@ -149,6 +80,43 @@ class TestedCompiledPolicy:
     def _parts(self) -> tuple[tuple[str, Operand], ...]:
         tests = (clause for clause in self.policy.clauses if isinstance(clause, CompiledTest))
         return tuple((clause.name, part) for clause in tests for part in clause.operands)
+
+
+class TestedPolicies(Protocol):
+    """What a run asks of a policy set."""
+
+    @property
+    def queries(self) -> Iterable[Query]:
+        """Return every metric that the policies read."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[Diagnostic]:
+        """Return what lint says about the policies, errors aside."""
+        ...
+
+    def governing(self, pod: PodInfo) -> TestedPolicy | None:
+        """Return the policy that governs the pod, None where none does."""
+        ...
+
+
+class CompiledPolicies:
+    """A compiled policy set."""
+
+    def __init__(self, policy_set: PolicySet, diagnostics: Iterable[Diagnostic] = ()) -> None:
+        self.policy_set = policy_set
+        self.warnings = tuple(one for one in diagnostics if one.severity is Severity.WARNING)
+        self._tested = {id(policy): TestedPolicy(policy) for policy in policy_set.policies}
+
+    @property
+    def queries(self) -> Iterable[Query]:
+        """Return every metric that the policies read."""
+        return self.policy_set.queries
+
+    def governing(self, pod: PodInfo) -> TestedPolicy | None:
+        """Return the policy that governs the pod, None where none does."""
+        policy = self.policy_set.governing(pod)
+        return None if policy is None else self._tested[id(policy)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kube_policy_scheduler.framework.groups.state import GangState
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.policy.answer import Ahead as Behind
 from kube_policy_scheduler.policy.answer import (
+    Answer,
     Answers,
     GangWaits,
     Held,
@@ -83,6 +84,8 @@ class Ahead:
     place: str
     cause: Cause | None
     """Why it has no node; None if it fits now."""
+    delays: str = ""
+    """With `backfill`: how the pod would delay it; "": it waits because it comes after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
         devices=tuple(taken(asked.frame, decision)) if not fails else (),
         short=alone.text if isinstance(alone, GangWaits | NoDomain) and bound is None else "",
         domains=alone.best if isinstance(alone, NoDomain) and bound is None else (),
-        ahead=_ahead(ahead) if ahead is not None and is_free else None,
+        ahead=_ahead(ahead, found) if ahead is not None and is_free else None,
         new_nodes=_new_nodes(inside, decision, gangs) if fails and is_free else None,
     )
 
@@ -202,13 +205,21 @@ def _new_nodes(inputs: DecisionInputs, decision: Decision, gangs: Sequence[GangS
     return judge(inputs.frame(), inputs.profile, decision.diagnosis, together=max(1, together))
 
 
-def _ahead(first: Behind) -> Ahead:
-    """Return the pod that one waits for in a strict order, and why it has no node."""
+def _ahead(first: Behind, answer: Answer) -> Ahead | None:
+    """Return the pod that one waits for in a strict order, and why it has no node; None: it may pass that one.
+
+    answer: about the pod that waits.
+    """
+    delays = ""
+    if first.backfill is not None:
+        if not isinstance(answer, Held) or answer.alone is None:
+            return None
+        delays = answer.reason
     found, cause = first.answer, None
     if not isinstance(found, Placed):
         decision = found.decision if isinstance(found, Unschedulable) else Decision(first.pod, None, message=found.text)
         cause = _cause(found.inputs, refusals(found.inputs), decision, None)
-    return Ahead(first.pod.key, first.order.text, str(first.order.span), cause)
+    return Ahead(first.pod.key, first.order.text, str(first.order.span), cause, delays)
 
 
 def _whole(asked: Refusals) -> bool:

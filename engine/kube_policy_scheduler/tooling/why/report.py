@@ -72,7 +72,8 @@ def _notes(found: Explanation) -> Iterator[str]:
         yield from (printable(f"It starts with the others of {gang.sentence()}") for gang in found.gangs)
     if found.ahead is not None:
         ahead = found.ahead
-        yield printable(f"It waits until {ahead.pod} has a node, the first pod of `{ahead.order}` ({ahead.place})")
+        until = f"It waits until {ahead.pod} has a node, the first pod of `{ahead.order}`"
+        yield printable(f"{f'It waits: {ahead.delays}' if ahead.delays else until} ({ahead.place})")
         why = _cause(found, ahead.cause) if ahead.cause is not None else "it fits, and is next"
         yield printable(f"{ahead.pod}: {why[:1].lower()}{why[1:]}")
     if found.cause is not None and found.bound is not None:

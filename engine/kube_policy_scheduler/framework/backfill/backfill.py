@@ -1,0 +1,124 @@
+"""Which reservation a pod must not delay: of each strict order with `backfill`, the first pod that waits has one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.events import ClusterEvent
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.backfill.beside import BesideReservation
+from kube_policy_scheduler.framework.backfill.reservation import Seat, StartReservation, expected_ends, reserve
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
+from kube_policy_scheduler.framework.quota import has_precedence
+from kube_policy_scheduler.times import Steady
+
+LOOK_SECONDS = 5.0
+"""How long after a look the next one is at the earliest: pods that are late end at any moment."""
+FrameOf = Callable[[QueuedPod], Frame]
+SeatsOf = Callable[[QueuedPod], Sequence[Seat] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was found for the first pod of an order."""
+
+    first: QueuedPod
+    pod: PodInfo
+    rule: BackfillRule
+    epoch: int
+    """Of the ledger."""
+    beside: BesideReservation | None
+    """None: nothing is reserved."""
+    look_at: float
+    """When it has to be found again, though nothing happened, Unix seconds."""
+
+
+class Backfill:
+    """The reservations of the orders of a queue. One is kept until something happens that could make it another one."""
+
+    def __init__(self, cluster: Cluster, queue: SchedulingQueue, *, frame: FrameOf, seats: SeatsOf) -> None:
+        """Make one.
+
+        Args:
+            cluster: where the pods run.
+            queue: of the pods that wait.
+            frame: returns what the rules of a pod look at.
+            seats: returns places for a pod, or for all that its gang needs, as the cluster stands; None: it does not
+                fit.
+        """
+        self._cluster, self._queue, self._frame, self._seats = cluster, queue, frame, seats
+        self._kept: dict[str, _Kept] = {}
+        """By line of the queue."""
+
+    def beside(self, queued: QueuedPod) -> BesideReservation | None:
+        """Return the filter of a pod that must not delay another one; None: nothing is reserved for one before it."""
+        found = self._queue.first_before(queued)
+        if found is None:
+            return None
+        line, first, rule = found
+        if not set(first.groups).isdisjoint(queued.groups):
+            return None
+        if has_precedence(self._cluster, first.pod, queued.pod) is False:
+            return None  # it is guaranteed what the first one only borrows
+        kept, frame = self._kept.get(line), self._frame(first)
+        if self._cluster.ledger.is_silent:  # something is tried out, which is no news
+            return kept.beside if kept is not None and kept.first is first else None
+        if kept is None or not self._still_holds(kept, first, rule, frame.now):
+            kept = self._kept[line] = self._found(first, rule, frame)
+        return kept.beside
+
+    def reservation_of(self, queued: QueuedPod) -> StartReservation | None:
+        """Return what is reserved for a pod or its gang, as far as it is known; None: nothing."""
+        for kept in self._kept.values():
+            if kept.first is queued or not set(kept.first.groups).isdisjoint(queued.groups):
+                return kept.beside.reservation if kept.beside is not None else None
+        return None
+
+    def _still_holds(self, kept: _Kept, first: QueuedPod, rule: BackfillRule, now: float) -> bool:
+        if kept.first is not first or kept.pod is not first.pod or kept.rule is not rule or now >= kept.look_at:
+            return False
+        since = self._cluster.ledger.since(kept.epoch)
+        if since is None or any(event is not ClusterEvent.TAKEN for event in since):
+            return False
+        return not since or kept.beside is None or kept.beside.reservation.holds(self._cluster)
+
+    def _found(self, first: QueuedPod, rule: BackfillRule, frame: Frame) -> _Kept:
+        epoch, now = self._cluster.ledger.epoch, frame.now
+        reservation = reserve(
+            self._cluster,
+            expected_ends(rule, frame),
+            lambda: self._seats(first),
+            holder=holder_of(first.pod, first.groups),
+            now=now,
+            most_seconds=rule.most_seconds,
+        )
+        look_at = max(reservation.at, now + LOOK_SECONDS) if reservation is not None else math.inf
+        beside = BesideReservation(rule, reservation) if reservation is not None else None
+        return _Kept(first, first.pod, rule, epoch, beside, look_at)
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def look(self, now: Steady) -> None:
+        """Wake those that wait for reservations that have begun: pods are late, so the next ones begin later."""
+        ended = [line for line, kept in self._kept.items() if kept.look_at - self._cluster.ahead <= now]
+        for line in ended:
+            del self._kept[line]
+        if ended:
+            self._cluster.ledger.note(ClusterEvent.RESERVATION)
+
+    def next_due(self) -> float | None:
+        """Return when `look` has something to do, on the steady clock."""
+        times = (kept.look_at - self._cluster.ahead for kept in self._kept.values())
+        return min((at for at in times if at < math.inf), default=None)
+
+
+def holder_of(first: PodInfo, groups: Sequence[Group]) -> str:
+    """Return who room is reserved for, for people: a pod, or its gang."""
+    return str(groups[0]) if groups else first.key

@@ -1,0 +1,193 @@
+"""The reservation of EASY backfill: when the first pod or gang of an order fits at the latest, and on which nodes.
+
+Running pods are taken away from the columns in the order in which they are expected to end, until all that is needed
+fits; then they come back. Source: D. Lifka, "The ANL/IBM SP scheduling system", 1995: one reservation, for the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import NamedTuple
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.search_work import search_work
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
+
+MOST_ENDS = 4096
+"""Pods that are taken away at most to find a moment: about 0.2 s."""
+PODS = "pods"
+
+
+class End(NamedTuple):
+    """The end of a running pod as it is expected."""
+
+    at: float
+    """Unix seconds."""
+    uid: str
+    """Pods that end at one moment are taken by this."""
+    pod: PodInfo
+
+
+class Seat(NamedTuple):
+    """The place of one pod that room is reserved for."""
+
+    pod: PodInfo
+    node_name: str
+
+
+Seats = Callable[[], Sequence[Seat] | None]
+"""Returns places for all that a pod or its gang needs, as the cluster stands, which it leaves unchanged; None: it does
+not fit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StartReservation:
+    """Room for a pod or gang from a moment on."""
+
+    holder: str
+    """The pod, or its gang, for people."""
+    at: float
+    """When all of it fits at the latest, Unix seconds."""
+    seats: tuple[Seat, ...]
+    """Where it fits then."""
+    needed: Mapping[str, Counter[str]]
+    """By node and resource: what the seats take, pods too."""
+    ends: Mapping[str, tuple[End, ...]]
+    """By node: the pods there that are expected to be gone by then."""
+
+    def free_beside(self, cluster: Cluster, node_name: str, resource: str) -> int:
+        """Return how much of a resource is free at that moment on a node with seats, as the cluster stands."""
+        nodes, there = cluster.nodes, cluster.pods_on(node_name)
+        row = nodes.rows.get(node_name)
+        if row is None:
+            return -1
+        used = nodes.pod_count.item(row) if resource == PODS else nodes.requested(resource).item(row)
+        leaves = sum(amounts_of(end.pod)[resource] for end in self.ends.get(node_name, ()) if end.uid in there)
+        return int(nodes.allocatable(resource).item(row)) - int(used) + leaves - self.needed[node_name][resource]
+
+    def holds(self, cluster: Cluster) -> bool:
+        """Return whether the seats still have room at that moment, as the cluster stands."""
+        return all(
+            self.free_beside(cluster, node_name, resource) >= 0
+            for node_name, amounts in self.needed.items()
+            for resource in amounts
+        )
+
+
+def reserve(
+    cluster: Cluster, ends: Iterable[End], seats: Seats, *, holder: str, now: float, most_seconds: float
+) -> StartReservation | None:
+    """Return the earliest moment at which a pod or gang fits, and where; None: there is none that is near enough.
+
+    It is the earliest one if nothing that ends takes room away, as with a required affinity to a pod that ends.
+
+    Args:
+        cluster: with the pods that run.
+        ends: of those that end, in any order.
+        seats: of all that is to fit.
+        holder: who the room is for, for people.
+        now: Unix seconds.
+        most_seconds: how far away the moment may be.
+    """
+    due = nsmallest(MOST_ENDS, (end for end in ends if end.at <= now + most_seconds))
+    with _Departures(cluster, due).tried() as departures:
+        found = _first_that_fits(departures, seats)
+    if found is None:
+        return None
+    number, taken = found
+    needed: dict[str, Counter[str]] = {}
+    for seat in taken:
+        needed.setdefault(seat.node_name, Counter()).update(amounts_of(seat.pod))
+    by_node: dict[str, list[End]] = {}
+    for end in due[:number]:
+        node_name = cluster.node_of(end.uid)
+        if node_name in needed:
+            by_node.setdefault(node_name, []).append(end)
+    return StartReservation(
+        holder=holder,
+        at=max(due[number - 1].at, now) if number else now,
+        seats=tuple(taken),
+        needed=needed,
+        ends={node_name: tuple(there) for node_name, there in by_node.items()},
+    )
+
+
+def expected_ends(rule: BackfillRule, frame: Frame) -> Iterator[End]:
+    """Yield when the pods that run are expected to end. frame: of any pod, now."""
+    for pod in frame.cluster.pods.values():
+        at = rule.end_of(Frame(pod, frame.cluster, frame.now, signals=frame.signals))
+        if at < math.inf:
+            yield End(at, pod.uid, pod)
+
+
+def amounts_of(pod: PodInfo) -> Counter[str]:
+    """Return what a pod takes of a node, by resource in column units, with `pods`."""
+    return Counter({**pod.demand.requests, PODS: 1})
+
+
+def _first_that_fits(departures: _Departures, seats: Seats) -> tuple[int, Sequence[Seat]] | None:
+    """Return how many of the pods have to be gone until all has a seat, and the seats; None: it never has.
+
+    It looks after 0, 1, 2, 4, 8 … of them, then between the last two of these.
+    """
+    low, high, found = -1, 0, departures.seats_without(0, seats)
+    while found is None:
+        if high == departures.most:
+            return None
+        low, high = high, min(max(1, 2 * high), departures.most)
+        found = departures.seats_without(high, seats)
+    while high - low > 1:
+        middle = (low + high) // 2
+        earlier = departures.seats_without(middle, seats)
+        if earlier is None:
+            low = middle
+        else:
+            high, found = middle, earlier
+    return high, found
+
+
+class _Departures:
+    """Running pods that are taken away from the columns, the first to end first, and come back at the end."""
+
+    def __init__(self, cluster: Cluster, due: Sequence[End]) -> None:
+        self._cluster, self._due = cluster, due
+        self._devices = FreedDevices(cluster)
+        self._gone: list[tuple[PodInfo, str]] = []
+        self.most = len(due)
+
+    @contextmanager
+    def tried(self) -> Iterator[_Departures]:
+        """Take pods away in here only."""
+        with self._cluster.ledger.silent(), search_work(self._cluster.store).at_once():
+            try:
+                yield self
+            finally:
+                self._until(0)
+                self._devices.put_back()
+
+    def seats_without(self, number: int, seats: Seats) -> Sequence[Seat] | None:
+        """Return the seats without the first so many of the pods; None: it does not fit."""
+        self._until(number)
+        return seats()
+
+    def _until(self, number: int) -> None:
+        while len(self._gone) < number:
+            pod = self._due[len(self._gone)].pod
+            node_name = self._cluster.node_of(pod.uid)
+            self._gone.append((pod, node_name or ""))
+            if node_name is not None:
+                self._cluster.displace(pod.uid)
+                self._devices.leave(pod)
+        while len(self._gone) > number:
+            pod, node_name = self._gone.pop()
+            if node_name:
+                self._devices.come_back(pod)
+                self._cluster.place(pod, node_name)

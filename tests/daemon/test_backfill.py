@@ -1,0 +1,63 @@
+"""Backfill in the daemon: pods pass the first one that waits if they do not delay it, and say so if they would.
+
+The server says that pods started long ago: one that was to run for an hour is late, and expected to end in 6 minutes.
+"""
+
+from __future__ import annotations
+
+from kube_policy_scheduler.framework.events import BACKFILL
+from tests.simulation.calm import Calm, story
+
+POLICY = "order by pod.priority desc strict\nbackfill lasts duration(pod.label.runtime)\n"
+RESERVED = "1 node(s) reserved for default/big, which it would delay"
+
+
+def test_a_pod_passes_only_if_it_ends_before_the_first_one_starts() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs", millis=1000, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=2000, priority=8)
+        await calm.after(2)
+        calm.pod("short", millis=500, runtime="5m")
+        calm.pod("long", millis=500, runtime="30m")
+        await calm.after(12)
+        assert calm.on_nodes() == ["runs", "short"]
+        assert RESERVED in calm.told.why["long"]
+        calm.server.delete_pod("runs")
+        calm.server.delete_pod("short")
+        await calm.after(20)
+        assert calm.on_nodes() == ["big"]
+
+    story(POLICY, tell, cpus=(2,))
+
+
+def test_those_behind_are_tried_at_once_if_the_first_one_is_deleted() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs", millis=1000, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=2000, priority=8)
+        calm.pod("long", millis=500)
+        await calm.after(30)
+        assert calm.on_nodes() == ["runs"]
+        queued = next(each for each in calm.process.scheduler.queue if each.pod.name == "long")
+        assert queued.rejectors == {BACKFILL}
+        calm.server.delete_pod("big")
+        await calm.after(1)
+        assert calm.on_nodes() == ["long", "runs"]
+
+    story(POLICY, tell, cpus=(2,))
+
+
+def test_a_restart_finds_the_same_reservation() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs", millis=1000, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=2000, priority=8)
+        calm.pod("long", millis=500, runtime="30m")
+        await calm.after(12)
+        calm.restart()
+        calm.pod("short", millis=500, runtime="5m")
+        await calm.after(12)
+        assert calm.on_nodes() == ["runs", "short"]
+
+    story(POLICY, tell, cpus=(2,))

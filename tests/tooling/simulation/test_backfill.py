@@ -1,0 +1,158 @@
+"""Backfill in virtual time: pods start before the first one that waits, if they do not delay it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.tooling.simulation.run import run
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Scenario
+from tests.tooling.simulation.scenarios import node, pod, variant
+
+MOST_BACKOFF_SECONDS = 10
+GANG = "gang by pod.label.job size number(pod.label.size) if pod label job\n"
+ORDER = "order by pod.queued strict\n"
+BACKFILL = "backfill lasts duration(pod.annotation.runtime)\n"
+
+
+def job(
+    name: str, cpu: int = 4, *, at: float, lasts: float, says: float | None = -1, members: int = 1, priority: int = 0
+) -> list[Arrival]:
+    """Return the pods of a job. says: how long they say that they run, what they do by default; None: nothing."""
+    labels = {"job": name, "size": str(members)} if members > 1 else {}
+    made = pod(cpu=str(cpu), priority=priority)
+    made.metadata.labels = labels
+    if says is not None:
+        made.metadata.annotations = {"runtime": f"{says if says >= 0 else lasts:g}s"}
+    return [Arrival(at, name if members == 1 else f"{name}-{each}", made, lasts) for each in range(members)]
+
+
+def starts(policy: str, nodes: Sequence[objects.Node], *jobs: list[Arrival], until: float = 1e9) -> dict[str, float]:
+    """Return when each pod first was on a node; pods that never were are left out."""
+    found: dict[str, float] = {}
+
+    def watch(at: float, cluster: Any) -> None:
+        for each in cluster.pods.values():
+            found.setdefault(each.name, at)
+
+    arrivals = sorted((each for pods in jobs for each in pods), key=lambda arrival: arrival.at)
+    scenario = Scenario(list(nodes), arrivals)
+    run(scenario, variant(policy), seed=0, stopwatch=lambda: 0.0, watch=watch)
+    return {name: at for name, at in found.items() if at <= until}
+
+
+TWO = [node("n1"), node("n2")]
+RUNS = job("runs", at=0, lasts=600)
+WIDE = job("wide", at=1, lasts=100, members=2)
+CASES = {
+    "a pod that ends in time passes": (TWO, [RUNS, WIDE, job("s", at=2, lasts=300)], {"wide-0": 600, "s": 2}),
+    "one that ends at that very moment passes": (TWO, [RUNS, WIDE, job("s", at=2, lasts=598)], {"wide-0": 600, "s": 2}),
+    "one that would delay the first waits": (TWO, [RUNS, WIDE, job("s", at=2, lasts=599)], {"wide-0": 600, "s": 700}),
+    "a pod that does not say how long it runs never ends": (
+        TWO,
+        [RUNS, WIDE, job("s", at=2, lasts=5, says=None)],
+        {"wide-0": 600, "s": 700},
+    ),
+    "a pod that leaves enough room beside the first one passes": (
+        [node("n1", cpu="8")],
+        [job("runs", 6, at=0, lasts=600), job("first", 6, at=1, lasts=100), job("s", 2, at=2, lasts=9000)],
+        {"first": 600, "s": 2},
+    ),
+    "two such pods do not fit beside it": (
+        [node("n1", cpu="8")],
+        [
+            job("runs", 4, at=0, lasts=600),
+            job("first", 6, at=1, lasts=100),
+            job("s", 2, at=2, lasts=9000),
+            job("t", 2, at=3, lasts=9000),
+        ],
+        {"first": 600, "s": 2, "t": 700},
+    ),
+    "on other nodes a pod delays nobody": (
+        [node("n1"), node("n2", cpu="2")],
+        [RUNS, job("first", at=1, lasts=100), job("s", 2, at=2, lasts=9000)],
+        {"first": 600, "s": 2},
+    ),
+    "room that others leave early is for the first one": (
+        TWO,
+        [job("runs", at=0, lasts=50, says=600), WIDE, job("s", at=2, lasts=40)],
+        {"wide-0": 50, "s": 2},
+    ),
+    "a pod that is late is expected to run for a tenth more": (
+        TWO,
+        [job("runs", at=0, lasts=640, says=600), WIDE, job("s", at=630, lasts=59), job("t", at=631, lasts=61)],
+        {"wide-0": 689, "s": 630, "t": 789},
+    ),
+    "a gang passes as a whole": (
+        [node("n1"), node("n2"), node("n3")],
+        [RUNS, job("wide", at=1, lasts=100, members=3), job("pair", at=2, lasts=300, members=2)],
+        {"wide-0": 600, "pair-0": 2, "pair-1": 2},
+    ),
+    "the first of those that wait is the first by the order": (
+        TWO,
+        [RUNS, job("late", at=2, lasts=700, priority=1), WIDE],
+        {"late": 2, "wide-0": 702},
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "jobs", "wanted"), CASES.values(), ids=CASES)
+def test_who_passes_the_first_one(
+    nodes: list[objects.Node], jobs: list[list[Arrival]], wanted: dict[str, float]
+) -> None:
+    found = starts(GANG + ORDER.replace("pod.queued", "pod.priority desc, pod.queued") + BACKFILL, nodes, *jobs)
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+def test_without_backfill_nobody_passes() -> None:
+    found = starts(GANG + ORDER, TWO, RUNS, WIDE, job("s", at=2, lasts=300))
+    assert (found["wide-0"], found["s"]) == (600, 700)
+
+
+def test_a_first_pod_that_the_condition_leaves_out_delays_nobody() -> None:
+    small = job("s", at=2, lasts=599)
+    for condition, at in (("pod label job", 700), ("not pod label job", 2)):
+        policy = GANG + ORDER + BACKFILL.replace("lasts", f"if {condition} lasts")
+        assert starts(policy, TWO, RUNS, WIDE, small)["s"] == at
+
+
+def test_nobody_waits_for_a_pod_that_has_to_wait_longer_than_at_most() -> None:
+    small = job("s", at=2, lasts=599)
+    for most, at in (("11min", 700), ("9min", 2)):
+        policy = GANG + ORDER + BACKFILL.replace("\n", f" at most {most}\n")
+        assert starts(policy, TWO, RUNS, WIDE, small)["s"] == at
+
+
+def test_nobody_waits_for_a_pod_that_fits_nowhere() -> None:
+    giant = job("giant", 64, at=1, lasts=100)
+    found = starts(ORDER + BACKFILL, TWO, giant, job("s", at=2, lasts=9000))
+    assert found["s"] == 2
+    assert "giant" not in found
+
+
+@given(
+    lasts=st.lists(st.integers(1, 30).map(lambda each: 60 * each), min_size=1, max_size=8),
+    cpus=st.lists(st.integers(1, 4), min_size=8, max_size=8),
+    width=st.integers(1, 3),
+)
+def test_the_first_pod_never_waits_longer_because_others_pass_it(lasts: list[int], cpus: list[int], width: int) -> None:
+    """All say truly how long they run: the first one starts as early as if nobody had come after it.
+
+    But for its backoff, which grows with each pod that ends and does not make enough room.
+    """
+    nodes = [node(f"n{number}") for number in range(3)]
+    before = [job(f"r{number}", cpu, at=0, lasts=600 * cpu) for number, cpu in enumerate(cpus[:4])]
+    first = job("first", at=1, lasts=50, members=width)
+    after = [
+        job(f"s{number}", cpu, at=2 + number, lasts=each)
+        for number, (each, cpu) in enumerate(zip(lasts, cpus, strict=False))
+    ]
+    name = "first" if width == 1 else "first-0"
+    alone = starts(GANG + ORDER + BACKFILL, nodes, *before, first)
+
+    assert starts(GANG + ORDER + BACKFILL, nodes, *before, first, *after)[name] <= alone[name] + MOST_BACKOFF_SECONDS
