@@ -148,6 +148,18 @@ class Feature(Enum):
         since=37,
         known_since=37,
     )
+    DRA_DEVICE_TAINT_RULES = Entry(
+        "DRADeviceTaintRules",
+        "DeviceTaintRules add taints to devices",
+        since=37,
+        known_since=35,
+        locked_since=38,
+    )
+    TAINT_RULES_NEED_SELECTORS = Entry(
+        "TaintRulesNeedSelectors",
+        "a DeviceTaintRule without `deviceSelector` adds its taint to no device. Before, it added it to every device",
+        since=38,
+    )
     QUALIFIED_CAPACITY_NAMES = Entry(
         "QualifiedCapacityNames",
         "the capacities `memory` and `DRIVER/memory` of a device are one; if it publishes both, the qualified one"

@@ -12,8 +12,10 @@ import pytest
 from kube_policy_scheduler.cluster import objects, search_work
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, Work, most_steps
 from kube_policy_scheduler.framework.devices import allocator
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from tests.growth import stage as stages
 from tests.growth.stage import Json, Stage
+from tests.test_kubernetes_rules import rules_of
 
 DRIVER = "gpu.example.com"
 NODES = stages.NODES
@@ -98,9 +100,9 @@ def claim(stage: Stage, name: str, requests: list[Json], *constraints: Json) -> 
     return stage.pod("tenant", {"spec": {"resourceClaims": [{"name": "c", "resourceClaimName": name}]}})
 
 
-def run(tell: Callable[[Stage], None]) -> None:
+def run(tell: Callable[[Stage], None], rules: KubernetesRules = DEFAULT_RULES) -> None:
     async def told() -> None:
-        stage = Stage(POLICY)
+        stage = Stage(POLICY, rules=rules)
         stage.event_handlers.object_changed(stage.thing(objects.DeviceClass, {"metadata": {"name": "gpu"}, "spec": {}}))
         tell(stage)
         await stage.scheduler.drained()
@@ -120,20 +122,19 @@ def decide(stage: Stage, pod: Any) -> int:
 
 
 ONE_VALUE = {"matchAttribute": f"{DRIVER}/numa"}
-LEAVES_A_TRACE = {"distinctAttribute": f"{DRIVER}/rest", "requests": ["a", "b"]}
+ADMIN: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "adminAccess": True}
 HOSTILE: dict[str, Callable[[Stage, str], Any]] = {
     "more of one value than there are": lambda stage, name: claim(stage, name, [request("a", 16)], ONE_VALUE),
     "a later request that nothing serves": lambda stage, name: claim(
         stage, name, [request("a", 8), request("b", 1, f'device.attributes["{DRIVER}"].n == 0')]
     ),
     "more than there are together": lambda stage, name: claim(stage, name, [request("a", 16), request("b", 15)]),
-    "a search that leaves a trace": lambda stage, name: claim(
+    "one beside them for administrators": lambda stage, name: claim(
         stage,
         name,
-        [request("a", 8), request("b", 7), request("c", 10)],
+        [request("a", 8), request("b", 7), request("c", 10), {"name": "d", "exactly": ADMIN}],
         {**ONE_VALUE, "requests": ["a", "b"]},
         {"matchAttribute": f"{DRIVER}/rest", "requests": ["c"]},
-        LEAVES_A_TRACE,
     ),
     "a costly selector": lambda stage, name: claim(stage, name, [request("a", 31, COSTLY)]),
 }
@@ -162,7 +163,7 @@ def test_no_turn_is_long_and_no_attempt_takes_more_than_its_budget(
 def test_another_pod_is_placed_between_two_turns(failures: list[str]) -> None:
     def tell(stage: Stage) -> None:
         nodes_with(stage, 30)
-        hostile = HOSTILE["a search that leaves a trace"](stage, "c")
+        hostile = HOSTILE["one beside them for administrators"](stage, "c")
         stage.event_handlers.pod_changed(hostile)
         stage.scheduler.schedule_batch()
         others = [stage.pod("neighbour") for _ in range(3)]
@@ -193,7 +194,7 @@ def test_a_pod_behind_many_that_search_waits_for_one_turn_of_each(
         nodes_with(stage, 30)
         for each in range(number):
             stage.now += 1.0
-            stage.event_handlers.pod_changed(HOSTILE["a search that leaves a trace"](stage, f"c{each}"))
+            stage.event_handlers.pod_changed(HOSTILE["one beside them for administrators"](stage, f"c{each}"))
         stage.now += 1.0
         neighbour = stage.pod("neighbour")
         stage.event_handlers.pod_changed(neighbour)
@@ -214,7 +215,7 @@ def test_a_pod_behind_many_that_search_waits_for_one_turn_of_each(
 def test_a_pod_that_is_deleted_between_two_turns_is_gone(failures: list[str]) -> None:
     def tell(stage: Stage) -> None:
         nodes_with(stage, 30)
-        hostile = HOSTILE["a search that leaves a trace"](stage, "c")
+        hostile = HOSTILE["one beside them for administrators"](stage, "c")
         stage.event_handlers.pod_changed(hostile)
         stage.scheduler.schedule_batch()
         stage.event_handlers.pod_deleted(hostile)
@@ -309,3 +310,22 @@ def test_devices_that_all_nodes_see_are_looked_at_once(meter: Meter, failures: l
         assert sum(meter.turns) < 128 * 10  # and not 12 times as much
 
     run(tell)
+
+
+def test_a_pod_that_a_taint_rule_keeps_away_is_tried_when_the_rule_goes() -> None:
+    rule = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "bad", "effect": "NoSchedule"}}
+
+    def tell(stage: Stage) -> None:
+        nodes_with(stage, 1)
+        added = stage.thing(objects.DeviceTaintRule, {"metadata": {"name": "bad"}, "spec": rule})
+        stage.event_handlers.object_changed(added)
+        pod = claim(stage, "c", [request("a", 1)])
+        decide(stage, pod)
+        assert stage.node_of(pod) is None
+        stage.event_handlers.object_deleted(added)
+        stage.now += 10
+        stage.move_pods()
+        stage.decide()
+        assert stage.node_of(pod) is not None
+
+    run(tell, rules_of("1.37"))

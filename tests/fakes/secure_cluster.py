@@ -281,7 +281,7 @@ _SCHEDULER_READS = {
     ],
     "apps": ["replicasets", "statefulsets"],
     "policy": ["poddisruptionbudgets"],
-    "resource.k8s.io": ["deviceclasses", "resourceclaims", "resourceslices"],
+    "resource.k8s.io": ["deviceclasses", "devicetaintrules", "resourceclaims", "resourceslices"],
     "storage.k8s.io": ["csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments"],
 }
 

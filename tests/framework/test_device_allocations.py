@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.devices.allocations import Allocations, Outcome, allocations
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome
+from tests.test_kubernetes_rules import rules_of
 
 DRIVER = "gpu.example.com"
 NODES = ["a", "b", "c"]
@@ -46,6 +47,12 @@ def claim(name: str, pool: str, device: str) -> objects.ResourceClaim:
     return msgspec.convert({"metadata": metadata, "status": status}, objects.ResourceClaim)
 
 
+def taint_rule(name: str, pool: str, device: str, effect: str) -> objects.DeviceTaintRule:
+    selector = {key: value for key, value in {"pool": pool, "device": device, "driver": DRIVER}.items() if value}
+    spec = {"deviceSelector": selector, "taint": {"key": "bad", "effect": effect}}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, objects.DeviceTaintRule)
+
+
 wheres = st.one_of(
     st.sampled_from([{"nodeName": name} for name in NODES]),
     st.just({"allNodes": True}),
@@ -67,6 +74,13 @@ events = st.one_of(
         st.lists(st.sampled_from(["h100", "a100"]), max_size=3),
         st.integers(1, 2),
     ),
+    st.builds(
+        taint_rule,
+        st.sampled_from(["q", "r"]),
+        st.sampled_from(["", "s", "t"]),
+        st.sampled_from(["", "d0", "d1"]),
+        st.sampled_from(["NoSchedule", "NoExecute", "None"]),
+    ),
     st.builds(claim, st.sampled_from(["k", "l"]), st.sampled_from(["s", "t"]), st.sampled_from(["", "d0", "d1"])),
 )
 
@@ -74,7 +88,7 @@ events = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=14), st.sampled_from(SPECS))
 def test_kept_allocations_are_those_of_a_fresh_search(steps: list[tuple[Any, bool]], wanted: dict[str, Any]) -> None:
-    cluster = Cluster()
+    cluster = Cluster(rules_of("1.37"))
     spec = msgspec.convert({"devices": wanted}, objects.ResourceClaimSpec)
     kept = allocations(cluster).of([spec])
     for name in NODES:

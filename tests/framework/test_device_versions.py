@@ -297,6 +297,110 @@ def test_an_alternative_that_is_too_large_is_passed_over(count: int) -> None:
     assert [one["request"] for one in allocation(found)["results"]] == ["r/s1"]
 
 
+# --- DeviceTaintRules --------------------------------------------------------------------------------------
+
+BAD = {"key": "bad", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+
+
+def taint_rule(selector: Json | None, name: str = "rule", **taint: Any) -> Json:
+    spec = {"taint": {**BAD, **taint}} | ({} if selector is None else {"deviceSelector": selector})
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+SELECTORS: dict[str, tuple[Json | None, list[str]]] = {
+    # what a rule selects, and which of the devices d and e of two pools it taints
+    "everything": ({}, ["n/d", "n/e", "m/d", "m/e"]),
+    "a driver": ({"driver": DRIVER}, ["n/d", "n/e", "m/d", "m/e"]),
+    "another driver": ({"driver": "nic.example.com"}, []),
+    "a pool": ({"pool": "n"}, ["n/d", "n/e"]),
+    "a device of any pool": ({"device": "d"}, ["n/d", "m/d"]),
+    "one device": ({"driver": DRIVER, "pool": "m", "device": "e"}, ["m/e"]),
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "None"])
+@pytest.mark.parametrize(("selector", "tainted"), SELECTORS.values(), ids=SELECTORS)
+def test_a_rule_taints_what_it_selects(version: str, effect: str, selector: Json, tainted: list[str]) -> None:
+    slices = [a_slice(f"s-{node}", [{"name": name} for name in "de"], node=node) for node in ("n", "m")]
+    found = decided(version, [a_claim(request())], slices, deviceTaintRules=[taint_rule(selector, effect=effect)])
+    acts = effect != "None" and version in SINCE_37
+    for node in ("n", "m"):
+        free = [name for name in "de" if not acts or f"{node}/{name}" not in tainted]
+        if free:
+            assert results(found, node) == free[:1]
+        else:
+            assert reason(found, node) == ("UnschedulableAndUnresolvable", "cannot allocate all claims")
+
+
+@pytest.mark.parametrize(("version", "tainted"), [("1.36", False), ("1.37", True), ("1.38", False)])
+def test_a_rule_without_a_selector_taints_all_devices_in_1_37_alone(version: str, tainted: bool) -> None:
+    slices = [a_slice("s", [{"name": "d"}])]
+    found = decided(version, [a_claim(request())], slices, deviceTaintRules=[taint_rule(None)])
+    assert (found["filters"]["n"]["code"] != "Success") is tainted
+
+
+taints = st.fixed_dictionaries(
+    {"key": st.sampled_from(["a", "b"]), "effect": st.sampled_from(["NoSchedule", "NoExecute", "None"])},
+    optional={"value": st.sampled_from(["x", "y"])},
+)
+tolerations = st.fixed_dictionaries(
+    {"operator": st.sampled_from(["Exists", "Equal"])},
+    optional={
+        "key": st.sampled_from(["a", "b"]),
+        "value": st.sampled_from(["x", "y"]),
+        "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
+    },
+)
+selectors = st.fixed_dictionaries(
+    {}, optional={"driver": st.just(DRIVER), "pool": st.sampled_from(["n", "m"]), "device": st.sampled_from(["d", "e"])}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(selectors, taints), max_size=3),
+    st.dictionaries(st.sampled_from(["n/d", "n/e", "m/d", "m/e"]), st.lists(taints, max_size=1), max_size=3),
+    st.lists(tolerations, max_size=2),
+    st.sampled_from([{}, {"count": 2}, {"allocationMode": "All"}]),
+)
+def test_rules_act_as_if_their_taints_stood_in_the_slices(
+    rules: list[tuple[Json, Json]], own: dict[str, list[Json]], tolerated: list[Json], wants: Json
+) -> None:
+    def published(*, with_rules: bool) -> list[Json]:
+        return [
+            a_slice(
+                f"s-{node}",
+                [
+                    {
+                        "name": name,
+                        "taints": [
+                            *own.get(f"{node}/{name}", ()),
+                            *(
+                                taint
+                                for selector, taint in rules
+                                if with_rules
+                                and selector.get("pool", node) == node
+                                and selector.get("device", name) == name
+                            ),
+                        ],
+                    }
+                    for name in "de"
+                ],
+                node=node,
+            )
+            for node in ("n", "m")
+        ]
+
+    claim = a_claim(request(tolerations=tolerated, **wants))
+    objects_of_rules = [
+        {"metadata": {"name": f"r{number}"}, "spec": {"deviceSelector": selector, "taint": taint}}
+        for number, (selector, taint) in enumerate(rules)
+    ]
+    by_rules = decided("1.37", [claim], published(with_rules=False), deviceTaintRules=objects_of_rules)
+    assert by_rules == decided("1.37", [claim], published(with_rules=True))
+
+
 # --- fields of alpha feature gates -------------------------------------------------------------------------
 
 COUNTERS: Json = {"sharedCounters": [{"name": "set", "counters": {"units": {"value": "2"}}}]}

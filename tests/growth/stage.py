@@ -17,6 +17,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.binding import Bound
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
@@ -24,6 +25,7 @@ from kube_policy_scheduler.daemon.scheduling.context import Reporter
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.schedule_one import FORGET_EVERY_SECONDS, Scheduler
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.policy_set import load
 from tests.fakes.scheduler_context import context_of
 
@@ -108,7 +110,7 @@ class Recorded:
 class Stage:
     """Nodes, a policy and a scheduler, in a running event loop."""
 
-    def __init__(self, policy: str = POLICY, *, nodes: int = NODES) -> None:
+    def __init__(self, policy: str = POLICY, *, nodes: int = NODES, rules: KubernetesRules = DEFAULT_RULES) -> None:
         quiet: Any = _Quiet()
         self.nodes = nodes
         self.now = NOW
@@ -116,6 +118,7 @@ class Stage:
         self.scheduler = Scheduler(
             context_of(
                 quiet,
+                cluster=Cluster(rules),
                 clock=lambda: self.now,
                 stopwatch=lambda: next(ticks) * 1.0,  # each batch is one decision
             )

@@ -14,6 +14,7 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.policy_set import load
 
 NOW = 1_800_000_000.0
@@ -39,8 +40,14 @@ def device(name: str, *, memory: str = "", taints: Sequence[Json] = (), **attrib
     }
 
 
-def cluster_of(devices: Sequence[Json], *, counters: Sequence[Json] = (), offered: Json | None = None) -> Cluster:
-    cluster = Cluster()
+def cluster_of(
+    devices: Sequence[Json],
+    *,
+    counters: Sequence[Json] = (),
+    offered: Json | None = None,
+    rules: KubernetesRules = DEFAULT_RULES,
+) -> Cluster:
+    cluster = Cluster(rules)
     amounts = {"cpu": "8", "memory": "8Gi", "pods": "110", **(offered or {})}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": amounts}}
     cluster.set_node(msgspec.convert(node, objects.Node))

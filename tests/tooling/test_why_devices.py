@@ -13,6 +13,7 @@ from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInp
 from kube_policy_scheduler.tooling.why import devices
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
 from tests.policy.claimed_devices import FOUR, NOW, claiming, cluster_of, device, frame_of, place, profile_of
+from tests.test_kubernetes_rules import rules_of
 
 LARGE = 'device.capacity["gpu"].memory.compareTo(quantity("80Gi")) >= 0'
 EIGHT = [device(f"g{at}", memory="40Gi" if at < 2 else "80Gi", numa=at % 2) for at in range(8)]
@@ -81,6 +82,27 @@ def test_a_node_says_what_its_devices_lack(
     assert lacks in nearest(found)
     if change is not None:
         assert change in [one.text for one in found.changes]
+
+
+def test_the_rule_that_taints_devices_is_named() -> None:
+    cluster = cluster_of([device("t")], rules=rules_of("1.37"))
+    spec = {"deviceSelector": {"pool": "n"}, "taint": {"key": "broken", "value": "fan", "effect": "NoExecute"}}
+    rule = msgspec.convert({"metadata": {"name": "fans"}, "spec": spec}, objects.DeviceTaintRule)
+    cluster.set_object(rule)
+    found = ask(cluster)
+    assert nearest(found) == (
+        "request r of claim p-r (1 device of class gpu): 1 has the taint broken=fan:NoExecute of the DeviceTaintRule"
+        " fans",
+    )
+    assert "claim p-r: tolerate the device taint broken=fan:NoExecute" in [one.text for one in found.changes]
+
+
+def test_devices_with_fields_that_are_not_followed_are_named() -> None:
+    found = ask(cluster_of([{**device("t"), "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}}}]))
+    assert nearest(found) == (
+        "request r of claim p-r (1 device of class gpu): 1 uses nodeAllocatableResources (alpha, feature gate"
+        " DRANodeAllocatableResources), which this scheduler does not follow",
+    )
 
 
 def test_the_node_whose_devices_come_closest_is_shown_first() -> None:

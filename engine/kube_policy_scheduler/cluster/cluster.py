@@ -765,6 +765,8 @@ class Cluster:
             self.nodes.static_changes.note_all()  # resources that a class provides may be absent on the node itself
         elif isinstance(thing, objects.ResourceSlice):
             self.resource_slices.set(thing)
+        elif isinstance(thing, objects.DeviceTaintRule):
+            self.resource_slices.set_taint_rule(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.set(thing)
             self._claim_changed(thing)
@@ -800,6 +802,8 @@ class Cluster:
             self.nodes.static_changes.note_all()
         elif isinstance(thing, objects.ResourceSlice):
             self.resource_slices.remove(thing)
+        elif isinstance(thing, objects.DeviceTaintRule):
+            self.resource_slices.remove_taint_rule(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.remove(thing)
             self._claim_changed(thing)

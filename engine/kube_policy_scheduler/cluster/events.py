@@ -30,6 +30,7 @@ class ClusterEvent(Enum):
     POD_STATE = "AssignedPodUpdatePodState"
     RESOURCE_CLAIM = "ResourceClaimChange"
     RESOURCE_SLICE = "ResourceSliceChange"
+    """Devices came, changed or went, or DeviceTaintRules about them."""
     DEVICE_CLASS = "DeviceClassChange"
     STORAGE = "StorageChange"
     NAMESPACE = "NamespaceUpdate"
@@ -61,6 +62,7 @@ _OF_KIND: Mapping[type, ClusterEvent] = {
     objects.Namespace: ClusterEvent.NAMESPACE,
     objects.ResourceClaim: ClusterEvent.RESOURCE_CLAIM,
     objects.ResourceSlice: ClusterEvent.RESOURCE_SLICE,
+    objects.DeviceTaintRule: ClusterEvent.RESOURCE_SLICE,
     objects.DeviceClass: ClusterEvent.DEVICE_CLASS,
     objects.NodeResourceTopology: ClusterEvent.NODE_TOPOLOGY,
 } | dict.fromkeys(STORAGE_KINDS, ClusterEvent.STORAGE)

@@ -205,6 +205,7 @@ READ_KINDS: tuple[type, ...] = (
     objects.VolumeAttachment,
     objects.DeviceClass,
     objects.ResourceSlice,
+    objects.DeviceTaintRule,
     objects.ResourceClaim,
     objects.ResourceClaimTemplate,
     objects.PodGroup,

@@ -63,6 +63,7 @@ KINDS: Mapping[str, type] = {
     "podDisruptionBudgets": objects.PodDisruptionBudget,
     "deviceClasses": objects.DeviceClass,
     "resourceSlices": objects.ResourceSlice,
+    "deviceTaintRules": objects.DeviceTaintRule,
     "resourceClaims": objects.ResourceClaim,
 }
 """The lists of a case beside nodes and pods, and what they hold."""

@@ -9,6 +9,7 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.tooling.doctor.findings import Status
+from tests.test_kubernetes_rules import rules_of
 from tests.tooling.doctor.test_findings import found, inspection, nodes, pod
 
 Json = dict[str, Any]
@@ -83,6 +84,40 @@ def test_a_class_says_how_many_devices_it_has() -> None:
 def test_what_is_wrong_with_devices_is_found(things: list[Any], subject: str, status: Status, text: str) -> None:
     got = devices_of(*things)
     assert any(one[:2] == (subject, status) and one[2].startswith(text) for one in got), got
+
+
+def rule_of(name: str, selector: Json | None) -> Any:
+    spec = {"taint": {"key": "bad", "effect": "NoSchedule"}} | (
+        {} if selector is None else {"deviceSelector": selector}
+    )
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, objects.DeviceTaintRule)
+
+
+@pytest.mark.parametrize(
+    ("version", "selector", "status", "text"),
+    [
+        ("1.37", {"device": "d0"}, Status.OK, "it taints 1 device with bad:NoSchedule"),
+        ("1.37", {}, Status.OK, "it taints 2 devices with bad:NoSchedule"),
+        ("1.37", {"pool": "t"}, Status.WARNING, "it selects no device"),
+        ("1.37", None, Status.WARNING, "it has no deviceSelector, and taints 2 devices"),
+        ("1.38", None, Status.WARNING, "it has no deviceSelector, and taints 0 devices"),
+        ("1.36", {}, Status.OK, "its feature gate DRADeviceTaintRules is off in Kubernetes 1.36: it taints no device"),
+    ],
+)
+def test_a_taint_rule_says_how_many_devices_it_taints(
+    version: str, selector: Json | None, status: Status, text: str
+) -> None:
+    things = [*nodes(), pod(), slice_of("s"), GPU, rule_of("bad", selector)]
+    got = found(inspection(POLICY, things=things, rules=rules_of(version)), "devices")
+    assert ("DeviceTaintRule bad", status, text) in [one[:3] for one in got]
+
+
+def test_devices_that_are_never_chosen_are_counted_by_field() -> None:
+    made = msgspec.to_builtins(slice_of("s"))
+    made["spec"]["skipNodeOperations"] = ["*"]
+    got = devices_of(msgspec.convert(made, objects.ResourceSlice), GPU)
+    subject = "field skipNodeOperations (alpha, feature gate DRAOptionalNodeOperations)"
+    assert (subject, Status.WARNING, "2 devices with this field are never chosen") in [one[:3] for one in got]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access, to_keep_past_usage, to_move_pods
@@ -42,13 +43,14 @@ def inspection(
     *texts: str,
     things: Sequence[Any] = (),
     signals: Signals = Signals.EMPTY,
+    rules: KubernetesRules = DEFAULT_RULES,
     **more: Any,
 ) -> Inspection:
     sources = [Source(f"p{at}.policy", text) for at, text in enumerate(texts)]
     loaded = load(sources)
     assert loaded.policy_set is not None, loaded.diagnostics
     return Inspection(
-        cluster_state(things or [*nodes(), pod()]),
+        cluster_state(things or [*nodes(), pod()], rules),
         loaded.policy_set,
         NOW,
         signals,

@@ -111,6 +111,38 @@ def test_an_anonymised_cluster_decides_about_claims_as_the_real_one(
         assert [one["kind"] for one in other["changes"]] == [one["kind"] for one in real["changes"]], name
 
 
+def test_an_anonymised_cluster_has_the_taint_rules_of_the_real_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"deviceSelector": {"driver": "gpu.example.com", "pool": "a", "device": "gpu-0"}}
+    spec["taint"] = {"key": "broken", "value": "fan", "effect": "NoExecute"}
+    rule = thing("DeviceTaintRule", "secret-rule", spec, namespaced=False)
+    (tmp_path / "real.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*items(), rule]}))
+    arguments = ["snapshot", "--cluster", str(tmp_path / "real.json"), "--anonymise"]
+    assert run([*arguments, "-o", str(tmp_path / "hidden.json")]) == 0, capsys.readouterr().err
+    text = (tmp_path / "hidden.json").read_text()
+    assert "secret-rule" not in text
+    hidden = {one["metadata"]["name"]: one for one in json.loads(text)["items"]}
+    (kept,) = [one for one in hidden.values() if one["kind"] == "DeviceTaintRule"]
+    slices = [one["spec"] for one in hidden.values() if one["kind"] == "ResourceSlice"]
+    selected = [
+        (one["driver"], one["pool"]["name"], device["name"])
+        for one in slices
+        for device in one["devices"][:1]
+        if one["pool"]["name"] == kept["spec"]["deviceSelector"]["pool"]
+    ]
+    assert [tuple(kept["spec"]["deviceSelector"][key] for key in ("driver", "pool", "device"))] == selected
+    tolerations = [
+        toleration
+        for one in hidden.values()
+        if one["kind"] == "ResourceClaim"
+        for asked in one["spec"]["devices"]["requests"]
+        for toleration in asked.get("exactly", {}).get("tolerations", ())
+    ]
+    assert [toleration["key"] for toleration in tolerations] == [kept["spec"]["taint"]["key"]]
+    capsys.readouterr()
+
+
 def test_a_snapshot_has_no_parameters_of_drivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "real.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items()}))
     assert run(["snapshot", "--cluster", str(tmp_path / "real.json"), "-o", str(tmp_path / "kept.json")]) == 0

@@ -111,6 +111,7 @@ RESOURCES: tuple[Resource[Any], ...] = (
     Resource("volumeattachments", objects.VolumeAttachment, "storage.k8s.io"),
     Resource("deviceclasses", objects.DeviceClass, "resource.k8s.io"),
     Resource("resourceslices", objects.ResourceSlice, "resource.k8s.io"),
+    Resource("devicetaintrules", objects.DeviceTaintRule, "resource.k8s.io", read=Read.WHERE_SERVED),
     RESOURCE_CLAIMS,
     Resource("priorityclasses", objects.PriorityClass, "scheduling.k8s.io", read=Read.BY_COMMANDS),
     Resource("resourceclaimtemplates", objects.ResourceClaimTemplate, "resource.k8s.io", read=Read.BY_COMMANDS),

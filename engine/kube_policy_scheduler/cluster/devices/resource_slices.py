@@ -16,6 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices import alpha_fields
 from kube_policy_scheduler.cluster.devices.capacity_names import by_capacity_key
+from kube_policy_scheduler.cluster.devices.device_taints import DeviceTaintRules, Selection
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
@@ -100,6 +101,13 @@ class SlicedDevice:
         self._problem: str | None = None
         self._matches: dict[CompiledSelector, Match] = {}
 
+    @property
+    def taints(self) -> Sequence[objects.DeviceTaint]:
+        """Return its taints: those that the driver published, and those of DeviceTaintRules."""
+        own = self.device.taints or ()
+        added = self.slice.taint_rules.taints_of(self.id)
+        return [*own, *(taint for _, taint in added)] if added else own
+
     def capacity(self, key: str) -> Quantity:
         """Return how much it has of one of its `capacities`."""
         return quantity_or_zero(self.capacities[key].value)
@@ -164,13 +172,26 @@ class SliceInfo:
         "selector",
         "selects",
         "slice",
+        "taint_rules",
         "takes_counters",
     )
 
-    def __init__(self, slice_: objects.ResourceSlice, rules: KubernetesRules = DEFAULT_RULES) -> None:
-        """Read it by the rules of a Kubernetes."""
+    def __init__(
+        self,
+        slice_: objects.ResourceSlice,
+        rules: KubernetesRules = DEFAULT_RULES,
+        taint_rules: DeviceTaintRules | None = None,
+    ) -> None:
+        """Read it.
+
+        Args:
+            slice_: the slice.
+            rules: of the Kubernetes whose devices they are.
+            taint_rules: what adds taints to its devices; None: nothing does.
+        """
         spec = slice_.spec
         self.slice, self.rules = slice_, rules
+        self.taint_rules = taint_rules or DeviceTaintRules(rules)
         self.pool = PoolID(spec.driver, spec.pool.name)
         self.devices = tuple(SlicedDevice(self, device) for device in spec.devices or ())
         self.has_counters = bool(spec.shared_counters)
@@ -304,6 +325,8 @@ class ResourceSlices:
     def __init__(self, nodes: NodeTable, rules: KubernetesRules = DEFAULT_RULES) -> None:
         """Begin without any. rules: of the Kubernetes whose devices they are."""
         self._nodes, self._rules = nodes, rules
+        self.taint_rules = DeviceTaintRules(rules)
+        """What adds taints to devices."""
         self._slices: dict[str, SliceInfo] = {}
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._shared: dict[str, SliceInfo] = {}
@@ -351,7 +374,7 @@ class ResourceSlices:
 
     def set(self, slice_: objects.ResourceSlice) -> None:
         """Add or update a slice."""
-        old, info = self._forget(slice_.metadata.name), SliceInfo(slice_, self._rules)
+        old, info = self._forget(slice_.metadata.name), SliceInfo(slice_, self._rules, self.taint_rules)
         self._slices[info.name] = info
         self._taking_counters += info.takes_counters
         home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
@@ -368,6 +391,31 @@ class ResourceSlices:
         old = self._forget(slice_.metadata.name)
         if old is not None:
             self._touch(old)
+
+    def set_taint_rule(self, rule: objects.DeviceTaintRule) -> None:
+        """Add or update a DeviceTaintRule."""
+        before = self.taint_rules.selection(rule.metadata.name)
+        self.taint_rules.set(rule)
+        self._touch_selected(before)
+        self._touch_selected(self.taint_rules.selection(rule.metadata.name))
+
+    def remove_taint_rule(self, rule: objects.DeviceTaintRule) -> None:
+        """Forget a DeviceTaintRule."""
+        before = self.taint_rules.selection(rule.metadata.name)
+        self.taint_rules.remove(rule.metadata.name)
+        self._touch_selected(before)
+
+    def _touch_selected(self, selection: Selection | None) -> None:
+        """Note the nodes whose devices may have other taints."""
+        if selection is None:
+            return
+        self.version += 1
+        driver, pool, _ = selection
+        if driver is None or pool is None:
+            self.changed.note(None)
+            return
+        for name in {info.node_name for info in self._by_pool.get(PoolID(driver, pool), {}).values()}:
+            self.changed.note(name or None)
 
     def _forget(self, name: str) -> SliceInfo | None:
         old = self._slices.pop(name, None)

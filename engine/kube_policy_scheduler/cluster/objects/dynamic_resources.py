@@ -139,6 +139,24 @@ class ResourceSlice(ApiStruct):
     spec: ResourceSliceSpec = field(default_factory=ResourceSliceSpec)
 
 
+class DeviceTaintSelector(ApiStruct):
+    """Which devices; those that match all that is set."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(ApiStruct):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = field(default_factory=DeviceTaint)
+
+
+class DeviceTaintRule(ApiStruct):
+    metadata: ObjectMeta
+    spec: DeviceTaintRuleSpec = field(default_factory=DeviceTaintRuleSpec)
+
+
 # --- claims ---------------------------------------------------------------------------------------------
 
 

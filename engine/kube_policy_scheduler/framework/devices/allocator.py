@@ -308,7 +308,7 @@ class _Search:
                 raise candidates.errors[place]
             if not device.is_plain:
                 return False
-            if not device.device.taints or request.tolerates(device):
+            if request.tolerates(device):
                 found.append(device)
                 if len(found) == most:
                     return True

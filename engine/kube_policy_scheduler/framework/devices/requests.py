@@ -106,7 +106,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
 
     def untolerated_taint(self, device: SlicedDevice) -> objects.DeviceTaint | None:
         """Return the first taint that keeps a device from being allocated; None: none does."""
-        for taint in device.device.taints or ():
+        for taint in device.taints:
             if taint.effect in ("NoSchedule", "NoExecute"):
                 key = TaintKey(taint.key, taint.value, taint.effect)
                 if not any(tolerates(_pod_toleration(one), key) for one in self.tolerations):

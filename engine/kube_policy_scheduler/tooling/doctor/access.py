@@ -17,7 +17,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "apps": ("replicasets", "statefulsets"),
     "policy": ("poddisruptionbudgets",),
     "storage.k8s.io": ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
-    "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
+    "resource.k8s.io": ("deviceclasses", "resourceslices", "devicetaintrules", "resourceclaims"),
     "scheduling.k8s.io": ("podgroups", "compositepodgroups"),
     "scheduling.x-k8s.io": ("podgroups",),
     "topology.node.k8s.io": ("noderesourcetopologies",),

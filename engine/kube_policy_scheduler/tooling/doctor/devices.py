@@ -11,6 +11,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices.alpha_fields import with_gate
 from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector, compile_selector
 from kube_policy_scheduler.cluster.devices.resource_slices import PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
@@ -18,6 +19,7 @@ from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.framework.decide.device_columns import class_selectors, devices_of, is_of_class
 from kube_policy_scheduler.framework.devices.constraints import attribute_of
 from kube_policy_scheduler.framework.devices.device_order import number_of
+from kube_policy_scheduler.kubernetes_rules import Feature
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.policy_reads import expressions_of
@@ -37,7 +39,7 @@ def device_findings(inspection: Inspection) -> Iterator[Finding]:
     cluster = inspection.state.cluster
     classes = {one.metadata.name: one for one in cluster.store.all(objects.DeviceClass)}
     used = _names_in_policies(inspection)
-    if not classes and not len(cluster.resource_slices) and not used:
+    if not (classes or len(cluster.resource_slices) or used or any(cluster.store.all(objects.DeviceTaintRule))):
         return
     devices = _devices(cluster)
     requests = list(islice(_requests(cluster), _MOST_REQUESTS))
@@ -51,6 +53,8 @@ def device_findings(inspection: Inspection) -> Iterator[Finding]:
         yield from _selectors(cluster, requests, devices)
     yield from _pools(cluster)
     yield from _gone(cluster)
+    yield from _taint_rules(cluster, devices)
+    yield from _left_out(devices)
     yield from _of_policies(used, sorted(classes), devices)
 
 
@@ -182,6 +186,36 @@ def _gone(cluster: Cluster) -> Iterator[Finding]:
         text = f"nobody publishes it, but {have} devices of it: {some(names)}"
         advice = f"look whether the driver {identity.driver} runs on its node"
         yield Finding("devices", f"pool {identity}", Status.PROBLEM, text, advice=advice)
+
+
+def _taint_rules(cluster: Cluster, devices: Sequence[tuple[str, SlicedDevice]]) -> Iterator[Finding]:
+    """Say how many devices each DeviceTaintRule taints."""
+    known = {rule.metadata.name: rule for rule in cluster.store.all(objects.DeviceTaintRule)}
+    tainted = Counter(name for _, device in devices for name, _ in device.slice.taint_rules.taints_of(device.id))
+    for name, rule in sorted(known.items()):
+        subject = f"DeviceTaintRule {name}"
+        if Feature.DRA_DEVICE_TAINT_RULES not in cluster.rules:
+            text = f"its feature gate DRADeviceTaintRules is off in Kubernetes {cluster.rules}: it taints no device"
+            yield Finding("devices", subject, Status.OK, text)
+        elif rule.spec.device_selector is None:
+            text = f"it has no deviceSelector, and taints {plural(tainted[name], 'device')}"
+            advice = "select devices: without it, Kubernetes 1.37 taints all of them, and later versions none"
+            yield Finding("devices", subject, Status.WARNING, text, advice=advice)
+        elif not tainted[name]:
+            advice = "compare driver, pool and device of its deviceSelector with the ResourceSlices"
+            yield Finding("devices", subject, Status.WARNING, "it selects no device", advice=advice)
+        else:
+            text = f"it taints {plural(tainted[name], 'device')} with {rule.spec.taint.key}:{rule.spec.taint.effect}"
+            yield Finding("devices", subject, Status.OK, text)
+
+
+def _left_out(devices: Sequence[tuple[str, SlicedDevice]]) -> Iterator[Finding]:
+    """Find devices that are never chosen, because they have fields that only alpha feature gates use."""
+    fields = Counter(device.alpha_field for _, device in devices if device.alpha_field)
+    for field, count in sorted(fields.items()):
+        text = f"{plural(count, 'device')} with this field {'is' if count == 1 else 'are'} never chosen"
+        advice = "let the driver publish devices without it, or leave these devices to kube-scheduler"
+        yield Finding("devices", f"field {with_gate(field)}", Status.WARNING, text, advice=advice)
 
 
 # --- what policies read ----------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ API_VERSIONS: Mapping[type, str] = {
     objects.VolumeAttachment: "storage.k8s.io/v1",
     objects.DeviceClass: "resource.k8s.io/v1",
     objects.ResourceSlice: "resource.k8s.io/v1",
+    objects.DeviceTaintRule: "resource.k8s.io/v1",
     objects.ResourceClaim: "resource.k8s.io/v1",
     objects.ResourceClaimTemplate: "resource.k8s.io/v1",
     objects.PodGroup: "scheduling.k8s.io/v1alpha2",

@@ -431,9 +431,8 @@ def _smaller(claim: objects.ResourceClaim, unmet: Sequence[ClaimsOnNode]) -> Ite
             left = [*(exactly.selectors or ())[:at], *(exactly.selectors or ())[at + 1 :]]
             expression = one_line(selector.cel.expression if selector.cel is not None else "", _MOST_TEXT)
             yield [(with_request(place, selectors=left or None), f"claim {name}: remove the selector `{expression}`")]
-        for taint in dict.fromkeys(text for one in mine for text in one.tainted):
-            pair, _, effect = taint.rpartition(":")
-            key, _, value = pair.partition("=")
+        for taint in dict.fromkeys(each for one in mine for each in one.tainted):
+            key, value, effect = taint.taint
             more = objects.DeviceToleration(
                 key=key, operator="Equal" if value else "Exists", value=value, effect=effect
             )

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.devices.alpha_fields import with_gate
 from kube_policy_scheduler.cluster.devices.attribute_references import ATTRIBUTES, CAPACITY, Reference
 from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
 from kube_policy_scheduler.cluster.devices.node_devices import WHOLE
 from kube_policy_scheduler.cluster.devices.resource_claims import is_in_use
 from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice
 from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_columns import devices_of, is_of_class
 from kube_policy_scheduler.framework.devices.constraints import attribute_of
@@ -39,6 +42,18 @@ _BYTES = {"Ti": 2**40, "Gi": 2**30, "Mi": 2**20}
 _PLUGIN = DynamicResources()
 
 
+class Untolerated(NamedTuple):
+    """A taint that keeps devices from being allocated."""
+
+    taint: TaintKey
+    rule: str
+    """The DeviceTaintRule that adds it; "": the driver publishes it."""
+
+    def __str__(self) -> str:
+        key, value, effect = self.taint
+        return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
 @dataclass(slots=True)
 class RequestOnNode:
     """How the devices of one node meet one request, or one alternative of it."""
@@ -53,11 +68,13 @@ class RequestOnNode:
     """Of the class and in use."""
     mismatched: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Of the class and not in use, by the selector that they do not meet and the values that it reads."""
-    tainted: Counter[str] = field(default_factory=Counter)
+    tainted: Counter[Untolerated] = field(default_factory=Counter)
     """Those that meet all selectors, by a taint that the request does not tolerate."""
     unsuitable: int = 0
     """Those that meet all selectors, but do not have the capacity that is requested."""
     fitting: list[SlicedDevice] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Of the class and not in use, by the field that keeps them from being chosen."""
     errors: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Of the class and not in use, by the selector that has an error, and the error."""
 
@@ -86,6 +103,7 @@ class RequestOnNode:
             "mismatched": self.mismatched,
             "tainted": self.tainted,
             "unsuitable": self.unsuitable,
+            "left out": self.left_out,
             "fitting": self.fitting,
             "error": self.errors,
         }
@@ -110,7 +128,11 @@ class RequestOnNode:
             selector = one_line(self.request.selectors[number].expression, _MOST_TEXT)
             parts.append(f"{listed(have)} where the selector wants `{selector}`")
         for taint, count in self.tainted.most_common(2):
-            parts.append(f"{count} {'has' if count == 1 else 'have'} the taint {taint}")
+            of = f" of the DeviceTaintRule {taint.rule}" if taint.rule else ""
+            parts.append(f"{count} {'has' if count == 1 else 'have'} the taint {taint}{of}")
+        for alpha_field, count in self.left_out.most_common(2):
+            use = "uses" if count == 1 else "use"
+            parts.append(f"{count} {use} {with_gate(alpha_field)}, which this scheduler does not follow")
         if self.unsuitable:
             parts.append(f"{self.unsuitable} {'does' if self.unsuitable == 1 else 'do'} not have the capacity")
         for (number, error), count in self.errors.most_common(1):
@@ -209,6 +231,8 @@ def _on_node(frame: Frame, claim: str, request: Request, devices: Sequence[Slice
                 found.mismatched[unmet[0], _values(selector, device)] += 1
         elif taint is not None:
             found.tainted[taint] += 1
+        elif device.alpha_field:
+            found.left_out[device.alpha_field] += 1
         elif request.consumes(device) is None:
             found.unsuitable += 1
         else:
@@ -227,11 +251,13 @@ def _unmet_selector(selectors: Sequence[CompiledSelector], device: SlicedDevice)
     return None
 
 
-def _taint(request: Request, device: SlicedDevice) -> str | None:
+def _taint(request: Request, device: SlicedDevice) -> Untolerated | None:
     taint = request.untolerated_taint(device)
     if taint is None:
         return None
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+    added = device.slice.taint_rules.taints_of(device.id)
+    rule = next((name for name, one in added if one is taint), "")
+    return Untolerated(TaintKey(taint.key, taint.value, taint.effect), rule)
 
 
 def _values(selector: CompiledSelector, device: SlicedDevice) -> str:

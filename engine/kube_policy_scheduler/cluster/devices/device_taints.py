@@ -1,0 +1,71 @@
+"""Taints of devices that DeviceTaintRules add to those that drivers publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
+
+Selection: TypeAlias = tuple[str | None, str | None, str | None]
+"""Driver, pool and device that a rule is about; None: any."""
+
+
+class DeviceTaintRules:
+    """All DeviceTaintRules of the cluster, by what they select."""
+
+    def __init__(self, rules: KubernetesRules) -> None:
+        """Begin without any. rules: of the Kubernetes whose rules they are."""
+        self._rules = rules
+        self._selections: dict[str, Selection] = {}
+        """By the name of the rule."""
+        self._taints: dict[Selection, dict[str, objects.DeviceTaint]] = {}
+        """By selection and the name of the rule."""
+
+    def set(self, rule: objects.DeviceTaintRule) -> None:
+        """Add or update a rule."""
+        self.remove(rule.metadata.name)
+        selection = selected_by(rule, self._rules)
+        if selection is not None:
+            self._selections[rule.metadata.name] = selection
+            self._taints.setdefault(selection, {})[rule.metadata.name] = rule.spec.taint
+
+    def remove(self, name: str) -> None:
+        """Forget a rule."""
+        selection = self._selections.pop(name, None)
+        if selection is not None:
+            taints = self._taints[selection]
+            del taints[name]
+            if not taints:
+                del self._taints[selection]
+
+    def selection(self, name: str) -> Selection | None:
+        """Return what a rule selects; None: no device."""
+        return self._selections.get(name)
+
+    def taints_of(self, device: DeviceID) -> Sequence[tuple[str, objects.DeviceTaint]]:
+        """Return the taints that rules add to a device, each with the name of its rule."""
+        known = self._taints
+        if not known:
+            return ()
+        selections = (
+            (driver, pool, name)
+            for driver in (None, device.driver)
+            for pool in (None, device.pool)
+            for name in (None, device.device)
+        )
+        return [named for each in selections if each in known for named in known[each].items()]
+
+
+def selected_by(rule: objects.DeviceTaintRule, rules: KubernetesRules) -> Selection | None:
+    """Return what a rule selects; None: no device."""
+    if Feature.DRA_DEVICE_TAINT_RULES not in rules:
+        return None
+    selector = rule.spec.device_selector
+    if selector is None:
+        return None if Feature.TAINT_RULES_NEED_SELECTORS in rules else (None, None, None)
+    return selector.driver, selector.pool, selector.device
