@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import LONG_FOLDERS, is_long, quick
+from tests.parts import LONG_FOLDERS, ONCE_FOR_ALL, is_long, quick
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,6 +32,14 @@ def test_it_fails_too_if_the_code_under_test_catches_everything(request: pytest.
         contextlib.suppress(BaseException),
     ):
         subprocess.run([sys.executable, "-V"], check=True)
+
+
+@pytest.mark.parametrize("program", ONCE_FOR_ALL)
+def test_what_a_library_starts_once_on_a_machine_is_not_the_fault_of_a_test(
+    program: str, request: pytest.FixtureRequest
+) -> None:
+    with quick.phase(request.node), contextlib.suppress(FileNotFoundError):
+        subprocess.run([program, "--version"], check=False, capture_output=True)
 
 
 @pytest.mark.long
