@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import product
+from typing import TypeAlias
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
-
-if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
 
 Selection: TypeAlias = tuple[str | None, str | None, str | None]
 """Driver, pool and device that a rule is about; None: any."""
@@ -47,17 +45,12 @@ class DeviceTaintRules:
         """Return what a rule selects; None: no device."""
         return self._selections.get(name)
 
-    def taints_of(self, device: DeviceID) -> Sequence[tuple[str, objects.DeviceTaint]]:
-        """Return the taints that rules add to a device, each with the name of its rule."""
+    def taints_of(self, device: tuple[str, str, str]) -> Sequence[tuple[str, objects.DeviceTaint]]:
+        """Return the taints that rules add to a device (driver, pool, name), each with the name of its rule."""
         known = self._taints
         if not known:
             return ()
-        selections = (
-            (driver, pool, name)
-            for driver in (None, device.driver)
-            for pool in (None, device.pool)
-            for name in (None, device.device)
-        )
+        selections = product(*((None, part) for part in device))
         return [named for each in selections if each in known for named in known[each].items()]
 
 
