@@ -56,7 +56,7 @@ def seats_of(inputs: DecisionInputs, requirements: Sequence[GangRequirement], cy
 @contextmanager
 def _asking(
     inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle, *, preempts: bool
-) -> Iterator[tuple[WaitingPods[AssumedPod], QueuedPod]]:
+) -> Iterator[tuple[WaitingPods[WaitingPod], QueuedPod]]:
     """Have a queue with a pod, which is taken out of it, and with the members of its gangs, and who decides them."""
     pending = inputs.pending
     assert pending is not None
