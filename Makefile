@@ -68,6 +68,7 @@ quotas: $(VENV)/.dev ## run 10,000 random cases of quotas, and check each with a
 reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics, schemas, editors' grammars, the Helm chart
 	@$(BIN)/python -m tests.lang.test_reference
 	@$(BIN)/python -m tests.deploy.test_operations
+	@$(BIN)/python -m tests.deploy.test_kubernetes_versions
 	@$(BIN)/python -m tests.lang.test_parse_tables
 	@$(BIN)/python -m tests.daemon.test_configuration_schema
 	@$(BIN)/python -m tests.editor.test_textmate

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, Self
 
-__all__ = ["DEFAULT_RULES", "Feature", "KubernetesRules", "KubernetesVersion", "VersionError"]
+__all__ = ["DEFAULT_RULES", "Feature", "KubernetesRules", "KubernetesVersion", "VersionError", "gate_problem"]
 
 
 class VersionError(ValueError):
@@ -62,8 +62,6 @@ class Entry(NamedTuple):
     """It is a feature gate: the minor version from which on administrators can switch it; None: it has no gate."""
     locked_since: int | None = None
     """The minor version from which on its gate cannot be switched any more."""
-    repaired: tuple[tuple[int, int], ...] = ()
-    """Patch releases of older minor versions, as (minor, patch), from which on it holds there, too."""
 
     @property
     def is_gate(self) -> bool:
@@ -72,12 +70,7 @@ class Entry(NamedTuple):
 
     def holds(self, version: KubernetesVersion) -> bool:
         """Return whether it holds by default in a version."""
-        if self.since is not None and version.minor >= self.since:
-            return True
-        return any(
-            version.minor == minor and (version.patch is None or version.patch >= patch)
-            for minor, patch in self.repaired
-        )
+        return self.since is not None and version.minor >= self.since
 
     def is_switchable(self, version: KubernetesVersion) -> bool:
         """Return whether it has a gate in a version that is not locked."""
@@ -226,6 +219,11 @@ class KubernetesRules:
         """Return whether the rules of just this version are known."""
         return self.followed == self.version
 
+    def may_switch(self, gate: str) -> bool:
+        """Return whether administrators can switch a gate in this version."""
+        feature = _BY_NAME.get(gate)
+        return feature is not None and feature.entry.is_switchable(self.followed)
+
     @property
     def features(self) -> tuple[Feature, ...]:
         """Return what holds, in the order of the table."""
@@ -245,11 +243,19 @@ class KubernetesRules:
         return f"KubernetesRules({self})"
 
 
-def _switchable(name: str, version: KubernetesVersion) -> Feature:
+def gate_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a feature gate, whatever the version; None if nothing is."""
     feature = _BY_NAME.get(name)
-    if feature is None or not feature.entry.is_gate:
-        known = ", ".join(_names(each for each in Feature if each.entry.is_gate))
-        raise VersionError(f"unknown feature gate `{name[:60]}`: the gates that change what is decided are {known}")
+    if feature is not None and feature.entry.is_gate:
+        return None
+    known = ", ".join(_names(each for each in Feature if each.entry.is_gate))
+    return f"unknown feature gate `{name[:60]}`: the gates that change what is decided are {known}"
+
+
+def _switchable(name: str, version: KubernetesVersion) -> Feature:
+    if (problem := gate_problem(name)) is not None:
+        raise VersionError(problem)
+    feature = _BY_NAME[name]
     if not feature.entry.is_switchable(version):
         entry = feature.entry
         is_locked = entry.locked_since is not None and version.minor >= entry.locked_since

@@ -52,6 +52,7 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
 from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
@@ -351,6 +352,9 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_degraded": lives("{}", 1, signals=[LOAD]),
     "policy_scheduler_take_over_seconds": lives("{}", 0.4, take_over_seconds=0.4),
     "policy_scheduler_undecided_seconds": lives("{}", 70, undecided_seconds=70.0),
+    "policy_scheduler_kubernetes_rules_info": lives(
+        "{rules=1.38,version=1.39.4}", 1, kubernetes=KubernetesRules(KubernetesVersion(39, 4))
+    ),
     "policy_scheduler_lease_holder": lives("{holder=a,name=policy-scheduler}", 1, lease=LEASE),
     "policy_scheduler_lease_usable": lives("{name=policy-scheduler}", 1, lease=LEASE),
     "policy_scheduler_shard_members": lives("{}", 2, shard=SHARD),

@@ -46,6 +46,12 @@ CASES: dict[str, tuple[str, object, str]] = {
     "kubernetes.podSelector": ("cell=3", "cell=3", "1"),
     "kubernetes.qps": ("50.5", 50.5, "-1"),
     "kubernetes.burst": ("200", 200, "0"),
+    "kubernetes.version": ('"1.37"', "1.37", "1.37"),
+    "kubernetes.featureGates": (
+        "[VolumeLimitScaling=false]",
+        ("VolumeLimitScaling=false",),
+        "[SchedulerAsyncPreemption=false]",
+    ),
     "policies.path": ("rules", FOLDER / "rules", "7"),
     "policies.configMap": ("kube-system/policies", "kube-system/policies", "policies"),
     "policies.checksums": ("true", True, "1"),

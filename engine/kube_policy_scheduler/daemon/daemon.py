@@ -133,6 +133,7 @@ class Daemon:
         loops: Loops,
         turns: TurnWatch[QueuedPod],
     ) -> None:
+        """Put everything together; `api_server.version.in_force` says by which Kubernetes."""
         self._settings = settings = settings.effective()
         self._turns = turns
         self._random = random
@@ -151,7 +152,7 @@ class Daemon:
             concurrency=settings.scheduling.parallel_binds,
             fence=fence,
         )
-        cluster = Cluster()
+        cluster = Cluster(api_server.version.in_force.rules)
         self._extenders = make_extenders(
             settings, cluster, self._transport, fence=Fence(fence.allows), observe=self.metrics.asked_extenders.observe
         )
@@ -384,6 +385,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             background = self._writers.start(self._loops)
             background.append(self._loops.start("freed-memory", return_freed_memory_again, restarts=True))
+            background.append(self._loops.start("kubernetes-version", self._api_server.version.run, restarts=False))
             if self._settings.mode == "scheduler":
                 background.append(self._loops.start("past-usage", self._past_usage.run, restarts=True))
             if self._device_trust is not None:
@@ -527,6 +529,7 @@ class Daemon:
             "bindings": self._look_at_bindings,
             "writes": self._look_at_writes,
             "turns": self._look_at_turns,
+            "kubernetes": lambda: Remark(f"rules of {self._api_server.version.in_force}"),
         }
 
     def _check_policies(self) -> str | None:
@@ -627,6 +630,7 @@ class Daemon:
             rebalancing=self._rebalancer.state(),
             extenders=self._extenders.states() if self._extenders is not None else (),
             wait_for_extenders=len(self._scheduler.extender_turns),
+            kubernetes=str(self._api_server.version.in_force),
         )
 
     def print_state(self) -> None:
@@ -692,6 +696,7 @@ class Daemon:
             take_over_seconds=scheduler.pace.take_over_seconds,
             undecided_seconds=scheduler.pace.undecided_seconds(has_active=scheduler.queue.has_active()),
             shard=self._coordinator.shard_state(),
+            kubernetes=self._api_server.version.in_force.rules,
         )
 
     def _devices(self) -> dict[str, int]:

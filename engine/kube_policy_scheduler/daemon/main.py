@@ -54,8 +54,8 @@ Examples:
   policy-scheduler config config.yaml                          # check the file and print the active settings
 
 \b
-Exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, an error occurred, or a second signal
-arrived; 2 a wrong flag, configuration or kubeconfig.
+Exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, the API server was upgraded, an error
+occurred, or a second signal arrived; 2 a wrong flag, configuration or kubeconfig.
 """
 
 
@@ -261,6 +261,7 @@ async def _decide(
     from kube_policy_scheduler.daemon.daemon import Daemon
 
     try:
+        await api_server.version.first()
         install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
         daemon = Daemon(
             settings, api_server, checker=checker, version=_version, random=random, loops=loops, turns=turns

@@ -1,4 +1,4 @@
-"""In which version the API server has a resource whose version changes from one Kubernetes to the next."""
+"""What the API server says of itself: its version, and in which version it has a resource that changes its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.resources import HasMetadata, Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion, VersionError
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,29 @@ async def served(transport: Transport, resource: Resource[T]) -> Resource[T]:
     except (ApiError, MalformedAnswer) as error:
         logger.debug("cannot discover the versions of %s: %s", resource, error)
     return resource
+
+
+async def server_version(transport: Transport) -> KubernetesVersion | None:
+    """Return the version that the API server says it is; None if it says none that can be read.
+
+    Raises:
+        KubeError: the server could not be asked, or refused.
+    """
+    answer = await transport.request("GET", "/version", resource="version", timeout_seconds=TIMEOUT_SECONDS)
+    return read_version(answer)
+
+
+def read_version(answer: bytes) -> KubernetesVersion | None:
+    """Return the version in an answer of `/version`, None if there is none."""
+    try:
+        return KubernetesVersion.parse(msgspec.json.decode(answer, type=_VersionInfo).git_version)
+    except (msgspec.DecodeError, VersionError) as error:
+        logger.debug("cannot read the version of the API server: %s", error)
+        return None
+
+
+class _VersionInfo(msgspec.Struct, rename="camel"):
+    git_version: str
 
 
 async def _plurals(transport: Transport, path: str) -> Sequence[str]:

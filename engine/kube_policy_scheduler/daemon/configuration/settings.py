@@ -36,6 +36,7 @@ from kube_policy_scheduler.documents.shape import (
 )
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 from kube_policy_scheduler.documents.yaml_nodes import Step
+from kube_policy_scheduler.kubernetes_rules import gate_problem
 from kube_policy_scheduler.loopback import is_loopback
 
 API_VERSION = "policy-scheduler/v1alpha1"
@@ -43,6 +44,16 @@ KIND = "PolicySchedulerConfiguration"
 
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535), expected("a port: 0 to 65535, 0 for a free one")]
 Url: TypeAlias = Annotated[str, Meta(pattern=PATTERN), expected("a URL such as http://prometheus.monitoring:9090")]
+KubernetesVersionText: TypeAlias = Annotated[
+    str,
+    Meta(pattern=r"^v?1\.[0-9]{1,4}(\.[0-9]{1,4})?$"),
+    expected('a version of Kubernetes in quotes, such as "1.37"'),
+]
+FeatureGateText: TypeAlias = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z][A-Za-z0-9]*=(true|false)$"),
+    expected("a feature gate such as Name=true or Name=false"),
+]
 UrlPath: TypeAlias = Annotated[str, Meta(pattern=r"^(/[-A-Za-z0-9_.~]+)+$"), expected("a path such as /extender")]
 
 
@@ -66,11 +77,23 @@ class KubernetesSettings(Section, frozen=True):
     wait. 0: no limit, so that only the API server's own flow control applies."""
     burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
     """Requests that may be sent at once after a quiet time, if `qps` is set."""
+    version: KubernetesVersionText | None = None
+    """Version of Kubernetes by whose rules pods are decided, in quotes: `"1.37"`. None: the version that the API server
+    has. See deploy/KUBERNETES-VERSIONS.md."""
+    feature_gates: tuple[FeatureGateText, ...] = ()
+    """Feature gates that your kube-scheduler has on or off otherwise than its version does by default, such as
+    `StorageCapacityScoring=false`."""
 
     @property
     def rate(self) -> RequestRate | None:
         """Return the limit on requests, None for none."""
         return RequestRate(self.qps, self.burst) if self.qps else None
+
+    @property
+    def switched_gates(self) -> dict[str, bool]:
+        """Return by name whether the feature gates that are not as by default are on."""
+        pairs = (text.split("=") for text in self.feature_gates)
+        return {name: value == "true" for name, value in pairs}
 
 
 class PolicySettings(Section, frozen=True):
@@ -465,6 +488,9 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if settings.sharding.enabled and not settings.rebalancing.dry_run:
         message = "rebalancing.dryRun: false needs a leader, and with sharding.enabled there is none"
         found.append(document.error(("rebalancing", "dryRun"), WRONG_VALUE, message=message))
+    for index, gate in enumerate(settings.kubernetes.switched_gates):
+        if (problem := gate_problem(gate)) is not None:
+            found.append(document.error(("kubernetes", "featureGates", index), WRONG_VALUE, message=problem))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"

@@ -21,6 +21,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
 
@@ -228,6 +229,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """None without leader election."""
     shard: ShardState | None = None
     """None where one replica does it all."""
+    kubernetes: KubernetesRules = DEFAULT_RULES
+    """By which pods are decided."""
 
 
 class PendingCensus:
@@ -317,6 +320,14 @@ def _of_signals(live: LiveState, value: Callable[[SignalRow], float | None]) -> 
 
 
 SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_kubernetes_rules_info",
+        "Always 1. By the rules of which version of Kubernetes pods are decided (`rules`), and the version that the API"
+        " server or the configuration says (`version`); they differ if the rules of that version are not known.",
+        ("version", "rules"),
+        lambda live: [((str(live.kubernetes.version), str(live.kubernetes.followed)), 1.0)],
+    ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_queue_used",

@@ -108,6 +108,8 @@ class Replica(msgspec.Struct, frozen=True):
     extenders: Sequence[ExtenderState] = ()
     wait_for_extenders: int = 0
     """Pods that extenders are still to be asked about."""
+    kubernetes: str = ""
+    """By the rules of which Kubernetes pods are decided, and who says so."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

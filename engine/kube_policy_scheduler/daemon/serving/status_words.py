@@ -119,6 +119,8 @@ def _verdict(taken: Snapshot) -> shown.Headline:
 def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     replica = taken.replica
     found = [("identity", replica.identity), ("version", replica.version), ("API server", replica.server)]
+    if replica.kubernetes:
+        found.append(("rules of Kubernetes", replica.kubernetes))
     if replica.shard is not None:
         found += described(replica.shard, nodes=len(taken.node_names))
     elif not replica.elects:

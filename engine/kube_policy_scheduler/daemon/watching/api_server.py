@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Self
 
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
+from kube_policy_scheduler.adapters.kube.discovery import server_version
 from kube_policy_scheduler.adapters.kube.errors import Unreachable
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.transport import Observe, Transport
 from kube_policy_scheduler.adapters.process.loops import Loop, Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.watching.kubernetes_version import VersionWatch
 from kube_policy_scheduler.daemon.watching.resources import Handler, attach, reflectors
 
 logger = logging.getLogger(__name__)
@@ -52,12 +55,15 @@ class ApiServer:
             compiled=settings.scheduling.compiled_kernels,
         )
         """One per watched resource; nodes and pods first."""
+        self.version = VersionWatch(kubernetes, ask=partial(server_version, self.transport))
+        """Of which Kubernetes it is."""
         self._loops = loops
         self._watching: list[Loop] = []
 
     async def __aenter__(self) -> Self:
         """Raises CredentialsError: there is no way to reach a cluster."""
         await self.credentials.get()
+        self.version.begin()
         self._watching = [
             self._loops.start(f"watch-{reflector.resource.label}", reflector.run, restarts=False)
             for reflector in self.reflectors
@@ -66,6 +72,7 @@ class ApiServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._loops.end(*self._watching)
+        await self.version.end()
         await self.transport.close()
 
     def attach(
