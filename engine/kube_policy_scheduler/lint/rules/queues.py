@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
 
 from kube_policy_scheduler.diagnostics import Label
 from kube_policy_scheduler.lang import typed
-from kube_policy_scheduler.lang.checked import Ordering, QueueDeclaration
+from kube_policy_scheduler.lang.checked import Ordering, Preemption, QueueDeclaration, Reclaim
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.load import Checked
 from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.lint.facts import Effort, Facts, always, holding
 from kube_policy_scheduler.lint.rule import Finding, set_rule
-
-
-@set_rule("P0371")
-def queue_min_over_parent(checked: Checked) -> Iterator[Finding]:
-    """The children of a queue are guaranteed more than the queue itself: not all of them can get it at the same time.
-
-    The `min` of a queue includes the `min` of its children.
-
-    Avoid::
-
-        queue company min cpu 64
-        queue research of company for pods where pod.namespace == "research" min cpu 40
-        queue production of company for pods where pod.namespace == "production" min cpu 40
-
-    Prefer::
-
-        queue company min cpu 80
-        queue research of company for pods where pod.namespace == "research" min cpu 40
-        queue production of company for pods where pod.namespace == "production" min cpu 40
-    """
-    for parent, children in _families(checked):
-        for bound, amounts in (("min", parent.minimum), ("max", parent.maximum)):
-            for resource, amount in amounts.items():
-                together = sum(child.minimum.get(resource, 0.0) for child in children)
-                if together > amount and not (bound == "max" and resource in parent.minimum):
-                    message = f"the queues of `{parent.name}` are guaranteed {together:g} {resource} together, but its"
-                    labels = tuple(
-                        Label(child.tree.span, f"{child.minimum[resource]:g}")
-                        for child in children
-                        if child.minimum.get(resource)
-                    )[:4]
-                    advice = f"write a larger `{bound}`, or guarantee less to its children"
-                    yield Finding(parent.tree.span, f"{message} `{bound}` is {amount:g}", advice, labels)
 
 
 @set_rule("P0372")
@@ -162,7 +129,7 @@ def lend_without_reclaim(checked: Checked) -> Iterator[Finding]:
         reclaim after 30s
     """
     queues = declared_queues(checked.policies)
-    if len(queues) < 2 or any(policy.reclaims for policy in checked.policies):
+    if len(queues) < 2 or any(not each.above_max for each in _reclaims(checked)):
         return
     lending = next((queue for queue in queues if any(_lent(queue, name) for name in queue.minimum)), None)
     if lending is not None:
@@ -194,7 +161,7 @@ def unused_queue_share(checked: Checked) -> Iterator[Finding]:
     )
     if orders:
         return
-    reclaims = any(policy.reclaims for policy in checked.policies)
+    reclaims = any(not each.above_max for each in _reclaims(checked))
     for queue in declared_queues(checked.policies):
         advice = "add `order by queue.share`, or remove it"
         if queue.tree.remember is not None:
@@ -254,20 +221,86 @@ def reclaim_without_guarantee(checked: Checked) -> Iterator[Finding]:
     """
     if any(queue.minimum for queue in declared_queues(checked.policies)):
         return
-    for reclaim in (each for policy in checked.policies if policy.canary is None for each in policy.reclaims):
-        if not reclaim.fair:
+    for reclaim in _reclaims(checked):
+        if not reclaim.fair and not reclaim.above_max:
             message = "this `reclaim` never evicts a pod: no queue has a `min`"
             yield Finding(reclaim.tree.span, message, "guarantee something with `min`, or write `reclaim fair`")
 
 
+@set_rule("P0380")
+def nothing_to_share(checked: Checked) -> Iterator[Finding]:
+    """A queue has a `weight` or `remember`, or there is a `reclaim fair`, but there is no other queue to compare with.
+
+    Shares are compared among the queues beside each other. Queues by a key that stand alone all have the same weight.
+
+    Avoid::
+
+        queue team by pod.namespace max cpu 40 weight 2
+        order by queue.share, pod.queued
+
+    Prefer::
+
+        queue team by pod.namespace max cpu 40
+        order by queue.share, pod.queued
+    """
+    queues = declared_queues(checked.policies)
+    beside = Counter(queue.tree.parent for queue in queues)
+    by_key = any(queue.key is not None for queue in queues)
+    for queue in queues:
+        if queue.tree.weight is not None and beside[queue.tree.parent] == 1:
+            why = "all queues by its key have the same weight" if queue.key is not None else "it stands alone"
+            message = f"`weight` of queue `{queue.name}` has no effect: {why}"
+            yield Finding(queue.tree.weight.span, message, "remove it, or declare a queue beside it")
+        alone = len(queues) == 1 and queue.key is None
+        if queue.tree.remember is not None and alone:
+            message = f"`remember` of queue `{queue.name}` has no effect: there is no other queue"
+            yield Finding(queue.tree.remember.span, message, "remove it, or declare a queue beside it")
+    if queues and not by_key and max(beside.values()) == 1:
+        for reclaim in _reclaims(checked):
+            if reclaim.fair:
+                message = "`reclaim fair` never evicts a pod: no queue stands beside another one"
+                yield Finding(reclaim.tree.span, message, "declare a queue beside it, or remove `fair`")
+
+
+@set_rule("P0381")
+def priority_across_fair_queues(checked: Checked) -> Iterator[Finding]:
+    """With `reclaim fair`, shares decide among pods that borrow in different queues, and not priorities. A `preempt if`
+    that asks for priorities has no effect there: it evicts pods of the same queue only.
+
+    If both decided, two queues could evict each other's pods for ever.
+
+    Avoid::
+
+        queue research for pods where pod.namespace == "research" min cpu 40
+        queue production for pods where pod.namespace == "production" min cpu 40
+        reclaim fair
+        preempt if pod.priority > 100 evict where victim.namespace == "research"
+
+    Prefer::
+
+        queue research for pods where pod.namespace == "research" min cpu 20
+        queue production for pods where pod.namespace == "production" min cpu 60
+        reclaim fair
+    """
+    queues = declared_queues(checked.policies)
+    fair = next((each for each in _reclaims(checked) if each.fair and each.condition is None), None)
+    if fair is None or not queues:
+        return
+    for clause in (clause for policy in checked.policies for clause in policy.clauses):
+        if not isinstance(clause, Preemption) or clause.condition is None:
+            continue
+        parts = [*typed.below(clause.condition), *(typed.below(clause.evict) if clause.evict is not None else ())]
+        fields = {part.field.path for part in parts if isinstance(part, typed.Read)}
+        if "pod.priority" in fields and fields & {"pod.namespace", "victim.namespace"}:
+            message = "this `preempt` never evicts pods of another queue: `reclaim fair` lets shares decide there"
+            label = Label(fair.tree.span, "shares decide")
+            advice = "guarantee more to the queue with `min`, or leave out `fair`"
+            yield Finding(clause.tree.span, message, advice, (label,))
+
+
+def _reclaims(checked: Checked) -> Iterator[Reclaim]:
+    yield from (each for policy in checked.policies if policy.canary is None for each in policy.reclaims)
+
+
 def _lent(queue: QueueDeclaration, resource: str) -> bool:
     return queue.lend.get(resource, queue.minimum[resource]) > 0
-
-
-def _families(checked: Checked) -> Iterator[tuple[QueueDeclaration, list[QueueDeclaration]]]:
-    queues = declared_queues(checked.policies)
-    children: defaultdict[str | None, list[QueueDeclaration]] = defaultdict(list)
-    for queue in queues:
-        if queue.key is None:
-            children[queue.tree.parent].append(queue)
-    yield from ((parent, children[parent.name]) for parent in queues if parent.name in children)
