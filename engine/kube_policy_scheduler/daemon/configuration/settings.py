@@ -490,7 +490,8 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
         found.append(document.error(("rebalancing", "dryRun"), WRONG_VALUE, message=message))
     for index, gate in enumerate(settings.kubernetes.switched_gates):
         if (problem := gate_problem(gate)) is not None:
-            found.append(document.error(("kubernetes", "featureGates", index), WRONG_VALUE, message=problem))
+            message = f"kubernetes.featureGates: {problem}"
+            found.append(document.error(("kubernetes", "featureGates", index), WRONG_VALUE, message=message))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"
