@@ -268,9 +268,9 @@ async def some_are_assumed(size: int, *, nodes: int = 0) -> GangStage:
     stage = GangStage(nodes=nodes or size, cpus=1, tick=1e-3)
     for number in range(size):
         stage.pod(f"a{number}", job="a", size=size)
-    while len(stage.scheduler.waiting_pods.permit) < size // 2:  # noqa: ASYNC110 (asked after each turn)
+    while len(stage.scheduler.waiting_pods.waiting) < size // 2:  # noqa: ASYNC110 (asked after each turn)
         await asyncio.sleep(0)
-    assert len(stage.scheduler.waiting_pods.permit) < size
+    assert len(stage.scheduler.waiting_pods.waiting) < size
     return stage
 
 
@@ -310,7 +310,7 @@ def test_what_changes_while_members_are_assumed_has_the_gang_planned_again(
         stage = await some_are_assumed(32, nodes=34)
         change(stage)
         await asyncio.sleep(0.5)
-        waiting = len(stage.scheduler.waiting_pods.permit)
+        waiting = len(stage.scheduler.waiting_pods.waiting)
         assert (waiting, stage.told.times["bound"]) in ((0, 0), (0, 32)), "all or none, and nothing is held"
         await asyncio.sleep(30)
         assert stage.told.times["bound"] == 32

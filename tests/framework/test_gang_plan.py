@@ -19,11 +19,11 @@ from kube_policy_scheduler.cluster.steps import Unfinished, in_turn
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups import attempt as attempts
 from kube_policy_scheduler.framework.groups import plan as planning
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
-from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, QueuedPod, SchedulingQueue, priority_turn
 from kube_policy_scheduler.policy.policy_set import PolicySet

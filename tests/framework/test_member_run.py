@@ -19,8 +19,8 @@ from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopo
 from kube_policy_scheduler.framework.decide.member_run import MemberRun
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups.state import gang_state
-from kube_policy_scheduler.framework.permit import GangRequirement, Permit
+from kube_policy_scheduler.tooling.waiting_members import WaitingMembers
 from tests.policy.worlds import node, pod, policy
 
 GANG = "gang by pod.label.job size {size} with 1 of role=driver, 2 of role=worker"
@@ -84,13 +85,15 @@ def test_a_complete_gang_has_its_size_and_every_role_and_stays_so_without_those_
 def test_no_member_binds_before_every_role_has_its_number() -> None:
     made = Cluster()
     made.set_node(node("n", cpu="64"))
-    permit, released = Permit(), list[list[str]]()
+    waiting, released = WaitingMembers(), list[list[str]]()
 
     for name, role in (("w1", "worker"), ("w2", "worker"), ("x", None), ("d", "driver"), ("w3", "worker")):
         labels = {"job": "j"} | ({"role": role} if role else {})
         made.place(pod(made, name, labels=labels), "n")
-        permit.wait(name, (requirement(made, f"like-{name}", role),), 0.0)
-        released.append(sorted(permit.release(name, made.counters.group_size)))
+        waiting.wait(name, (requirement(made, f"like-{name}", role),), 0.0)
+        before = set(waiting)
+        waiting.release(made.counters.group_size)
+        released.append(sorted(before.difference(waiting)))
 
     assert released == [[], [], [], ["d", "w1", "w2", "x"], ["w3"]]
 

@@ -46,7 +46,7 @@ class Calm:
 
     def waiting(self) -> list[str]:
         """Return the names of the pods that hold a place and wait for others."""
-        uids = set(self.process.scheduler.waiting_pods.permit)
+        uids = set(self.process.scheduler.waiting_pods.waiting)
         return sorted(queued.pod.name for queued in self.process.scheduler.queue if queued.pod.uid in uids)
 
     def relist(self) -> None:

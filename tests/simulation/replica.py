@@ -146,7 +146,7 @@ class WorldScheduler(Scheduler):
 
     def placed_like(self, pod: Any) -> list[Any]:
         """Return the pods of a pod's gang that have a place and do not wait for others; none if it has no gang."""
-        job, waiting = pod.labels.get("job"), set(self.waiting_pods.permit)
+        job, waiting = pod.labels.get("job"), set(self.waiting_pods.waiting)
         members = [p for p in self.cluster.pods.values() if p.labels.get("job") == job] if job is not None else []
         return [member for member in members if member.uid not in waiting]
 
@@ -342,8 +342,8 @@ class Replica:
             is_under_way=scheduler.is_under_way,
         )
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
-        if waiting != set(scheduler.waiting_pods.permit):
-            found.append(f"at permit: {sorted(scheduler.waiting_pods.permit)}, in the queue: {sorted(waiting)}")
+        if waiting != set(scheduler.waiting_pods.waiting):
+            found.append(f"at permit: {sorted(scheduler.waiting_pods.waiting)}, in the queue: {sorted(waiting)}")
         if held := waiting - scheduler.waiting_pods.planned():
             found.append(f"assumed without a plan for all of their gang: {sorted(held)}")
         found += [*self.told.found, *self.judge.found, *self._forgotten()]

@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.events import BACKFILL, BACKFILL_EVENTS, NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, ScoresByDomain, Weighted
 from kube_policy_scheduler.framework.quota import RECLAIM, QuotaRules
 

@@ -26,7 +26,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import (
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Scope
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, QuotaWait
 from kube_policy_scheduler.framework.status import Code, Refusal, Status

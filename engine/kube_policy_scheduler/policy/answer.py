@@ -32,8 +32,8 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
 )
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates

@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation, evaluate
 from kube_policy_scheduler.framework.evaluate.probe import FilterProbe, probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import full

@@ -1,4 +1,4 @@
-"""`gang` as requirements on Permit: a pod's groups, and who counts as a member."""
+"""`gang` as requirements: a pod's groups, and who counts as a member."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, Role
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, Role
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGang
 from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends

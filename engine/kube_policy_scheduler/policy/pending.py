@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.gangs import Group
 
 
 class Pending:

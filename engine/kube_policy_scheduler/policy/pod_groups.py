@@ -1,4 +1,4 @@
-"""PodGroups of the API as requirements on Permit: Kubernetes' own, those of the scheduler-plugins, composite groups."""
+"""PodGroups of the API as requirements of gangs: Kubernetes' own, those of the scheduler-plugins, composite groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kube_policy_scheduler.cluster.objects import (
 )
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, GroupTree, MissingGroupError
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, GroupTree, MissingGroupError
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_WITHIN_SECONDS = 300.0

@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.default_profile import kubernetes_filters, 
 from kube_policy_scheduler.framework.evaluate.diagnosis import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, errors, in_order
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.framework.quota import QuotaRules

@@ -14,9 +14,9 @@ from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue, gates, priority_turn
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.diagnostics import Source
@@ -222,6 +224,42 @@ def test_nodes_are_ordered_for_what_a_gang_lacks_beside_free_room_and_for_its_su
     assert min(later) > 70, "those that the gang can do without ask when it runs"
     short = simulated(arrivals[:3], nodes=[node("a")], by=by, shapes=[shape])
     assert (short.placed, short.most_nodes()) == (3, 3)
+
+
+@given(
+    size=st.integers(2, 6),
+    spare=st.integers(0, 3),
+    cores=st.integers(1, 4),
+    free=st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    quota=st.none() | st.integers(0, 30),
+)
+def test_nodes_for_a_gang_are_as_many_as_what_it_lacks_needs_and_none_if_it_is_over_quota(
+    size: int, spare: int, cores: int, free: list[int], quota: int | None
+) -> None:
+    """Its surplus asks for nodes once it runs, as far as the quota goes."""
+    by = f"gang by pod.namespace size {size} within 10min" + (
+        f"\nqueue all max cpu {quota}" if quota is not None else ""
+    )
+    arrivals = [Arrival(0, f"p{number}", pod(cpu=str(cores)), None) for number in range(size + spare)]
+    there = [node(f"n{number}", cpu=str(cpus)) for number, cpus in enumerate(free)]
+    shape = {"name": "new", "node": {"cpu": 4, "mem": "64Gi"}, "max": 20, "delay": "30s", "idle": "3h"}
+    found = simulated(arrivals, nodes=there, by=by, shapes=[shape])
+    first = next((sample.upcoming for sample in found.samples if sample.upcoming), 0)
+    places, may_start = sum(each // cores for each in free), quota is None or size * cores <= quota
+    running = size + (spare if quota is None else min(spare, quota // cores - size)) if may_start else 0
+    assert found.placed == running
+    assert found.most_nodes() - len(free) == max(0, -((places - running) // (4 // cores)))
+    if running and size > places:
+        assert first == -((places - size) // (4 // cores)), "the minimum alone asks first"
+
+
+def test_members_that_differ_are_packed_into_the_fewest_nodes() -> None:
+    by = "gang by pod.namespace size 4 within 10min if pod.priority == 0"
+    members = [Arrival(0, f"p{number}", pod(cpu=cpu), 1000) for number, cpu in enumerate("1133")]
+    arrivals = [Arrival(0, "first", pod(cpu="4", priority=1), 2000), *members]
+    shape = {**BIG, "node": {"cpu": 4, "mem": "64Gi"}, "max": 4, "delay": "30s"}
+    found = simulated(arrivals, nodes=[node("a")], by=by, shapes=[shape])
+    assert (found.placed, found.most_nodes()) == (5, 3)
 
 
 def test_the_minimum_is_there_from_the_beginning_and_stays() -> None:

@@ -14,7 +14,7 @@ from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker, 
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.devices.pod_claims import waits_for_claims
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates
 from kube_policy_scheduler.lang.memo import Memo

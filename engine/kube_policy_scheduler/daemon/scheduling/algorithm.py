@@ -18,7 +18,7 @@ from kube_policy_scheduler.framework.decide.member_run import MemberRun
 from kube_policy_scheduler.framework.decide.new_nodes import AwaitingNodes, needs_of
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.policy.answer import Answer, Answers

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod
-from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.gangs import Group
 
 
 class _BoundTogether:

@@ -26,7 +26,7 @@ from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, SchedulingQueue
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, redo

@@ -53,8 +53,8 @@ from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict, nodes_to_ask
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, WaitingPods
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption, nomination_after, preferred
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK

@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.backfill.beside import BesideReservation
 from kube_policy_scheduler.framework.backfill.reservation import Seat, StartReservation, expected_ends, reserve
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.gangs import Group
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue

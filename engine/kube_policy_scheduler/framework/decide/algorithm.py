@@ -27,7 +27,7 @@ from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile

@@ -38,7 +38,7 @@ from kube_policy_scheduler.framework.decide.gang_room import (
 )
 from kube_policy_scheduler.framework.decide.gang_shortfall import DomainSearch, domain_name, shortfall_text
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, outermost_first
+from kube_policy_scheduler.framework.gangs import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import DomainOrder, Profile

@@ -17,7 +17,7 @@ import msgspec
 
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall
 from kube_policy_scheduler.framework.frame import DeviceOrder
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.times import Steady
 
 PAUSE_FACTOR = 20.0
@@ -78,6 +78,10 @@ class GangRecord(msgspec.Struct, eq=False):
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     wanted_at: float | None = None
     """When it is to be planned again though no event says so; None: never."""
+    holding: int = 0
+    """Its members that are assumed, and wait for others of their plan."""
+    held_since: float = 0.0
+    """When the first of them was."""
     loss: Loss | None = None
     """Pods that it lost; None: it has as many as it needs, or none at all."""
 
@@ -123,16 +127,29 @@ class GangTable:
         record = self._records.get(group)
         if record is None:
             return
-        if record.where is not None:
-            self._records[group] = GangRecord(group, record.touched, where=record.where)
+        if record.where is not None or record.holding:
+            holding, since = record.holding, record.held_since
+            self._records[group] = GangRecord(
+                group, record.touched, where=record.where, holding=holding, held_since=since
+            )
         else:
             del self._records[group]
 
     def forget_rules(self) -> None:
         """Forget where and how gangs are decided, and what came of it: the rules have changed."""
-        lost = [record for record in self if record.loss is not None]
-        self._records = {each.group: GangRecord(each.group, each.touched, loss=each.loss) for each in lost}
+        kept = [each for each in self if each.loss is not None or each.holding]
+        self._records = {
+            each.group: GangRecord(
+                each.group, each.touched, holding=each.holding, held_since=each.held_since, loss=each.loss
+            )
+            for each in kept
+        }
         self._wanted.clear()
+
+    def holding(self, group: Group) -> tuple[int, float | None]:
+        """Return how many members of a gang are assumed and wait for others, and since when; None if there are none."""
+        record = self._records.get(group)
+        return (record.holding, record.held_since) if record is not None and record.holding else (0, None)
 
     # --- where and how members are decided -----------------------------------------------------------
 
@@ -224,7 +241,7 @@ class GangTable:
 
     def _clean(self) -> None:
         records = self._records.values()
-        idle = [record for record in records if record.under_way is None and record.loss is None]
+        idle = [each for each in records if each.under_way is None and each.loss is None and not each.holding]
         unused = [record for record in idle if not self.in_use(record.group)]
         unused.sort(key=lambda record: record.touched)
         for record in unused[:-KEPT_WITHOUT_PODS]:

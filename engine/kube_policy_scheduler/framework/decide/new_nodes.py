@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, NumberOf
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code
 

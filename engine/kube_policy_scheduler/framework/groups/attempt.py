@@ -16,8 +16,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted
 from kube_policy_scheduler.framework.preempt.preemption import Preemption

@@ -42,9 +42,9 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
 from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, free_without, places_of
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.search import WORK_CUT, SeatSearch
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
@@ -75,10 +75,6 @@ class Plan(msgspec.Struct, eq=False):
 
     decisions: dict[str, Decision]
     """By uid, in the order in which they were found."""
-    epoch: int = -1
-    """The epoch of the cluster for which they hold; it goes on with each member that is assumed."""
-    left: set[str] = msgspec.field(default_factory=set)
-    """Members that are not assumed yet."""
 
 
 class _Basis(NamedTuple):

@@ -10,8 +10,8 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.gang_room import Members
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.attempt import Attempt
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 MOST_SEARCH_STEPS = 10_000

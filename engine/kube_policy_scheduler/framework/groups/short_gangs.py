@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.gang_domains import rows_of
 from kube_policy_scheduler.framework.decide.gang_table import Loss
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.wording import plural

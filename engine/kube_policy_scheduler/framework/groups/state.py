@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kube_policy_scheduler.framework.permit import GangRequirement, NumberOf
+from kube_policy_scheduler.framework.gangs import GangRequirement, NumberOf
 from kube_policy_scheduler.times import rfc3339
 
 

@@ -36,18 +36,17 @@ from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangReco
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.gangs import (
+    GangRequirement,
+    Group,
+    MissingGroupError,
+    outermost_first,
+    whole,
+)
 from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
-from kube_policy_scheduler.framework.permit import (
-    GangRequirement,
-    Group,
-    MissingGroupError,
-    Permit,
-    outermost_first,
-    whole,
-)
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
@@ -93,6 +92,19 @@ class PermitObserver(Protocol[HeardT]):
         ...
 
 
+class _Start(msgspec.Struct, eq=False):
+    """A plan that is being carried out: its members are assumed one after the other, and then bind together."""
+
+    decisions: dict[str, Decision]
+    """By uid, in the order in which they are assumed."""
+    due: float
+    """When all of them give their places back if some are not assumed by then."""
+    epoch: int
+    """The epoch of the cluster for which the decisions hold; it goes on with each member that is assumed."""
+    left: set[str]
+    """Members that are not assumed yet."""
+
+
 class WaitingPods(Generic[AssumedT]):
     """The gangs of a scheduler, and their pods that are assumed and wait for the rest of the plan."""
 
@@ -119,10 +131,7 @@ class WaitingPods(Generic[AssumedT]):
         self._clock = clock
         self._observer = observer
         self._algorithm = algorithm
-        self.permit = Permit()
         self._waiting: dict[str, AssumedT] = {}
-        self._waiting_on: dict[str, dict[str, AssumedT]] = {}
-        """By node and uid."""
         self._unreported: dict[str, float] = {}
         """Since when the unreported ones wait, by UID, longest first."""
         self._unnominated: dict[str, float] = {}
@@ -137,8 +146,10 @@ class WaitingPods(Generic[AssumedT]):
         self.gangs.in_use = lambda group: bool(queue.group(group))
         self._next: deque[str] = deque()
         """Members to decide before all other pods, by uid."""
-        self._plans: dict[str, Plan] = {}
-        """By uid of its members: plans that are being carried out."""
+        self._starts: list[_Start] = []
+        """The plans that are being carried out, the oldest first."""
+        self._start_of: dict[str, _Start] = {}
+        """By uid of their members."""
 
     # --- before a member is decided ------------------------------------------------------------------
 
@@ -205,6 +216,9 @@ class WaitingPods(Generic[AssumedT]):
         if planned is not None:
             return planned, ()
         self.backfill.beside(queued)  # while nothing is tried out
+        if self.are_placed(requirements):  # one that its gang can do without: a pod as any other
+            why = self._confine(requirements)
+            return (self._refuse(queued, why) if why else (yield from self._algorithm.deciding(queued))), ()
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
             decision, others = yield from self._decide(queued, requirements)
@@ -220,11 +234,6 @@ class WaitingPods(Generic[AssumedT]):
     ) -> Generator[int, None, tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]]:
         """Decide as `decide`, but for quotas that lend."""
         short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
-        if not short:  # one more of a gang that is complete
-            why = self._confine(requirements)
-            if why:
-                return self._refuse(queued, why), ()
-            return (yield from self._algorithm.deciding(queued)), ()
         group, time = outermost_first(short)[0].group, self._clock()
         while self._queue.is_letting_in(group):
             yield ENDS_TURN
@@ -321,6 +330,10 @@ class WaitingPods(Generic[AssumedT]):
         self.gangs.settle(group, before)
         return None
 
+    def are_placed(self, requirements: Iterable[GangRequirement]) -> bool:
+        """Return whether as many members as some gangs need have a node, or are about to get one."""
+        return all(self.planner.placed(requirement) >= requirement.size for requirement in requirements)
+
     def _confine(self, requirements: Iterable[GangRequirement]) -> str:
         """Have a member of complete gangs decided where the others are; return why there is no such place, or ""."""
         for requirement in requirements:
@@ -399,8 +412,10 @@ class WaitingPods(Generic[AssumedT]):
 
     def _carry_out(self, queued: QueuedPod, plan: Plan, requirements: Sequence[GangRequirement]) -> Decision:
         """Have the members of a plan assumed one after the other, and return what happens to the pod itself."""
-        plan.epoch, plan.left = self._algorithm.state, set(plan.decisions)
-        self._plans.update(dict.fromkeys(plan.decisions, plan))
+        due = self._clock() + min(requirement.within_seconds for requirement in requirements)
+        start = _Start(plan.decisions, due, self._algorithm.state, set(plan.decisions))
+        self._starts.append(start)
+        self._start_of.update(dict.fromkeys(plan.decisions, start))
         self._next.extendleft(uid for uid in reversed(plan.decisions) if uid != queued.pod.uid)
         planned = self._planned(queued)
         if planned is not None:
@@ -412,30 +427,31 @@ class WaitingPods(Generic[AssumedT]):
 
     def _planned(self, queued: QueuedPod) -> Decision | None:
         """Return what the plan says of a member; None if there is no plan with it that still holds."""
-        plan = self._plans.get(queued.pod.uid)
-        if plan is None or queued.pod.uid not in plan.left:
+        start = self._start_of.get(queued.pod.uid)
+        if start is None or queued.pod.uid not in start.left:
             return None
-        decision = plan.decisions[queued.pod.uid]
+        decision = start.decisions[queued.pod.uid]
         assert decision.host is not None
-        if plan.epoch != self._algorithm.state:
+        if start.epoch != self._algorithm.state:
             if not self._algorithm.passes(queued, decision.host):
-                self._break(plan, "a node that was found for one of its pods is taken")
+                self._break(start, "a node that was found for one of its pods is taken")
                 return None
             decision = self._algorithm.on_row(queued, self._cluster.nodes.rows[decision.host])
-        plan.epoch = self._algorithm.state + 1  # once it is assumed, and nothing else has changed
+        start.epoch = self._algorithm.state + 1  # once it is assumed, and nothing else has changed
         return decision
+
+    @property
+    def waiting(self) -> Mapping[str, AssumedT]:
+        """The pods that are assumed and wait for others of their plan, by uid."""
+        return self._waiting
 
     def planned(self) -> Set[str]:
         """Return the uids of the members of gangs whose plans are being carried out."""
-        return self._plans.keys()
+        return self._start_of.keys()
 
-    def _broken(self) -> list[Plan]:
+    def _broken(self) -> list[_Start]:
         """Return the plans of which a member that is not assumed yet will not come any more."""
-        return [
-            plan
-            for plan in {id(each): each for each in self._plans.values()}.values()
-            if any(map(self._is_lost, plan.left))
-        ]
+        return [start for start in self._starts if any(map(self._is_lost, start.left))]
 
     def _is_lost(self, uid: str) -> bool:
         queued = self._queue.get(uid)
@@ -443,50 +459,59 @@ class WaitingPods(Generic[AssumedT]):
 
     def _drop_broken(self) -> None:
         """Have the assumed members of broken plans give their places back."""
-        for plan in self._broken():
-            self._break(plan, "another of its pods lost the node that was found for it")
+        for start in self._broken():
+            self._break(start, "another of its pods lost the node that was found for it")
 
-    def _break(self, plan: Plan, why: str) -> None:
+    def _break(self, start: _Start, why: str) -> None:
         """Give up a plan: members that are assumed give their places back."""
-        self._end(plan)
-        gone = {uid: self._waiting[uid].requirements[0] for uid in plan.decisions if uid in self._waiting}
-        if gone:
-            self._return_places(gone, why)
+        self._end(start)
+        self._return_places([uid for uid in start.decisions if uid in self._waiting], why)
 
-    def _end(self, plan: Plan) -> None:
-        for uid in plan.decisions:
-            if self._plans.get(uid) is plan:
-                del self._plans[uid]
+    def _end(self, start: _Start) -> None:
+        if start in self._starts:
+            self._starts.remove(start)
+        for uid in start.decisions:
+            if self._start_of.get(uid) is start:
+                del self._start_of[uid]
 
     def arrive(self, assumed: AssumedT) -> list[AssumedT]:
         """Note that a member is assumed; return who may bind now: with the last of a plan all of them."""
-        queued, now = assumed.queued, self._clock()
-        uid = queued.pod.uid
-        self._waiting[uid] = assumed
-        self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
-        self._unreported[uid] = self._unnominated[uid] = now
-        self.permit.wait(uid, assumed.requirements, now)
-        self._queue.wait(queued)
-        plan = self._plans.get(uid)
-        if plan is not None:
-            plan.left.discard(uid)
-        released = [self._forget(other) for other in self.permit.release(uid, self._cluster.counters.group_size)]
+        uid, now = assumed.queued.pod.uid, self._clock()
+        self._hold(assumed, now)
+        start, together = self._start_of.get(uid), [uid]
+        if start is not None:
+            start.left.discard(uid)
+            if start.left:
+                return []
+            self._end(start)
+            together = [other for other in start.decisions if other in self._waiting]
+        asked = {(each.group, each.size): each for other in together for each in self._waiting[other].requirements}
+        if any(self.planner.placed(requirement) < requirement.size for requirement in asked.values()):
+            self._return_places(together, "fewer of its pods have a node than one of them asks for")
+            return []
+        released = [self._forget(other) for other in together]
         self._count_domains(released)
-        started = {each.group: each for pod in released for each in pod.requirements}
         for each in released:
             self._queue.resume(each.queued)
-        for group in started:
+        groups = {group for group, _ in asked}
+        for group in groups:
             self.planner.drop(group)
             self.gangs.forget(group)
             self.short.completed(group)
-        if released:  # those that the gang can do without may start now, too
-            surplus = {uid: None for group in started for uid in self._queue.group(group)}
-            self._queue.help_some(surplus, now)
-        if plan is not None and not plan.left:
-            self._end(plan)
-            if any(other in self._waiting for other in plan.decisions):  # they ask for more members than it has
-                self._break(plan, "fewer of its pods have a node than one of them asks for")
+        if start is not None:  # those that the gang can do without may start now, too
+            self._queue.help_some({other: None for group in groups for other in self._queue.group(group)}, now)
         return released
+
+    def _hold(self, assumed: AssumedT, now: Steady) -> None:
+        """Let an assumed pod wait for the others of its plan."""
+        uid = assumed.queued.pod.uid
+        self._waiting[uid] = assumed
+        self._unreported[uid] = self._unnominated[uid] = now
+        for requirement in assumed.requirements:
+            record = self.gangs.of(requirement.group)
+            record.held_since = now if not record.holding else record.held_since
+            record.holding += 1
+        self._queue.wait(assumed.queued)
 
     def _count_left(self, domain: Domain) -> None:
         self.domain_counts.count(self.domain_counts.left, domain)
@@ -502,7 +527,7 @@ class WaitingPods(Generic[AssumedT]):
     def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
         """Return whether enough members have a node and need not wait here: they run, or are being bound."""
         return all(
-            self.planner.placed(requirement) - self.permit.number(requirement.group) >= requirement.size
+            self.planner.placed(requirement) - self.gangs.holding(requirement.group)[0] >= requirement.size
             for requirement in requirements
         )
 
@@ -665,13 +690,13 @@ class WaitingPods(Generic[AssumedT]):
 
     def _state(self, requirement: GangRequirement, *, joining: int = 0) -> GangState:
         """joining: how many pending members are about to get a place."""
-        since, size_of = self.permit.since(requirement.group), self._cluster.counters.group_size
+        (holding, since), size_of = self.gangs.holding(requirement.group), self._cluster.counters.group_size
         return gang_state(
             requirement,
             placed=lambda group_of, group: size_of(group_of, group) + joining * (group in requirement.groups),
             pending=lambda _, group: self._queue.without_place(group) - joining * (group in requirement.groups),
-            holding=self.permit.number(requirement.group) + joining,
-            since=self._clock() if since is None and joining else since,
+            holding=holding + joining,
+            since=self._clock() if joining and not holding else since,
             domain=str(self.gangs.domain(requirement.group) or "") if requirement.levels else "",
             evicted_at=self.short.until(requirement.group),
         )
@@ -718,11 +743,10 @@ class WaitingPods(Generic[AssumedT]):
         self.backfill.look(now)
         if (group := self.gangs.due(now)) is not None:
             self._wake_one(group)
-        if self._plans and not self._next:
+        if self._starts and not self._next:
             self._drop_broken()
-        gone = self.permit.expire(now)
-        if gone:
-            self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a node")
+        for start in [start for start in self._starts if start.due <= now]:
+            self._break(start, "rejected due to timeout after waiting at permit: not enough members had a node")
 
     def _wake_one(self, group: Group) -> None:
         """Have one member of a group tried again: the plan is for all of them."""
@@ -733,9 +757,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def next_due(self) -> float | None:
         """Return when time brings something to do."""
-        parts = self.permit, self.gangs, self.short, self.backfill
-        times = [at for part in parts if (at := part.next_due()) is not None]
-        return min(times, default=None)
+        dues = self.gangs.next_due(), self.short.next_due(), self.backfill.next_due()
+        return min((at for at in (*dues, *(start.due for start in self._starts)) if at is not None), default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
         """Have victims of a preemption that wait here give their places back; return their uids.
@@ -743,27 +766,21 @@ class WaitingPods(Generic[AssumedT]):
         Nobody need be deleted for that: they do not run yet. Their gangs are not complete without them and give all
         their places back.
         """
-        waiting = [self._waiting[victim.uid] for victim in victims if victim.uid in self._waiting]
-        requirements = {requirement.group: requirement for each in waiting for requirement in each.requirements}
-        gone = {
-            uid: requirement for requirement in requirements.values() for uid in self.permit.members(requirement.group)
-        }
-        if gone:
-            self._return_places(gone, f"its node is given to {by.key}, which has a higher priority")
-        return frozenset(each.queued.pod.uid for each in waiting)
+        waiting = [victim.uid for victim in victims if victim.uid in self._waiting]
+        for start in [start for start in self._starts if not start.decisions.keys().isdisjoint(waiting)]:
+            self._break(start, f"its node is given to {by.key}, which has a higher priority")
+        return frozenset(waiting)
 
-    def _return_places(self, gone: Mapping[str, GangRequirement], why: str) -> None:
+    def _return_places(self, gone: Sequence[str], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
-        for uid in gone:
-            if (plan := self._plans.get(uid)) is not None:
-                self._end(plan)
-        with self._cluster.ledger.together():
-            self._return_all(gone, why)
+        if gone:
+            with self._cluster.ledger.together():
+                self._return_all(gone, why)
 
-    def _return_all(self, gone: Mapping[str, GangRequirement], why: str) -> None:
-        returned = [(assumed, gone[uid]) for uid in gone if (assumed := self._give_back(uid)) is not None]
+    def _return_all(self, gone: Sequence[str], why: str) -> None:
         groups: dict[Group, int] = {}
-        for assumed, requirement in returned:
+        for assumed in [assumed for uid in gone if (assumed := self._give_back(uid)) is not None]:
+            requirement = assumed.requirements[0]
             groups[requirement.group] = groups.get(requirement.group, 0) + 1
             self._observer.rejected(assumed, f"{requirement}; {why}")
         for group, number in groups.items():
@@ -778,7 +795,6 @@ class WaitingPods(Generic[AssumedT]):
         """Free what an assumed pod holds, and return it; the caller puts it back into the queue."""
         if uid not in self._waiting:
             return None
-        self.permit.leave(uid)
         assumed = self._forget(uid)
         self._cluster.forget(uid)
         assumed.unreserve(self._cluster)
@@ -788,10 +804,9 @@ class WaitingPods(Generic[AssumedT]):
         self._unreported.pop(uid, None)
         self._unnominated.pop(uid, None)
         assumed = self._waiting.pop(uid)
-        there = self._waiting_on[assumed.host]
-        del there[uid]
-        if not there:
-            del self._waiting_on[assumed.host]
+        for requirement in assumed.requirements:
+            if (record := self.gangs.get(requirement.group)) is not None:
+                record.holding -= 1
         return assumed
 
     def _withdraw(self, assumed: AssumedT, *, keeps_nomination: bool = False) -> None:
@@ -806,7 +821,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def withdraw_all(self, *, keeps_nominations: bool = False) -> None:
         """Have all who wait decided again; keeps_nominations: another replica leads, and tries their nodes first."""
-        self._plans.clear()
+        self._starts.clear()
+        self._start_of.clear()
         self._next.clear()
         self.planner.forget()
         with self._cluster.ledger.together():
@@ -815,27 +831,28 @@ class WaitingPods(Generic[AssumedT]):
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
-        plan = self._plans.get(uid)
-        if self.permit.leave(uid):
+        start = self._start_of.get(uid)
+        if uid in self._waiting:
             self._forget(uid).unreserve(self._cluster)
-        if plan is not None:
-            self._break(plan, "another of its pods is gone")
+        if start is not None:
+            self._break(start, "another of its pods is gone")
 
     def nodes_changed(self, names: Iterable[str]) -> None:
         """Look again at the pods that wait with a place on one of these nodes; as `node_changed` for each."""
-        if self._waiting_on:
+        if self._waiting:
             for name in names:
                 self.node_changed(name)
 
     def node_changed(self, name: str) -> None:
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
-        for assumed in list(self._waiting_on.get(name, {}).values()):
+        there = self._cluster.pods_on(name) if self._waiting else ()
+        for assumed in [self._waiting[uid] for uid in there if uid in self._waiting]:
             if not self._algorithm.still_fits(assumed.queued, assumed.host):
                 self._observer.no_longer_fits(assumed)
-                plan = self._plans.get(assumed.queued.pod.uid)
+                start = self._start_of.get(assumed.queued.pod.uid)
                 self._withdraw(assumed)
-                if plan is not None:
-                    self._break(plan, "another of its pods lost its node")
+                if start is not None:
+                    self._break(start, "another of its pods lost its node")
 
 
 def _look_later(decision: Decision) -> Decision:

@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 
 GangsOf = Callable[[Frame], Sequence[GangRequirement]]
 """The gangs of a running pod."""

@@ -12,7 +12,7 @@ from itertools import count
 
 import msgspec
 
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 
 

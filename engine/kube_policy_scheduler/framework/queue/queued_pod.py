@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Group
+from kube_policy_scheduler.framework.gangs import Group
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.times import Steady
 

@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
-from kube_policy_scheduler.framework.permit import Group, NumberOf
+from kube_policy_scheduler.framework.gangs import Group, NumberOf
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.backoff_queue import BackoffQueue, backoff_end

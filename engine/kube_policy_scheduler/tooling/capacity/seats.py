@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.policy.answer import Answer, Answers, Placed, Unschedulable
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules

@@ -11,7 +11,7 @@ import numpy as np
 
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder
 from kube_policy_scheduler.lang.formatting.show import clause_text

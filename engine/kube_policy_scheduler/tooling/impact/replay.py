@@ -23,19 +23,19 @@ from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.device_columns import names_of_devices
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.state import gang_state
-from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held, NoDomain, Placed
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
-from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, governed, leads, refusal_by
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
+from kube_policy_scheduler.tooling.waiting_members import WaitingMembers
 from kube_policy_scheduler.wording import amount, listed, signed, some
 
 EARLIER = "pods before it moved"
@@ -241,7 +241,7 @@ class ReplayedPolicies:
         self.state = cluster_state(things)
         self._tried = UndoableCluster(self.state.cluster)
         self._answers = Answers(seed=seed)
-        self._permit = Permit()
+        self._members = WaitingMembers()
         self._waiting: dict[str, tuple[PodInfo, tuple[GangRequirement, ...]]] = {}
         """By uid: placed members of gangs, until all members were decided."""
         self.other = Answers(seed=seed)
@@ -285,7 +285,7 @@ class ReplayedPolicies:
         self._tried.place(pod, decision.host or "", order=decision.device_order, devices=decision.devices)
         if answer.requirements:
             self._waiting[pod.uid] = pod, answer.requirements
-            self._permit.wait(pod.uid, answer.requirements, Steady(now))
+            self._members.wait(pod.uid, answer.requirements, now)
 
     def free(self, step: Step) -> None:
         """Take a pod out of the cluster, to decide it again."""
@@ -316,9 +316,7 @@ class ReplayedPolicies:
 
         members: all pods of these gangs; those with a node give it back.
         """
-        for uid in list(self._waiting):
-            if uid in self._permit:
-                self._permit.release(uid, self.state.cluster.counters.group_size)
+        self._members.release(self.state.cluster.counters.group_size)
         pending = [info.template for info in map(self.info, members) if self.state.cluster.node_of(info.uid) is None]
 
         def number_pending(group_of: GroupOf, group: Group) -> int:
@@ -326,13 +324,13 @@ class ReplayedPolicies:
 
         found: dict[str, Placement] = {}
         size_of = self.state.cluster.counters.group_size
-        for uid in tuple(self._permit):
+        for uid in self._members:
             requirements = self._waiting[uid][1]
             short = next((each for each in requirements if self._filled(each) < each.size), requirements[0])
             message = gang_state(short, placed=size_of, pending=number_pending).sentence()
             found[uid] = Placement(State.UNSCHEDULABLE, policy=short.policy, message=message, gang=short.text)
+        self._members = WaitingMembers()
         for uid in found:
-            self._permit.leave(uid)
             self._tried.take_off(self._waiting[uid][0])
         self._waiting.clear()
         return found

@@ -20,7 +20,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.preempt.victims import Budgets
 from kube_policy_scheduler.tooling.capacity.room import SLOTS, requests_of
 from kube_policy_scheduler.tooling.programs import Program, Solver, whole

@@ -10,26 +10,31 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.prices import PRICE_KEY, price_of
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, closest
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.gang_domains import largest_first
+from kube_policy_scheduler.framework.decide.gang_room import Members
 from kube_policy_scheduler.framework.decide.new_nodes import UNSCHEDULABLE, AwaitingNodes, needs_of
 from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
@@ -443,15 +448,28 @@ class Autoscaler:
         queued = self._pending(uid)
         if queued is None:
             return [], None
+        size_of = self._cluster.counters.group_size
         for requirement in self._wanting[uid]:
-            members = sorted(self._members(requirement), key=lambda one: one.pod.key)
+            members = list(self._members(requirement))
             open_ones = [one for one in members if one.pod.uid not in self._covered]
-            needs = requirement.size - requirement.filled(self._cluster.counters.group_size)
-            if needs > 0 and open_ones:
-                return open_ones, requirement
-            if len(open_ones) < len(members):
-                return [], None
+            if requirement.filled(size_of) < requirement.size:
+                return (self._largest_first(open_ones), requirement) if open_ones else ([], None)
+            ordered = Counter(one.pod.template for one in members if one.pod.uid in self._covered)
+
+            def running(group_of: GroupOf, group: Group, ordered: Counter[PodTemplate] = ordered) -> int:
+                return size_of(group_of, group) - sum(n for each, n in ordered.items() if group_of(each) == group)
+
+            if requirement.filled(running) < requirement.size:
+                return [], None  # it does not run yet: nodes are ordered for those that it needs
         return [queued], None
+
+    def _largest_first(self, pods: Iterable[QueuedPod]) -> list[QueuedPod]:
+        """Return pods in the order in which the fewest nodes are enough for them, as a rule."""
+        by_name = sorted(pods, key=lambda one: one.pod.key)
+        anywhere = np.ones(self._cluster.nodes.size, np.bool_)
+        kinds = [Members(template, 1, anywhere) for template in {one.pod.template: None for one in by_name}]
+        place = {template: at for at, template in enumerate(largest_first(self._cluster, kinds))}
+        return sorted(by_name, key=lambda one: place[one.pod.template])
 
     def _order_for(
         self, unit: Sequence[QueuedPod], requirement: GangRequirement | None, trial: _Trial, now: float

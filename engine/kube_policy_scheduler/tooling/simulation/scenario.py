@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
-from kube_policy_scheduler.framework.permit import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements

@@ -25,8 +25,8 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, Quo
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
-from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preempt.reclaim import NotReclaimed, may_gain
 from kube_policy_scheduler.framework.profile import Profile

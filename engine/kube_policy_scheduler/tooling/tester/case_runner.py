@@ -24,13 +24,12 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Permit
 from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.answer import Answer, Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.quantities.quantity import QuantityError
-from kube_policy_scheduler.times import Steady, parse_duration
+from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
 from kube_policy_scheduler.tooling.short_forms import (
     REGION,
@@ -57,6 +56,7 @@ from kube_policy_scheduler.tooling.tester.queue_order import Waiting
 from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
 from kube_policy_scheduler.tooling.tester.wanted import NodeFacts
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
+from kube_policy_scheduler.tooling.waiting_members import WaitingMembers
 
 
 class CaseCluster(UndoableCluster):
@@ -458,13 +458,13 @@ class CaseRunner:
         self._hosts: dict[str, str] = {}
         """Node by uid, also of pods that wait for their gang."""
         self._pods: dict[str, PodInfo] = {}
-        self._permit = Permit()
+        self._members = WaitingMembers()
         self.open_to: set[str] = set()
         """Nodes that were feasible for any of the pods."""
 
     def placed(self) -> Counter[str]:
         """Return how many pods of the case are on each node for good."""
-        return Counter(host for uid, host in self._hosts.items() if uid not in self._permit)
+        return Counter(host for uid, host in self._hosts.items() if uid not in self._members)
 
     def queues(self) -> dict[str, int]:
         """Return how many pods on nodes belong to each queue, or to one below it."""
@@ -581,18 +581,18 @@ class CaseRunner:
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
         if requirements:
-            self._permit.wait(pod.uid, requirements, Steady(now))
-            self._permit.release(pod.uid, self._case_cluster.cluster.counters.group_size)
+            self._members.wait(pod.uid, requirements, now)
+            self._members.release(self._case_cluster.cluster.counters.group_size)
 
     def _give_back(self, now: float) -> None:
         """Take the places from gangs whose time is up."""
-        for uid in self._permit.expire(Steady(now)):
+        for uid in self._members.expire(now):
             self._remove(self._pods[uid])
 
     def _remove(self, pod: PodInfo) -> None:
         if self._case_cluster.cluster.node_of(pod.uid) is not None:
             self._case_cluster.take_off(pod, ends=True)
-        self._permit.leave(pod.uid)
+        self._members.leave(pod.uid)
         self._hosts.pop(pod.uid, None)
         self._pods.pop(pod.uid, None)
 

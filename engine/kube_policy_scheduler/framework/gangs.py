@@ -1,21 +1,14 @@
-"""Permit: pods with a node wait here until enough of their group have one. Pure; the time is an argument.
-
-Knows groups and how many of each are placed, not nodes: a waiting pod is assumed on its node elsewhere.
-"""
+"""What gangs ask for: which pods start together, how many of them at least, and where. Knows no nodes."""
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
-from kube_policy_scheduler.times import Steady
 
 
 class Group(NamedTuple):
@@ -190,154 +183,3 @@ class MissingGroupError(ValueError):
     def __init__(self, group: Group, text: str) -> None:
         super().__init__(text)
         self.group = group
-
-
-class _Waiting(msgspec.Struct, eq=False):
-    """The waiting pods of one group."""
-
-    since: float
-    """When the first of them arrived."""
-    due: float
-    """When they time out."""
-    uids: dict[str, None] = msgspec.field(default_factory=dict)
-    """In order of arrival."""
-
-
-class Permit:
-    """The waiting pods, with their groups and timeouts."""
-
-    def __init__(self) -> None:
-        self._requirements: dict[str, tuple[GangRequirement, ...]] = {}
-        self._groups: dict[Group, _Waiting] = {}
-        """The longest wait first."""
-        self._numbers = count()
-        self._next_due: list[tuple[float, int, Group]] = []
-        """A heap; an entry is stale where its group is due at another time, or not due."""
-
-    def __len__(self) -> int:
-        return len(self._requirements)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._requirements
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._requirements)
-
-    def groups(self) -> tuple[Group, ...]:
-        """Return the groups with waiting pods, the longest wait first."""
-        return tuple(self._groups)
-
-    def since(self, group: Group) -> float | None:
-        """Return when the first waiting pod arrived; None if no pod waits."""
-        waiting = self._groups.get(group)
-        return waiting.since if waiting is not None else None
-
-    def members(self, group: Group) -> tuple[str, ...]:
-        """Return the uids of a group's waiting pods, in order of arrival."""
-        waiting = self._groups.get(group)
-        return tuple(waiting.uids) if waiting is not None else ()
-
-    def number(self, group: Group) -> int:
-        """Return the number of a group's waiting pods."""
-        waiting = self._groups.get(group)
-        return len(waiting.uids) if waiting is not None else 0
-
-    def wait(self, uid: str, requirements: tuple[GangRequirement, ...], now: Steady) -> None:
-        """Add a pod that has a node."""
-        self.leave(uid)
-        self._requirements[uid] = requirements
-        for requirement in requirements:
-            waiting = self._groups.get(requirement.group)
-            if waiting is None:
-                waiting = self._groups[requirement.group] = _Waiting(now, now + requirement.within_seconds)
-                heapq.heappush(self._next_due, (waiting.due, next(self._numbers), requirement.group))
-            waiting.uids[uid] = None
-
-    def leave(self, uid: str) -> bool:
-        """Forget a pod; return whether it waited."""
-        requirements = self._requirements.pop(uid, None)
-        for requirement in requirements or ():
-            waiting = self._groups[requirement.group]
-            del waiting.uids[uid]
-            if not waiting.uids:
-                del self._groups[requirement.group]
-        return requirements is not None
-
-    def release(self, uid: str, placed: NumberOf) -> list[str]:
-        """Return the pods that may bind after a pod was added, itself included, and forget them; empty: it waits.
-
-        A pod may bind if every group of it is complete without the pods that must keep waiting.
-
-        placed: counts the members with a node: they run, are being bound, or wait here.
-        """
-        if not all(requirement.filled(placed) >= requirement.size for requirement in self._requirements[uid]):
-            return []
-        together = self._connected(uid)
-        staying = self._staying(together, placed)
-        released = [other for other in together if other not in staying]
-        for other in released:
-            self.leave(other)
-        return released
-
-    def expire(self, now: Steady) -> dict[str, GangRequirement]:
-        """Forget the pods whose wait timed out, with all of their group; return them with the requirement."""
-        gone: dict[str, GangRequirement] = {}
-        while (due := self.next_due()) is not None and due <= now:
-            group = heapq.heappop(self._next_due)[2]
-            for uid in self.members(group):
-                gone[uid] = next(requirement for requirement in self._requirements[uid] if requirement.group == group)
-                self.leave(uid)
-        return gone
-
-    def next_due(self) -> float | None:
-        """Return the time of the next group's timeout."""
-        heap = self._next_due
-        while heap:
-            waiting = self._groups.get(heap[0][2])
-            if waiting is not None and waiting.due == heap[0][0]:
-                return waiting.due
-            heapq.heappop(heap)
-        return None
-
-    def _connected(self, uid: str) -> list[str]:
-        """Return all pods that wait for a group of the pod, or for a group of such a pod, and so on."""
-        found, groups = {uid: None}, set[Group]()
-        ahead = [uid]
-        while ahead:
-            for requirement in self._requirements[ahead.pop()]:
-                if requirement.group not in groups:
-                    groups.add(requirement.group)
-                    fresh = [other for other in self._groups[requirement.group].uids if other not in found]
-                    found.update(dict.fromkeys(fresh))
-                    ahead += fresh
-        return list(found)
-
-    def _staying(self, together: list[str], placed: NumberOf) -> set[str]:
-        """Return the pods that must keep waiting: without others that must, a group of theirs is too small."""
-        most: dict[Group, list[tuple[int, int, str, GangRequirement]]] = {}
-        """By group: heaps of the waiting pods, the largest required size first."""
-        for number, uid in enumerate(together):
-            for requirement in self._requirements[uid]:
-                most.setdefault(requirement.group, []).append((-requirement.size, number, uid, requirement))
-        for heap in most.values():
-            heapq.heapify(heap)
-        staying: set[str] = set()
-        lost = Counter[Group]()
-        """By group: the members that stay."""
-
-        def left(group_of: GroupOf, group: Group) -> int:
-            return placed(group_of, group) - lost[group]
-
-        ahead = list(most)
-        while ahead:
-            group = ahead.pop()
-            heap = most[group]
-            while heap and -heap[0][0] > heap[0][3].filled(left):
-                uid = heapq.heappop(heap)[2]
-                if uid in staying:
-                    continue
-                staying.add(uid)
-                requirements = self._requirements[uid]
-                lost.update({each for requirement in requirements for each in requirement.groups})
-                ahead += [requirement.group for requirement in requirements if requirement.group != group]
-        return staying
