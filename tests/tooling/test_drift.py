@@ -59,6 +59,14 @@ def test_another_node_must_be_better_by_more_than_the_margin(margin: float, coun
         assert [(lead.place, lead.points) for lead in one.leads] == [("a.policy:1:1", 40), ("a.policy:2:1", -10)]
 
 
+def test_a_lead_that_comes_from_rounding_is_none() -> None:
+    assert 0.1 + 0.2 > 0.3
+    there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}]))
+    alike = "score 0.1 if label disk=ssd\nscore 0.2 if label disk=ssd\nscore 0.3 if label disk=hdd"
+    found = drifted(there, alike, margin=0)
+    assert (found.drifted, found.could_be_better) == ((), 0)
+
+
 def test_a_pod_does_not_conflict_with_itself() -> None:
     there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 4, "node": "a"}]))
     assert drifted(there, "filter fits(cpu, mem)\nscore 50 if label disk=ssd").drifted == ()

@@ -141,6 +141,19 @@ def test_load_and_skew_are_those_of_the_cluster() -> None:
         assert [(spread.group, spread.nodes, spread.most) for spread in made.spreads] == [("default", 1, 2)]
 
 
+def test_a_report_says_how_the_skew_over_zones_changes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = json.loads((folder / "c.json").read_text())
+    for one, zone in zip(recorded["items"], ("z1", "z2"), strict=False):
+        one["metadata"]["labels"]["topology.kubernetes.io/zone"] = zone
+    (folder / "zones.json").write_text(json.dumps(recorded))
+    (folder / "even.policy").write_text("filter fits(cpu, mem)\nscore least_allocated(cpu)\n")
+    assert run(["impact", "a.policy", "even.policy", "--cluster", "zones.json"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "skew over zones" in line]
+    assert row.split()[-3:] == ["4", "0", "-4"]
+    assert run(["impact", "a.policy", "even.policy", "--cluster", "c.json"]) == 0
+    assert "skew over zones" not in capsys.readouterr().out
+
+
 def test_of_a_decision_log_the_last_decision_about_each_pod_counts() -> None:
     pods = things_of([], [{"cpu": 1}, {"cpu": 1}])
     records = [

@@ -109,6 +109,10 @@ def test_budgets_bound_what_moves() -> None:
     there = world([node("a"), node("b"), node("c")], [*pods, on("b", 2), on("c", 2), waits(4)])
     assert len(planned(there).moves) == 1
     assert planned(there, budgets=MoveBudgets(0, 9, 9, 9)).seats[0].why == BUDGET
+    two = world([node("a"), node("b"), node("c", 2)], [on("a", 1), on("b", 1), waits(4), waits(4, priority=-1)])
+    assert [seat.moves for seat in planned(two).seats] == [1, 1]
+    bounded = planned(two, budgets=MoveBudgets(1, 9, 9, 9))
+    assert [(seat.moves, seat.why == BUDGET) for seat in bounded.seats] == [(1, False), (0, True)]
     protected = world([node("a"), node("b")], [on("a", 1, labels={"app": "x"}), on("b", 2), waits(4)])
     assert len(planned(protected).moves) == 1
     protected = world(

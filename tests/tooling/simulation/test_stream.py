@@ -64,6 +64,7 @@ items:
         ("pods:\n- {cpu: 1, every: 5s}", ["key `every` requires `count`"]),
         ("pods:\n- {cpu: 1, count: 0}", ["pods[0].count: expected at least 1, got 0"]),
         ("pods:\n- {cpus: 1}", ["unknown key `cpus` in pods[0]"]),
+        ("pods:\n- {cpu: 1}\npod: {cpu: 1}", ["unknown key `pod`"]),
         ("pods:\n- {cpu: lots}\n- {mem: 1Gb}", None),
         ("apiVersion: v1\nkind: Service\nmetadata: {name: s}", [NO_PODS]),
         ("- 1", None),

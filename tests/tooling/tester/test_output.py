@@ -42,6 +42,18 @@ def test_people_read(
     assert all(len(line) <= columns or " " not in line.strip() for line in ended.out.splitlines())
 
 
+def test_values_are_shown_of_the_clauses_that_reject_the_nodes_concerned(folder: Folder) -> None:
+    policy = "filter node.free.cpu > 5 as large\nfilter node.ready as calm\nscore 1\n"
+    suite = """\
+policy: spread.policy
+nodes: [{name: a1, cpu: 4, mem: 16Gi}, {name: b1, cpu: 8, mem: 16Gi, ready: false}]
+cases: [{name: one, pod: {cpu: 1}, expect: {node: %s}}]
+"""
+    small, unready = (folder.suite(suite % name, policy=policy).out for name in ("a1", "b1"))
+    assert ("node.free.cpu > 5" in small, "filter node.ready" in small) == (True, False), small
+    assert ("node.free.cpu > 5" in unready, "filter node.ready" in unready) == (False, True), unready
+
+
 def test_quiet_leaves_out_what_passed(failing: Folder) -> None:
     out = failing.test(EVERYTHING, "-q").out
     assert "PASS" not in out

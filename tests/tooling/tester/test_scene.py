@@ -106,6 +106,16 @@ class TestARecordedCluster:
         (result,) = run_text(text, cluster=CLUSTER).cases
         assert (result.state, result.failures) == (State.PASSED, ())
 
+    @pytest.mark.parametrize("null", ["ports: null", "ports: [{hostPort: null}]", "resizePolicy: [null], ports: null"])
+    def test_says_nothing_by_null_however_deep_it_stands(self, null: str) -> None:
+        written = "{name: main, resources:"
+        (result,) = run_text(
+            case("{feasible: [old], filtered: {full: {clause: NodeResourcesFit}}}"),
+            cluster=CLUSTER.replace(written, f"{{name: main, {null}, resources:"),
+        ).cases
+        assert written in CLUSTER
+        assert (result.state, result.failures) == (State.PASSED, ())
+
     def test_with_an_error_is_refused_with_its_place(self) -> None:
         with pytest.raises(DocumentError, match=r"cluster\.yaml:\d+:\d+: error"):
             run_text(case("{schedulable: true}"), cluster=CLUSTER.replace('cpu: "4", memory', "cpu: lots, memory"))
