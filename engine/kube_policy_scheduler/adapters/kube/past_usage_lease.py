@@ -45,7 +45,9 @@ def encode_past_usage(past: PastUsage, *, ahead: float = 0.0, most_bytes: int = 
 
 
 def decode_past_usage(text: str, *, ahead: float = 0.0) -> PastUsage:
-    """Read such a text; ahead: as above.
+    """Read the text of an annotation.
+
+    ahead: by how many seconds the wall clock, which other replicas know, is ahead of the steady one.
 
     Raises:
         MalformedAnswer: it is none; says why.

@@ -215,7 +215,7 @@ class Reflector(Generic[T]):
 
     @property
     def last_change(self) -> int:
-        """The resource version of the last object that the handler received, or of a list; 0 as above."""
+        """The resource version of the last object that the handler received, or of a list; 0 if it is not a number."""
         return version_number(self._last_change)
 
     @property

@@ -77,8 +77,8 @@ class Kernels(Protocol):
             rows: `int64[rows]`
             values: their totals, `float64[rows]`: -inf where a row is excluded.
             totals: is written, as by `combine`.
-            maxima: is written, likewise.
-            counts: is written, likewise.
+            maxima: is written, as by `combine`.
+            counts: is written, as by `combine`.
         """
 
     def add_up(
@@ -112,11 +112,11 @@ class Kernels(Protocol):
         Args:
             rows: `int64[rows]`, each once, at least one.
             own: `score_resources` writes both; `add_up` reads them after the others.
-            columns: as for `score_resources`, and the next two.
-            amounts: see above.
-            weights: see above.
-            ok: is written, as by `add_up`, and the next one.
-            blocks: see above.
+            columns: as for `score_resources`.
+            amounts: as for `score_resources`.
+            weights: as for `score_resources`.
+            ok: is written, as by `add_up`.
+            blocks: is written, as by `add_up`.
             verdicts: as for `add_up`, three of them.
             scores: as for `add_up`, three of them.
         """
@@ -225,9 +225,9 @@ class Kernels(Protocol):
             other: `float32[nodes]`: the totals of other scores, -inf where another filter excludes the row.
             first: `float64[nodes]`: the same where none does.
             whole: as `derive_shares` writes it.
-            shares: likewise.
+            shares: as `derive_shares` writes it.
             amounts: as for `score_resources`.
-            weights: likewise; whole numbers.
+            weights: as for `score_resources`; whole numbers.
             bounds: is written, `float32[blocks * 128]`: -inf where a row is excluded, or is none.
             maxima: is written, `float32[blocks]`: the highest of each block.
             counts: is written, `int64[blocks]`: the rows that have it, where it is the highest of all.
