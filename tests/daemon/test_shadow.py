@@ -182,6 +182,52 @@ def test_a_node_that_the_policy_rates_as_high_is_agreed_upon(stage: Stage) -> No
     assert {each.verdict.value for each in stage.ear.heard} == {"agreed"}
 
 
+GANG = """
+policy apps
+gang by pod.label.job size number(pod.label.size) within one rack if pod label job
+score 100 if node.label.rack == "small"
+"""
+
+
+def gang_stage() -> Stage:
+    """Return a rack that scores best and has two places, and one with four."""
+    made = Stage(GANG)
+    for number in range(4):
+        rack = "small" if number < 2 else "large"
+        made.add_node(f"{rack}{number}", cpu="1" if rack == "small" else "2", rack=rack)
+    return made
+
+
+def test_a_gang_is_decided_as_a_whole_and_compared_in_its_domain() -> None:
+    stage = gang_stage()
+    for number in range(3):
+        stage.see(f"m{number}", labels={"job": "j", "size": "3"})
+    stage.look()
+    assert stage.cluster.pods == {}, "nothing counts"
+    stage.see("m0", labels={"job": "j", "size": "3"}, node="large2")
+    assert stage.last()[0] == "agreed"
+    assert stage.ear.heard[-1].late is False
+    stage.see("m1", labels={"job": "j", "size": "3"}, node="small0")
+    verdict, ours, _ = stage.last()
+    assert (verdict, ours[:5]) == ("refused", "large"), "the others are in the other rack"
+    assert "outside rack=large, where the gang is" in stage.ear.heard[-1].why
+
+
+def test_a_gang_that_lacks_pods_or_a_domain_gets_no_node() -> None:
+    stage = gang_stage()
+    stage.see("m0", labels={"job": "j", "size": "3"})
+    stage.look()
+    stage.see("m0", labels={"job": "j", "size": "3"}, node="large2")
+    assert stage.last() == ("not-placed", "", "large2")
+    assert "waiting for minCount pods from a gang" in stage.ear.heard[-1].why
+    for number in range(5):
+        stage.see(f"k{number}", labels={"job": "k", "size": "5"})
+    stage.look()
+    stage.see("k0", labels={"job": "k", "size": "5"}, node="large2")
+    assert stage.last() == ("not-placed", "", "large2")
+    assert "rack large lacks 2 cpu: 5 requested by 5 pods, 3 free" in stage.ear.heard[-1].why
+
+
 def test_deciding_reserves_nothing(stage: Stage) -> None:
     for number in range(20):
         stage.see(f"p{number}")

@@ -72,7 +72,7 @@ class ShadowScheduler(Scheduler):
         super().__init__(context, leading=leading)
         self._observer = context.observer
         self._give_up_seconds = give_up_seconds
-        self._comparer = ShadowComparer(context.cluster, algorithm=self.algorithm, clock=context.clock)
+        self._comparer = ShadowComparer(context.cluster, context.queue, algorithm=self.algorithm, clock=context.clock)
         self._looked_at = -inf
         self._notes: dict[str, _Note] = {}
         """By uid, of pods that were decided and wait; the oldest decision first."""
@@ -102,7 +102,23 @@ class ShadowScheduler(Scheduler):
         pod = queued.pod
         if pod.nominated_node:
             return  # the other keeps room for it: our word of before stands
-        decision = self.algorithm.decide(queued)
+        membership = self.waiting_pods.membership(queued)
+        if membership.why is not None:
+            self._notes.pop(pod.uid, None)
+            self.queue.gate(queued, membership, self._clock())
+            return
+        decision, others = (
+            self.waiting_pods.decide(queued, membership.requirements)
+            if membership.requirements
+            else (self.algorithm.decide(queued), ())
+        )
+        for member, refusal in others:
+            self._note(member, refusal)
+        self._note(queued, decision)
+
+    def _note(self, queued: QueuedPod, decision: Decision) -> None:
+        """Note what we would do with a pod."""
+        pod = queued.pod
         self._notes.pop(pod.uid, None)
         profile = self.algorithm.profile(pod)
         policy = profile.name if profile is not None else None

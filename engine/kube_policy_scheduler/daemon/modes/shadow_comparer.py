@@ -13,22 +13,30 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, pre_filter
-from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.policy.answer import Placed, Unschedulable
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.times import Steady
+
+MOST_MEMBERS = 64
+"""Pending members of a gang that are planned together for each comparison. Members of a larger one are decided one by
+one, in the domain of the gang: a plan of all of them for each of them would take the square of their number."""
 
 
 class ShadowComparer:
     """Compares, one pod at a time."""
 
-    def __init__(self, cluster: Cluster, *, algorithm: Algorithm, clock: Callable[[], Steady]) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, cluster: Cluster, queue: SchedulingQueue, *, algorithm: Algorithm, clock: Callable[[], Steady]
+    ) -> None:
+        self._cluster, self._queue = cluster, queue
         self._algorithm = algorithm
         self._clock = clock
 
@@ -40,40 +48,59 @@ class ShadowComparer:
             theirs: its node.
             before: the last decision while it waited; None where there was none.
         """
-        profile = self._algorithm.profile(queued.pod)
+        policies = self._algorithm.policies
+        rules = policies.rules(queued.pod) if policies is not None else None
         base = Compared(
             queued.pod,
             ShadowOutcome.NOT_PLACED,
-            profile.name if profile is not None else None,
+            rules.profile.name if rules is not None else None,
             at=self._clock() + self._cluster.ahead,
             queued=queued.queued + self._cluster.ahead,
             theirs=theirs,
             late=before is None,
         )
-        if profile is None:
+        if rules is None:
             return msgspec.structs.replace(base, why=NO_POLICY)
         if queued.place is Place.GATED:
             return msgspec.structs.replace(base, why=queued.gated_because)
         evicted = bool(queued.pod.nominated_node)
         if before is not None and (evicted or (queued.pod.volumes and before.host is not None)):
             return _by(before, base)
-        return self._now(queued, profile, base)
+        return self._now(queued, rules, base)
 
-    def _now(self, queued: QueuedPod, profile: Profile, base: Compared) -> Compared:
+    def _now(self, queued: QueuedPod, rules: Rules, base: Compared) -> Compared:
         pod, cluster = msgspec.structs.replace(queued.pod, nominated_node=""), self._cluster
         nominated = next((name for name, there in cluster.nominated.items() if pod.uid in there), "")
         with cluster.ledger.silent():
             cluster.nominate(pod, "")
             try:
-                frame = msgspec.structs.replace(self._algorithm.frame(queued), pod=pod)
-                return self._compared(queued, frame, profile=profile, base=base)
+                return self._compared(queued, self._inputs(queued, pod, rules), base=base)
             finally:
                 if nominated:
                     cluster.nominate(queued.pod, nominated)
 
-    def _compared(self, queued: QueuedPod, frame: Frame, *, profile: Profile, base: Compared) -> Compared:
+    def _inputs(self, queued: QueuedPod, pod: PodInfo, rules: Rules) -> DecisionInputs:
+        """Return the inputs of our decision; the members of a gang that wait are known unless they are very many."""
+        ahead, members = self._cluster.ahead, dict[str, QueuedPod]()
+        for group in queued.groups:
+            members.update(self._queue.group(group))
+        return DecisionInputs(
+            pod,
+            self._cluster,
+            rules,
+            self._algorithm.signals,
+            self._clock() + ahead,
+            queued=queued.queued + ahead,
+            attempts=queued.attempts,
+            pending=Pending([each.pod for each in members.values()]) if 0 < len(members) <= MOST_MEMBERS else None,
+        )
+
+    def _compared(self, queued: QueuedPod, inputs: DecisionInputs, *, base: Compared) -> Compared:
         cycle, nodes = self._algorithm.cycle, self._cluster.nodes
-        decision = cycle.decide(frame, profile)
+        answer = self._algorithm.would_answer(inputs)
+        decision = answer.decision if isinstance(answer, Placed | Unschedulable) else None
+        decision = decision or Decision(inputs.pod, None, total=nodes.size, message=answer.text)
+        frame, profile = answer.inputs.frame(), answer.inputs.profile
         decided = msgspec.structs.replace(self._algorithm.record(queued, decision, seconds=0.0), frame=frame)
         base = msgspec.structs.replace(base, decided=decided)
         if decision.host is None:

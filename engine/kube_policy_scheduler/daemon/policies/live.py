@@ -20,6 +20,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, Qu
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
 from kube_policy_scheduler.policy.preparation import preparing
 from kube_policy_scheduler.policy.readings import missing_nodes, unusable
@@ -73,6 +74,11 @@ class LivePolicies:
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self._set.profile_of(pod)
+
+    def rules(self, pod: PodInfo) -> Rules | None:
+        """Return what decides about the pod, for who asks what would become of it; None if no policy governs it."""
+        policy = self._set.governing(pod)
+        return Rules(policy.profile, policy, policies=self._set) if policy is not None else None
 
     @property
     def profiles(self) -> Iterable[Profile]:

@@ -33,6 +33,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReser
 from kube_policy_scheduler.framework.reserve.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.reserve.volume_reservation import undo as undo_volumes
+from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import FrameOf
 from kube_policy_scheduler.times import Steady
 
@@ -174,6 +175,10 @@ class Policies(Protocol):
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile of the pod, or None if no policy governs it."""
+        ...
+
+    def rules(self, pod: PodInfo) -> Rules | None:
+        """Return what decides about the pod, for who asks what would become of it; None if no policy governs it."""
         ...
 
     @property
