@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
 from kube_policy_scheduler.adapters.http.limits import LONGEST_PROBE_WAIT_SECONDS, ConnectionLimits, RateLimit
 from kube_policy_scheduler.adapters.http.port import HttpPort
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from tests.adapters.kube.scripted_server import until
 
@@ -38,8 +38,8 @@ def server(
     return HttpServer(
         port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(live={"ping": lambda: None}),
-        registry=CollectorRegistry(),
-        routes={"/wait": wait},
+        scrapes=Scrapes(CollectorRegistry()),
+        routes=Routes({"/wait": wait}),
         certificate=certificate,
         limits=ConnectionLimits(**limits),
     )
@@ -260,7 +260,7 @@ async def test_what_is_no_request_is_counted_and_fills_no_log(
     caplog.set_level(logging.DEBUG)
     registry = CollectorRegistry()
     listening = HttpPort("127.0.0.1", 0)
-    async with HttpServer(port=listening, checks=HealthChecks(live={}), registry=registry) as running:
+    async with HttpServer(port=listening, checks=HealthChecks(live={}), scrapes=Scrapes(registry)) as running:
         for text in (NO_REQUEST, "GET / HTTP/9.9\r\n\r\n", "GET " + 5000 * "x", get("livez")):
             await asked(clients, running, text)
     assert registry.get_sample_value("policy_scheduler_http_malformed_requests_total") == 3

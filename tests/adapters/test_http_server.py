@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort, ServerError
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.adapters.process.spare_time import SpareTime
 
 
@@ -30,7 +30,7 @@ def server(live: Mapping[str, Any] | None = None, ready: Mapping[str, Any] | Non
     return HttpServer(
         port=given.pop("port", HttpPort("127.0.0.1", 0)),
         checks=HealthChecks(live=live or {}, ready=ready or {}),
-        registry=given.pop("registry", CollectorRegistry()),
+        scrapes=given.pop("scrapes", None) or Scrapes(CollectorRegistry()),
         **given,
     )
 
@@ -80,7 +80,7 @@ async def test_a_check_that_breaks_is_a_failing_check(session: ClientSession, ca
 async def test_metrics_are_served_in_the_format_that_the_scraper_asks_for(session: ClientSession) -> None:
     registry = CollectorRegistry()
     Gauge("answer", "It.", registry=registry).set(42)
-    async with server(registry=registry) as running:
+    async with server(scrapes=Scrapes(registry)) as running:
         async with session.get(f"{running.url}/metrics") as response:
             assert response.headers["Content-Type"].startswith("text/plain; version=")
             assert "answer 42.0" in await response.text()
@@ -101,7 +101,7 @@ async def test_a_scrape_in_slices_is_the_same_text(session: ClientSession, accep
         spread.labels(str(number)).observe(number)
     encode, content_type = choose_encoder(accepted)
     async with (
-        server(registry=registry) as running,
+        server(scrapes=Scrapes(registry)) as running,
         session.get(f"{running.url}/metrics", headers={"Accept": accepted}) as response,
     ):
         assert response.headers["Content-Type"] == content_type
@@ -135,7 +135,7 @@ async def test_requests_for_metrics_during_a_scrape_share_the_next_one(session: 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collecting())
     collected.clear()
-    async with server(registry=registry, before_scrape=prepare, spare_time=SpareTime(slice_seconds=0.0)) as running:
+    async with server(scrapes=Scrapes(registry, before=prepare, spare_time=SpareTime(slice_seconds=0.0))) as running:
         answers = await asyncio.gather(*(get(session, f"{running.url}/metrics") for _ in range(40)))
         assert {status for status, _ in answers} == {200}
         assert len(collected) < 10
@@ -146,7 +146,9 @@ async def test_the_running_configuration_and_further_routes_are_shown(session: C
     async def status(_: web.Request) -> web.StreamResponse:
         return web.Response(text="status")
 
-    async with server(configuration=lambda: {"policies": Path("/etc/policies")}, routes={"/status": status}) as running:
+    async with server(
+        configuration=lambda: {"policies": Path("/etc/policies")}, routes=Routes({"/status": status})
+    ) as running:
         assert await get(session, f"{running.url}/configz") == (200, '{\n  "policies": "/etc/policies"\n}\n')
         assert await get(session, f"{running.url}/status") == (200, "status")
         assert (await get(session, f"{running.url}/other"))[0] == 404
@@ -164,7 +166,9 @@ async def test_a_port_can_be_taken_before_it_is_served(session: ClientSession) -
 async def test_a_taken_port_is_one_clear_error() -> None:
     async with server() as running:
         port = int(running.url.rpartition(":")[2])
-        second = HttpServer(port=HttpPort("127.0.0.1", port), checks=HealthChecks(), registry=CollectorRegistry())
+        second = HttpServer(
+            port=HttpPort("127.0.0.1", port), checks=HealthChecks(), scrapes=Scrapes(CollectorRegistry())
+        )
         with pytest.raises(ServerError) as raised:
             await second.__aenter__()
     assert str(raised.value).startswith(f"cannot listen at 127.0.0.1:{port}: ")

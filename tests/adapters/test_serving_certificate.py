@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Scrapes
 from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError, ServingCertificate, self_signed
 from tests.adapters.kube.scripted_server import until
 
@@ -47,7 +47,7 @@ async def serving(certificate: ServingCertificate) -> AsyncIterator[str]:
     server = HttpServer(
         port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(live={"ping": lambda: None}),
-        registry=CollectorRegistry(),
+        scrapes=Scrapes(CollectorRegistry()),
         certificate=certificate,
     )
     async with server:

@@ -15,7 +15,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Unknown
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -144,8 +144,8 @@ class Stage:
         http = HttpServer(
             port=HttpPort("127.0.0.1", 0),
             checks=HealthChecks(),
-            registry=self.metrics.registry,
-            posts=routes.handlers("/extender"),
+            scrapes=Scrapes(self.metrics.registry),
+            routes=Routes(posts=routes.handlers("/extender")),
             **server,
         )
         async with http, aiohttp.ClientSession() as session:

@@ -21,6 +21,7 @@ from kube_policy_scheduler.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,
     FormerPolicies,
+    PastPolicies,
     PolicyReloader,
     Refused,
     ReloadRecord,
@@ -273,7 +274,7 @@ class Former:
 async def test_a_start_without_good_policies_goes_on_with_the_last_that_were_accepted(
     found: PolicySources | PolicySourcesError, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(former=Former("one", "two")) as scheduler:
+    async with running(past=PastPolicies(Former("one", "two"))) as scheduler:
         await scheduler.offered(found)
         await scheduler.reloader.in_force.wait()
         assert scheduler.activated == ["one"]
@@ -296,7 +297,7 @@ async def test_a_start_without_good_policies_goes_on_with_the_last_that_were_acc
 
 
 async def test_of_former_sets_the_newest_that_can_be_used_decides(caplog: pytest.LogCaptureFixture) -> None:
-    async with running(former=Former("crash", "bad", "good", "older")) as scheduler:
+    async with running(past=PastPolicies(Former("crash", "bad", "good", "older"))) as scheduler:
         await scheduler.offered(sources("bad"))
         await scheduler.reloader.in_force.wait()
         assert scheduler.activated == ["good"]
@@ -309,7 +310,7 @@ async def test_where_there_is_nothing_to_start_from_good_policies_are_waited_for
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     former = Former()
-    async with running(former=former) as scheduler:
+    async with running(past=PastPolicies(former)) as scheduler:
         await scheduler.offered(sources("bad"))
         await scheduler.offered(sources("bad too"))
         assert not scheduler.reloader.ready
@@ -324,7 +325,7 @@ async def test_where_there_is_nothing_to_start_from_good_policies_are_waited_for
 async def test_good_policies_that_come_while_former_ones_are_looked_for_go_first() -> None:
     former = Former("one")
     former.answers.clear()
-    async with running(former=former) as scheduler:
+    async with running(past=PastPolicies(former)) as scheduler:
         await scheduler.offered(sources("bad"))
         assert (await scheduler.offered(sources("good"))).successful
         former.answers.set()
@@ -336,7 +337,7 @@ async def test_unavailable_former_policies_do_not_end_the_scheduler() -> None:
     async def broken() -> Sequence[FormerPolicies]:
         raise ZeroDivisionError
 
-    async with running(former=broken) as scheduler:
+    async with running(past=PastPolicies(broken)) as scheduler:
         await scheduler.offered(sources("bad"))
         assert (await scheduler.offered(sources("good"))).successful
 
@@ -349,7 +350,7 @@ async def test_an_activation_that_breaks_at_the_start_leads_to_the_last_accepted
         if policies == "two":
             raise ZeroDivisionError("half-way")
 
-    async with running(activate=activate, former=Former("one")) as scheduler:
+    async with running(activate=activate, past=PastPolicies(Former("one"))) as scheduler:
         assert (await scheduler.offered(sources("two"))).result is ReloadResult.FAILED
         await scheduler.reloader.in_force.wait()
         assert activated == ["two", "one"]

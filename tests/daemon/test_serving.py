@@ -9,13 +9,8 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
-from kube_policy_scheduler.daemon.main import main, override
+from kube_policy_scheduler.daemon.main import Flags, main, override
 from kube_policy_scheduler.daemon.serving.server import shown_settings, without_password
-
-NO_FLAGS = dict.fromkeys(
-    ("kubeconfig", "context", "policies", "prometheus_url", "http_address", "leader_election", "sharding", "mode",
-     "log_format", "log_level")
-) | {"scheduler_name": (), "http_secure": None}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -34,15 +29,15 @@ def test_the_settings_are_shown_without_passwords(url: str, shown: str) -> None:
 
 
 def test_one_flag_makes_the_port_secure() -> None:
-    assert override(Settings(), **NO_FLAGS).http == HttpSettings()  # type: ignore[arg-type]
-    made = override(Settings(), **NO_FLAGS | {"http_secure": True, "http_address": "0.0.0.0:1"})  # type: ignore[arg-type]
+    assert override(Settings(), Flags()).http == HttpSettings()
+    made = override(Settings(), Flags(http_secure=True, http_address="0.0.0.0:1"))
     assert made.http == HttpSettings(host="0.0.0.0", port=1, tls=TlsSettings(), authentication="kubernetes")
 
 
 def test_a_certificate_of_the_configuration_stays_with_that_flag() -> None:
     own = TlsSettings(certificate_file=Path("a"), key_file=Path("b"))
     settings = replace(Settings(), http=HttpSettings(tls=own))
-    assert override(settings, **NO_FLAGS | {"http_secure": True}).http.tls == own  # type: ignore[arg-type]
+    assert override(settings, Flags(http_secure=True)).http.tls == own
 
 
 @pytest.mark.parametrize(
@@ -72,7 +67,7 @@ def test_a_port_that_others_can_reach_is_secure_where_nothing_else_is_said(
 
 def test_plain_http_is_a_choice() -> None:
     settings = replace(Settings(), http=HttpSettings(host="0.0.0.0"))
-    made = override(settings, **NO_FLAGS | {"http_secure": False}).effective().http  # type: ignore[arg-type]
+    made = override(settings, Flags(http_secure=False)).effective().http
     assert made == HttpSettings(host="0.0.0.0", authentication="none")
 
 
@@ -102,6 +97,6 @@ def test_an_invalid_flag_ends_the_start(arguments: list[str], message: str) -> N
     ["http://localhost:9090", "https://me:s3cret@prometheus/prefix?x=1", "http://[fd00::1]:9090/", "http://10.0.0.1"],
 )
 def test_a_url_is_taken_as_it_is(url: str) -> None:
-    made = override(Settings(), **NO_FLAGS | {"prometheus_url": url})  # type: ignore[arg-type]
+    made = override(Settings(), Flags(prometheus_url=url))
     assert made.prometheus is not None
     assert made.prometheus.url == url

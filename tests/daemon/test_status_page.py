@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.http.health_checks import HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, Snapshot, take_snapshot
@@ -52,8 +52,8 @@ def served(scene: Scene) -> Iterator[str]:
     server = HttpServer(
         port=HttpPort("127.0.0.1", 0),
         checks=HealthChecks(),
-        registry=CollectorRegistry(),
-        routes={"/status": page.show, "/debug/decisions": nothing, "/debug/state": nothing},
+        scrapes=Scrapes(CollectorRegistry()),
+        routes=Routes({"/status": page.show, "/debug/decisions": nothing, "/debug/state": nothing}),
     )
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)

@@ -22,12 +22,7 @@ def solver(stop: Callable[[], bool] = lambda: False, *, seconds: float = SECONDS
         return None
 
     def solve(program: Program) -> Solution:
-        lower, upper = program.limits
-        starts, columns, coefficients = program.terms
-        found = minimize(
-            cost=program.cost, upper=program.upper, integral=program.integral, row_lower=lower, row_upper=upper,
-            starts=starts, columns=columns, coefficients=coefficients, seconds=seconds, stop=stop,
-        )  # fmt: skip
+        found = minimize(program, seconds=seconds, stop=stop)
         return Solution(found.values, found.bound, found.duals)
 
     return solve

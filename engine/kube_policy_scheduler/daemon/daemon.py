@@ -59,7 +59,7 @@ from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.owners import Owners, OwnersApi, PoliciesTogether
 from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
-from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
+from kube_policy_scheduler.daemon.policies.reload import PastPolicies, PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import (
     ReplicaCoordinator,
     ReplicaFence,
@@ -85,7 +85,6 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, Sc
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
-    from kube_policy_scheduler.daemon.serving.server import DaemonServer
 
 logger = logging.getLogger(__name__)
 
@@ -258,8 +257,9 @@ class Daemon:
             report=self._report_reload,
             clock=time.time,
             prepare=self._prime,
-            former=partial(self._writers.former_policies, proof=_proof(settings.policies)),
-            store=self._writers.store,
+            past=PastPolicies(
+                partial(self._writers.former_policies, proof=_proof(settings.policies)), self._writers.store
+            ),
             loops=loops,
         )
         self._owners = Owners(
@@ -363,20 +363,25 @@ class Daemon:
             async with asyncio.timeout(SERVE_AFTER_SECONDS if self._settings.mode == "scheduler" else 0.0):
                 while self._lists.problem() or self._queue.has_active() or self._binder.unfinished:  # noqa: ASYNC110
                     await asyncio.sleep(SERVE_POLL_SECONDS)
-        make_server, certificate = await asyncio.to_thread(_load_server, self._settings.http)
-        server = make_server(
-            self._settings,
+        certificate = await asyncio.to_thread(_load_server, self._settings.http)
+        from kube_policy_scheduler.adapters.http.server import Scrapes
+        from kube_policy_scheduler.daemon.serving.server import DaemonServer, http_server
+
+        server = DaemonServer(
             self._records,
-            port=self._port,
+            partial(
+                http_server,
+                settings=self._settings,
+                transport=self._transport,
+                port=self._port,
+                certificate=certificate,
+                loops=self._loops,
+            ),
             reloader=self._reloader,
             owners=self._owners.states,
-            transport=self._transport,
-            certificate=certificate,
-            registry=self.metrics.registry,
+            scrapes=Scrapes(self.metrics.registry, spare_time=self._records.spare_time, before=self._census.steps),
             ready=self._readiness(),
-            before_scrape=self._census.steps,
             mode=self._mode,
-            loops=self._loops,
         )
         await stack.enter_async_context(server)
         announce(server.url)
@@ -723,15 +728,15 @@ class Daemon:
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
 
 
-def _load_server(http: HttpSettings) -> tuple[type[DaemonServer], ServingCertificate | None]:
+def _load_server(http: HttpSettings) -> ServingCertificate | None:
     """Import what serves the port, with aiohttp, and read or make its certificate: 0.1 s each, for a thread.
 
     Raises:
         CertificateError: there is no certificate to serve with.
     """
-    from kube_policy_scheduler.daemon.serving.server import DaemonServer, make_certificate
+    from kube_policy_scheduler.daemon.serving.server import make_certificate
 
-    return DaemonServer, make_certificate(http)
+    return make_certificate(http)
 
 
 def _beside(rival: Rival) -> str:

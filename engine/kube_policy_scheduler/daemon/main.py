@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -116,7 +117,7 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
     """Schedule pods by policies."""
     if ctx.invoked_subcommand is not None:
         gc.enable()  # see `__main__`
-        ctx.obj = partial(override, **flags)  # flags before a subcommand count there too
+        ctx.obj = partial(override, flags=Flags(**flags))  # flags before a subcommand count there too
         if config is not None or http_address_file is not None:
             raise click.UsageError(f"--config and --http-address-file are not for `{ctx.invoked_subcommand}`")
         return
@@ -125,7 +126,7 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
         settings = load_settings(config, ignored=ignored) if config is not None else Settings()
     except DocumentError as error:
         sys.exit(_fail(str(error)))
-    settings = override(settings, **flags)
+    settings = override(settings, Flags(**flags))
     if flags["policies"] is not None and not flags["policies"].exists():
         raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
     logs.configure(settings.log)
@@ -136,55 +137,58 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
     end_process(code)
 
 
-def override(
-    settings: Settings,
-    *,
-    kubeconfig: Path | None,
-    context: str | None,
-    policies: Path | None,
-    prometheus_url: str | None,
-    scheduler_name: tuple[str, ...],
-    http_address: str | None,
-    http_secure: bool | None,
-    leader_election: bool | None,
-    sharding: bool | None,
-    mode: Literal["scheduler", "shadow", "extender"] | None,
-    log_format: Literal["text", "json"] | None,
-    log_level: Literal["debug", "info", "warning", "error"] | None,
-) -> Settings:
+@dataclass(frozen=True)
+class Flags:
+    """What the command line says of the settings; None: nothing."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    policies: Path | None = None
+    prometheus_url: str | None = None
+    scheduler_name: tuple[str, ...] = ()
+    http_address: str | None = None
+    http_secure: bool | None = None
+    leader_election: bool | None = None
+    sharding: bool | None = None
+    mode: Literal["scheduler", "shadow", "extender"] | None = None
+    log_format: Literal["text", "json"] | None = None
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+
+
+def override(settings: Settings, flags: Flags) -> Settings:
     """Return the settings with what the command line says."""
     changes: dict[str, Any] = {}
-    if kubeconfig is not None or context is not None:
+    if flags.kubeconfig is not None or flags.context is not None:
         changes["kubernetes"] = replace(
             settings.kubernetes,
-            kubeconfig=kubeconfig or settings.kubernetes.kubeconfig,
-            context=context or settings.kubernetes.context,
+            kubeconfig=flags.kubeconfig or settings.kubernetes.kubeconfig,
+            context=flags.context or settings.kubernetes.context,
         )
-    if policies is not None:
-        changes["policies"] = replace(settings.policies, path=policies)
-    if prometheus_url is not None:
-        address = url(prometheus_url, hint="--prometheus-url")
+    if flags.policies is not None:
+        changes["policies"] = replace(settings.policies, path=flags.policies)
+    if flags.prometheus_url is not None:
+        address = url(flags.prometheus_url, hint="--prometheus-url")
         before = settings.prometheus
         changes["prometheus"] = replace(before, url=address) if before else PrometheusSettings(url=address)
-    if scheduler_name:
-        changes["scheduler_names"] = scheduler_name
+    if flags.scheduler_name:
+        changes["scheduler_names"] = flags.scheduler_name
     http = settings.http
-    if http_address is not None:
-        host, port = host_and_port(http_address, hint="--http-address")
+    if flags.http_address is not None:
+        host, port = host_and_port(flags.http_address, hint="--http-address")
         http = replace(http, host=host, port=port)
-    if http_secure:
+    if flags.http_secure:
         http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
-    elif http_secure is False:
+    elif flags.http_secure is False:
         http = replace(http, tls=None, authentication="none")
     changes["http"] = http
-    if leader_election is not None:
-        changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)
-    if sharding is not None:
-        changes["sharding"] = replace(settings.sharding, enabled=sharding)
-    if mode is not None:
-        changes["mode"] = mode
+    if flags.leader_election is not None:
+        changes["leader_election"] = replace(settings.leader_election, enabled=flags.leader_election)
+    if flags.sharding is not None:
+        changes["sharding"] = replace(settings.sharding, enabled=flags.sharding)
+    if flags.mode is not None:
+        changes["mode"] = flags.mode
     log = settings.log
-    changes["log"] = replace(log, format=log_format or log.format, level=log_level or log.level)
+    changes["log"] = replace(log, format=flags.log_format or log.format, level=flags.log_level or log.level)
     return replace(settings, **changes)
 
 

@@ -24,7 +24,7 @@ from kube_policy_scheduler.adapters.kube.events import EventRecorder
 from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, view_of
-from kube_policy_scheduler.adapters.kube.reflector import Reflector, wait_synced
+from kube_policy_scheduler.adapters.kube.reflector import Patience, Reflector, Selector, wait_synced
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
@@ -120,7 +120,7 @@ async def running(*works: Any) -> AsyncIterator[None]:
 
 
 def reflector_of(cluster: Cluster, mirror: Mirror, **options: Any) -> Reflector[Pod]:
-    return Reflector(cluster.transport, PODS, mirror, field_selector=UNFINISHED_PODS, random=Random(1), **options)
+    return Reflector(cluster.transport, PODS, mirror, selector=Selector(UNFINISHED_PODS), random=Random(1), **options)
 
 
 async def test_pods_are_mirrored_and_bound_and_leave_the_view_when_they_finish(cluster: Cluster) -> None:
@@ -265,7 +265,7 @@ async def test_every_resource_can_be_listed_and_watched(cluster: Cluster) -> Non
 async def test_a_watch_from_an_unknown_past_is_settled_by_a_list(cluster: Cluster) -> None:
     await cluster.create_pod("web")
     mirror = Mirror(cluster.namespace)
-    reflector = reflector_of(cluster, mirror, watch_seconds=(1.0, 1.0))
+    reflector = reflector_of(cluster, mirror, patience=Patience(watch_seconds=(1.0, 1.0)))
     await reflector.step()
     reflector._version = "1"  # compacted long ago, or never served; the next watch begins there
     mirror.pods.clear()

@@ -12,6 +12,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference, cut_note
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.outbox import OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
@@ -215,7 +216,7 @@ async def test_while_bindings_are_busy_events_wait_and_then_all_go_out() -> None
 
 async def test_events_are_not_held_back_forever() -> None:
     api = Api()
-    async with recorder_for(api, defer_while=lambda: True, max_defer_seconds=0.2) as (recorder, _):
+    async with recorder_for(api, defer_while=lambda: True, limits=OutboxLimits(max_defer_seconds=0.2)) as (recorder, _):
         recorder.scheduled(web(), node="node-1")
         await until(lambda: len(api.events) == 1)
 
@@ -236,7 +237,7 @@ async def test_of_several_that_wait_for_one_pod_the_newest_is_sent() -> None:
 async def test_when_the_queue_is_full_the_oldest_give_way_and_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     busy = True
-    async with recorder_for(api, defer_while=lambda: busy, capacity=10) as (recorder, _):
+    async with recorder_for(api, defer_while=lambda: busy, limits=OutboxLimits(capacity=10)) as (recorder, _):
         for number in range(25):
             recorder.scheduled(web(f"p{number}"), node="n")
         assert recorder.counts.dropped == 15

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.adapters.kube.errors import Fenced, KubeError, Unreachable, error_from_answer
-from kube_policy_scheduler.adapters.kube.outbox import Outbox
+from kube_policy_scheduler.adapters.kube.outbox import Outbox, OutboxLimits
 from tests.simulation.virtual_time import run
 
 DENIED = b'{"kind":"Status","message":"admission webhook \\"w.x\\" denied the request: no","reason":"InternalError"}'
@@ -71,7 +71,11 @@ def story(tell: Callable[[Api, Outbox[Keys, Any]], Awaitable[None]], **options: 
 
     async def main() -> None:
         box: Outbox[Keys, Any] = Outbox(
-            api, name="things", about=lambda key, _: key, random=Random(1), **({"capacity": 10_000} | options)
+            api,
+            name="things",
+            about=lambda key, _: key,
+            random=Random(1),
+            **({"limits": OutboxLimits(capacity=10_000)} | options),
         )
         running = asyncio.create_task(box.run())
         try:
@@ -308,7 +312,7 @@ def test_when_full_the_largest_holder_loses_items() -> None:
         assert by_namespace == {"small": 30, "big": 70}
         assert ("big", "new199") in api.taken
 
-    story(tell, capacity=100)
+    story(tell, limits=OutboxLimits(capacity=100))
 
 
 def denying(status: int, message: str = "") -> Callable[[], Awaitable[None]]:
@@ -441,7 +445,7 @@ def test_whoever_sends_is_told_what_is_dropped_for_want_of_room() -> None:
         assert [number for number, _ in lost] == list(range(40))
         assert lost[0][1] == "more than 10 writes wait"
 
-    story(tell, on_lost=lambda item, why: lost.append((item, why)), capacity=10)
+    story(tell, on_lost=lambda item, why: lost.append((item, why)), limits=OutboxLimits(capacity=10))
 
 
 def test_what_is_discarded_is_not_sent_and_not_tried_again() -> None:
@@ -516,7 +520,7 @@ def test_however_much_waits_behind_a_closed_fence_the_loop_goes_on(is_ending: bo
                 await asyncio.sleep(0)
 
         box: Outbox[Keys, Any] = Outbox(
-            refuses, name="things", about=lambda key, _: key, random=Random(1), capacity=10_000
+            refuses, name="things", about=lambda key, _: key, random=Random(1), limits=OutboxLimits(capacity=10_000)
         )
         for number in range(2_000):
             box.put((f"ns{number % 3}", str(number)), number)
@@ -570,7 +574,7 @@ def test_items_wait_for_bindings_but_not_forever() -> None:
         await asyncio.sleep(0.1)
         assert ("default", "b") in api.taken
 
-    story(tell, defer_while=lambda: busy, max_defer_seconds=5.0)
+    story(tell, defer_while=lambda: busy, limits=OutboxLimits(max_defer_seconds=5.0))
 
 
 def test_items_in_flight_when_sending_stopped_are_sent_by_the_next_run() -> None:
@@ -656,4 +660,4 @@ def test_the_newest_of_each_is_sent_last_after_any_failures(
         for taken in api.taken.values():
             assert taken == sorted(set(taken))
 
-    story(tell, concurrency=concurrency)
+    story(tell, limits=OutboxLimits(concurrency))

@@ -19,7 +19,15 @@ import kube_policy_scheduler.adapters.kube.reflector
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Phase, Updated
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
-from kube_policy_scheduler.adapters.kube.reflector import LIST_OBJECTS, SHORT_WATCH_SECONDS, Reflector, wait_synced
+from kube_policy_scheduler.adapters.kube.reflector import (
+    LIST_OBJECTS,
+    SHORT_WATCH_SECONDS,
+    FirstList,
+    Patience,
+    Reflector,
+    Selector,
+    wait_synced,
+)
 from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.backoff import Backoff
@@ -108,7 +116,11 @@ async def mirrored(
         transport = Transport(server.credentials())
         random = Random(1)
         options.setdefault("backoff", Backoff(initial_seconds=0.01, limit_seconds=0.05, random=random))
-        reflector = Reflector(transport, PODS, mirror, random=random, **options)
+        given = {
+            name: kind(**{field: options.pop(field) for field in kind.__struct_fields__ if field in options})
+            for name, kind in (("selector", Selector), ("first_list", FirstList), ("patience", Patience))
+        }
+        reflector = Reflector(transport, PODS, mirror, random=random, **given, **options)
         task = asyncio.create_task(reflector.run())
         try:
             yield mirror, reflector, server
@@ -205,7 +217,7 @@ async def test_the_list_is_read_in_pages_with_the_selector() -> None:
         else:
             peer.answer(200, pod_list(pod("b"), version="10"))
 
-    async with mirrored(script, field_selector=UNFINISHED_PODS, label_selector="cell in (3, 4)") as (mirror, _, __):
+    async with mirrored(script, fields=UNFINISHED_PODS, labels="cell in (3, 4)") as (mirror, _, __):
         await until(lambda: len(queries) == 3)
         assert {query["labelSelector"] for query in queries} == {"cell in (3, 4)"}
         assert sorted(mirror.versions) == ["a", "b"]
@@ -1131,7 +1143,7 @@ async def test_something_optional_that_cannot_be_read_counts_as_absent_after_a_w
         transport, random = Transport(server.credentials()), Random(1)
         backoff = Backoff(initial_seconds=0.01, limit_seconds=0.05, random=random)
         reflector = Reflector(
-            transport, resource, mirror, random=random, optional=True, backoff=backoff, patience_seconds=0.2
+            transport, resource, mirror, random=random, optional=True, patience=Patience(0.2, backoff=backoff)
         )
         running = asyncio.create_task(reflector.run())
         assert await wait_synced([reflector], timeout_seconds=5) == []
@@ -1151,7 +1163,7 @@ async def test_something_optional_that_cannot_be_read_counts_as_absent_after_a_w
 
 
 async def test_something_that_everybody_needs_is_waited_for_whatever_the_answers() -> None:
-    async with mirrored(lambda _, peer: peer.refuse(503, "ServiceUnavailable"), patience_seconds=0.05) as (_, pods, __):
+    async with mirrored(lambda _, peer: peer.refuse(503, "ServiceUnavailable"), optional_seconds=0.05) as (_, pods, __):
         assert await wait_synced([pods], timeout_seconds=0.5) == [pods]
         assert pods.status.phase is not Phase.ABSENT
 
@@ -1161,7 +1173,7 @@ async def test_a_busy_server_does_not_make_anything_absent(status: int) -> None:
     def script(request: Request, peer: Peer) -> None:
         peer.refuse(status, "No")
 
-    async with mirrored(script, optional=True, patience_seconds=0.05) as (_, pods, __):
+    async with mirrored(script, optional=True, optional_seconds=0.05) as (_, pods, __):
         assert await wait_synced([pods], timeout_seconds=0.5) == [pods]
 
 

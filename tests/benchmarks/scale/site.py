@@ -20,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder, WatchEvent
-from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.reflector import FirstList, Reflector
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.freed_memory import return_freed_memory
@@ -224,8 +224,8 @@ async def started(
     scheduler.use_policies(policies_of(KUBERNETES_RULES))
     transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None))
     random = Random(0)
-    listed: Reflector[objects.Node] = Reflector(transport, NODES, compare=True, random=random)
-    placed = Reflector(transport, PODS, after=listed.synced, compare=True, random=random)
+    listed: Reflector[objects.Node] = Reflector(transport, NODES, first_list=FirstList(compare=True), random=random)
+    placed = Reflector(transport, PODS, first_list=FirstList(listed.synced, compare=True), random=random)
     reflectors: list[Reflector[Any]] = [listed, placed]
     for reflector in reflectors:
         reflector.attach(scheduler.event_handlers.handler(reflector.resource.type))

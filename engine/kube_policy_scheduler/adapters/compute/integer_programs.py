@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,35 +29,45 @@ class Minimum:
     """`float64[rows]`: what one more unit of each row costs; only without integral variables."""
 
 
+class Program(Protocol):
+    """Minimize a cost over variables from 0 to a limit, under limits of rows of sums."""
+
+    @property
+    def cost(self) -> FloatArray:
+        """Return `float64[variables]`."""
+        ...
+
+    @property
+    def upper(self) -> FloatArray:
+        """Return `float64[variables]`; inf: no limit."""
+        ...
+
+    @property
+    def integral(self) -> BoolArray:
+        """Return `bool[variables]`: those that take whole numbers only."""
+        ...
+
+    @property
+    def limits(self) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the most of each row, `float64[rows]`; -inf, inf: no limit."""
+        ...
+
+    @property
+    def terms(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return where each row begins, `int32[rows]`, and the variables and coefficients of all rows in turn."""
+        ...
+
+
 def is_installed() -> bool:
     """Return whether highspy can be imported; does not import it."""
     return find_spec("highspy") is not None
 
 
-def minimize(
-    *,
-    cost: FloatArray,
-    upper: FloatArray,
-    integral: BoolArray,
-    row_lower: FloatArray,
-    row_upper: FloatArray,
-    starts: IntArray,
-    columns: IntArray,
-    coefficients: FloatArray,
-    seconds: float,
-    stop: Callable[[], bool] = lambda: False,
-) -> Minimum:
-    """Minimize `cost @ x` for `0 <= x <= upper` and `row_lower <= A @ x <= row_upper`.
+def minimize(program: Program, *, seconds: float, stop: Callable[[], bool] = lambda: False) -> Minimum:
+    """Minimize what a program costs.
 
     Args:
-        cost: `float64[variables]`.
-        upper: `float64[variables]`; inf: no limit.
-        integral: `bool[variables]`: those that take whole numbers only.
-        row_lower: `float64[rows]`; -inf: no limit.
-        row_upper: `float64[rows]`; inf: no limit.
-        starts: `int32[rows]`: where each row of A begins in `columns` and `coefficients`.
-        columns: the variables of the rows, one row after another.
-        coefficients: their coefficients.
+        program: what to minimize.
         seconds: after this time, the best solution so far is the answer.
         stop: asked now and then: True ends the search in the same way.
     """
@@ -68,19 +78,20 @@ def minimize(
         ("output_flag", False), ("threads", 1), ("time_limit", seconds), ("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-6),
     ):  # fmt: skip
         solver.setOptionValue(option, value)
-    program: Any = highspy.HighsLp()
-    program.num_col_, program.num_row_ = len(cost), len(row_lower)
-    program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.zeros(len(cost)), upper
-    program.row_lower_, program.row_upper_ = row_lower, row_upper
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.num_col_, program.a_matrix_.num_row_ = len(cost), len(row_lower)
-    program.a_matrix_.start_ = np.append(starts, len(columns)).astype(np.int32)
-    program.a_matrix_.index_, program.a_matrix_.value_ = columns, coefficients
-    is_mixed = bool(integral.any())
+    cost, (lower, upper), (starts, columns, coefficients) = program.cost, program.limits, program.terms
+    model: Any = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(cost), len(lower)
+    model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.zeros(len(cost)), program.upper
+    model.row_lower_, model.row_upper_ = lower, upper
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.num_col_, model.a_matrix_.num_row_ = len(cost), len(lower)
+    model.a_matrix_.start_ = np.append(starts, len(columns)).astype(np.int32)
+    model.a_matrix_.index_, model.a_matrix_.value_ = columns, coefficients
+    is_mixed = bool(program.integral.any())
     if is_mixed:
         kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
-        program.integrality_ = [kinds[int(one)] for one in integral]
-    solver.passModel(program)
+        model.integrality_ = [kinds[int(one)] for one in program.integral]
+    solver.passModel(model)
 
     def interrupt(event: Any) -> None:
         if stop():

@@ -9,7 +9,8 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from copy import copy
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler as AnyHandler
@@ -47,6 +48,70 @@ HEADERS: Mapping[str, str] = {
 """Of every answer that does not say otherwise."""
 
 
+class Routes(NamedTuple):
+    """What a server answers beside probes, metrics and its configuration: handlers by path."""
+
+    gets: Mapping[str, Handler] = MappingProxyType({})
+    posts: Mapping[str, Handler] = MappingProxyType({})
+    """They bound the bodies that they read themselves."""
+
+
+NO_ROUTES = Routes()
+
+
+class Scrapes:
+    """Answers scrapes with what a registry has; those that wait for their turn at the same time get one answer."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        spare_time: SpareTime | None = None,
+        before: Callable[[], Iterator[None]] = lambda: iter(()),
+    ) -> None:
+        """Set up.
+
+        Args:
+            registry: what a scrape gets.
+            spare_time: when scrapes are answered; None: in slices of their own.
+            before: steps that are taken before the registry is asked.
+        """
+        self.registry = registry
+        self._spare_time, self._before = spare_time or SpareTime(), before
+        self._last: dict[str, tuple[float, bytes]] = {}
+        """By content type: when the last one began, and its answer."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer a scrape."""
+        encode, content_type = encoder_for(request.headers.get("Accept", ""))
+        # the state that a scrape asks for belongs to the event loop, so this can't go to a thread
+        asked = asyncio.get_running_loop().time()
+        body = await self._spare_time.run(self._scrape(encode, content_type, asked))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _scrape(
+        self, encode: Callable[[Collector], bytes], content_type: str, asked: float
+    ) -> Generator[None, None, bytes]:
+        last = self._last.get(content_type)
+        if last is not None and last[0] >= asked:  # begun while this one waited for its turn
+            return last[1]
+        began = asyncio.get_running_loop().time()
+        yield from self._before()
+        lines = []
+        for family in self.registry.collect():
+            yield
+            for at in range(0, max(1, len(family.samples)), _SAMPLES_AT_ONCE):
+                part = copy(family)
+                part.samples = family.samples[at : at + _SAMPLES_AT_ONCE]
+                text = encode(_Family(part)).removesuffix(_END)
+                # what is said of a family is said once
+                lines.append(text if at == 0 else b"".join(_SAMPLE.findall(text)))
+                yield
+        body = b"".join([*lines, _END if "openmetrics" in content_type else b""])
+        self._last = {content_type: (began, body)}
+        return body
+
+
 class HttpServer:
     """`/livez`, `/readyz`, `/healthz` (as kube-scheduler: `?verbose`, `?exclude=NAME`, `/livez/NAME`), `/metrics`,
     `/configz`, and routes of others. Probes are open to all, everything else to whom `review` lets in.
@@ -57,15 +122,12 @@ class HttpServer:
         *,
         port: HttpPort,
         checks: HealthChecks,
-        registry: CollectorRegistry,
+        scrapes: Scrapes,
         configuration: Callable[[], Mapping[str, Any]] = dict,
-        routes: Mapping[str, Handler] | None = None,
-        posts: Mapping[str, Handler] | None = None,
+        routes: Routes = NO_ROUTES,
         certificate: ServingCertificate | None = None,
         review: Review | None = None,
         limits: ConnectionLimits | None = None,
-        spare_time: SpareTime | None = None,
-        before_scrape: Callable[[], Iterator[None]] = lambda: iter(()),
         loops: Loops | None = None,
     ) -> None:
         """Set up; nothing is opened yet.
@@ -73,34 +135,26 @@ class HttpServer:
         Args:
             port: where it listens; it may be taken already.
             checks: what the probes ask.
-            registry: what a scrape gets.
+            scrapes: answers `/metrics`.
             configuration: the settings in force, without secrets.
-            routes: further GET handlers by path.
-            posts: POST handlers by path; they bound the bodies that they read themselves.
-            certificate: for TLS; None: plain HTTP. Where it asks clients for theirs, `posts` are for who has one.
+            routes: of others.
+            certificate: for TLS; None: plain HTTP. Where it asks clients for theirs, POST is for who has one.
             review: who may use what is not a probe; None: everyone.
             limits: of connections and times; None: the usual ones.
-            spare_time: when scrapes are answered; None: in slices of their own.
-            before_scrape: steps that are taken before the registry is asked.
             loops: of the process; None: its own.
         """
         self._port = port
         self._checks = checks
-        self._registry = registry
+        self._scrapes = scrapes
         self._configuration = configuration
-        self._routes = dict(routes or {})
-        self._posts = dict(posts or {})
+        self._routes = routes
         self._certificate = certificate
         self._review = review
-        self._spare_time = spare_time or SpareTime()
-        self._before_scrape = before_scrape
-        self._scrapes: dict[str, tuple[float, bytes]] = {}
-        """By content type: when the last one began, and its answer."""
         self._limits = limits or ConnectionLimits()
         malformed = Counter(
             "policy_scheduler_http_malformed_requests",
             "Number of requests to this port that were not HTTP, or larger than it accepts.",
-            registry=registry,
+            registry=scrapes.registry,
         )
         self._limits.on_malformed = malformed.inc
         self._loops = loops or Loops()
@@ -119,9 +173,9 @@ class HttpServer:
         for path, checks in (("livez", self._checks.live), ("readyz", self._checks.ready), ("healthz", everything)):
             app.router.add_get(f"/{path}", _probe(path, checks))
             app.router.add_get(f"/{path}/{{name}}", _single(checks))
-        for path, handler in {"/metrics": self._metrics, "/configz": self._configz, **self._routes}.items():
+        for path, handler in {"/metrics": self._scrapes.answer, "/configz": self._configz, **self._routes.gets}.items():
             app.router.add_get(path, guarded(handler, self._review) if self._review is not None else handler)
-        for path, handler in self._posts.items():
+        for path, handler in self._routes.posts.items():
             app.router.add_post(path, self._guarded_post(handler))
         async with contextlib.AsyncExitStack() as stack:
             self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
@@ -130,7 +184,7 @@ class HttpServer:
             stack.push_async_callback(self._runner.cleanup)
             assert self._runner.server is not None
             context = self._certificate.context if self._certificate is not None else None
-            watched = self._limits.over(self._runner.server, context, bodies_at=self._posts, loops=self._loops)
+            watched = self._limits.over(self._runner.server, context, bodies_at=self._routes.posts, loops=self._loops)
             await stack.enter_async_context(watched)
             await stack.enter_async_context(self._port)
             await self._port.serve(self._limits.protocol)
@@ -155,35 +209,6 @@ class HttpServer:
     def url(self) -> str:
         """Where it listens, with the real port."""
         return f"{'http' if self._certificate is None else 'https'}://{self._port.address}"
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        encode, content_type = encoder_for(request.headers.get("Accept", ""))
-        # the state that a scrape asks for belongs to the event loop, so this can't go to a thread
-        asked = asyncio.get_running_loop().time()
-        body = await self._spare_time.run(self._scrape(encode, content_type, asked))
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
-    def _scrape(
-        self, encode: Callable[[Collector], bytes], content_type: str, asked: float
-    ) -> Generator[None, None, bytes]:
-        last = self._scrapes.get(content_type)
-        if last is not None and last[0] >= asked:  # begun while this one waited for its turn
-            return last[1]
-        began = asyncio.get_running_loop().time()
-        yield from self._before_scrape()
-        lines = []
-        for family in self._registry.collect():
-            yield
-            for at in range(0, max(1, len(family.samples)), _SAMPLES_AT_ONCE):
-                part = copy(family)
-                part.samples = family.samples[at : at + _SAMPLES_AT_ONCE]
-                text = encode(_Family(part)).removesuffix(_END)
-                # what is said of a family is said once
-                lines.append(text if at == 0 else b"".join(_SAMPLE.findall(text)))
-                yield
-        body = b"".join([*lines, _END if "openmetrics" in content_type else b""])
-        self._scrapes = {content_type: (began, body)}
-        return body
 
     async def _configz(self, _: web.Request) -> web.Response:
         return web.json_response(

@@ -19,7 +19,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
+from kube_policy_scheduler.adapters.kube.outbox import USUAL_LIMITS, Backlog, Outbox, OutboxCounts, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.times import rfc3339
@@ -116,9 +116,7 @@ class EventRecorder:
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         defer_while: Callable[[], bool] = lambda: False,
-        concurrency: int = 8,
-        capacity: int = 50_000,
-        max_defer_seconds: float = 15.0,
+        limits: OutboxLimits = USUAL_LIMITS,
         fence: Fence = OPEN,
     ) -> None:
         """Set up; `run` sends.
@@ -131,9 +129,7 @@ class EventRecorder:
             clock: Unix seconds, as people read them.
             steady: seconds on a clock that nobody sets: when an event ends to repeat itself.
             defer_while: whether bindings are in flight (`Binder.unfinished`).
-            concurrency: requests at a time.
-            capacity: events that wait at most.
-            max_defer_seconds: how long they wait for bindings at most.
+            limits: of the events that wait, also for bindings, and of requests.
             fence: asked right before it goes out that a pod fits nowhere.
         """
         self._transport = transport
@@ -146,9 +142,7 @@ class EventRecorder:
             name="events",
             about=_regarded,
             random=random,
-            concurrency=concurrency,
-            capacity=capacity,
-            max_defer_seconds=max_defer_seconds,
+            limits=limits,
             defer_while=defer_while,
             merge=_merge,
         )

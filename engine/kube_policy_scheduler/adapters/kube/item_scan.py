@@ -6,7 +6,7 @@ last one. What is in some holes is copied, each kind of value to a row of its ow
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,38 @@ _BLOCK = 64
 _PRIME = 1099511628211
 _OFFSET = 1469598103934665603
 SIGNATURE = (
-    "Tuple((int64, int64))(Array(uint8, 1, 'C', readonly=True), int64, uint8[::1], int64[:, ::1], int64[:, ::1],"
-    " int64[:, :, ::1], uint64[::1], int64[:, ::1], int64[::1], uint8[:, ::1], int64[::1])"
+    "Tuple((int64, int64))(Array(uint8, 1, 'C', readonly=True), int64, Tuple((uint8[::1], int64[:, ::1],"
+    " int64[:, ::1], int64[:, :, ::1], uint64[::1], int64[:, ::1])), Tuple((int64[::1], uint8[:, ::1], int64[::1])))"
 )
+
+
+class Models(NamedTuple):
+    """What items are compared with."""
+
+    arena: Any
+    """`uint8[bytes]` of all models."""
+    steps: Any
+    """`int64[steps, 4]`: where the bytes begin in the arena, how many they are, the kind of the hole after them, and
+    the slot for what is in it, or -1."""
+    ranges: Any
+    """`int64[models, 2]`: where the steps of each begin and end."""
+    constants: Any
+    """`int64[models, slots, 2]`: where the values of slots are that are in no hole; -1 for the others."""
+    hashes: Any
+    """`uint64[buckets]` of the beginning of names, by open addressing; 0 is free."""
+    chains: Any
+    """`int64[buckets, tries]`: the models for it, -1 after the last."""
+
+
+class Compared(NamedTuple):
+    """What comes of it."""
+
+    found: Any
+    """`int64[items]`: the model of each item."""
+    texts: Any
+    """`uint8[slots, bytes]`: the values of each slot."""
+    used: Any
+    """`int64[slots]`: how many bytes these are."""
 
 
 def hash_of(key: bytes) -> int:
@@ -35,38 +64,20 @@ def hash_of(key: bytes) -> int:
     return value | 1
 
 
-def scan(
-    body: Any,
-    at: int,
-    arena: Any,
-    steps: Any,
-    models: Any,
-    constants: Any,
-    hashes: Any,
-    chains: Any,
-    found: Any,
-    texts: Any,
-    used: Any,
-) -> tuple[int, int]:
+def scan(body: Any, at: int, known: Any, result: Any) -> tuple[int, int]:
     """Compare items with models, up to the first one that is like none, or the end of the list.
 
     Args:
         body: `uint8[bytes]`, the page.
         at: where the first item begins.
-        arena: `uint8[bytes]` of all models.
-        steps: `int64[steps, 4]`: where the bytes begin in the arena, how many they are, the kind of the hole after
-            them, and the slot for what is in it, or -1.
-        models: `int64[models, 2]`: where the steps of each begin and end.
-        constants: `int64[models, slots, 2]`: where the values of slots are that are in no hole; -1 for the others.
-        hashes: `uint64[buckets]` of the beginning of names, by open addressing; 0 is free.
-        chains: `int64[buckets, tries]`: the models for it, -1 after the last.
-        found: `int64[items]`, written: the model of each item.
-        texts: `uint8[slots, bytes]`, written: the values of each slot.
-        used: `int64[slots]`, written: how many bytes these are.
+        known: `Models`, as a plain tuple.
+        result: `Compared`, as a plain tuple; it is written.
 
     Returns:
         How many items were like a model, and where the next one begins.
     """
+    arena, steps, models, constants, hashes, chains = known
+    found, texts, used = result
     count, size, slots = 0, len(body), len(used)
     starts, ends = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
     room = texts.shape[1] - LONGEST_ELEMENTS - 1

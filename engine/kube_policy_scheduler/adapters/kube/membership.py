@@ -14,6 +14,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.lease import EXPIRY_GRACE_SECONDS, HeldLease, LeaseSettings
@@ -30,6 +31,18 @@ LEAVE_SECONDS = 3.0
 """How long our end may be delayed by what is on the way to our watch."""
 
 
+class HandsOver(Protocol):
+    """Knows what is under way in a replica."""
+
+    def has_handed_over(self) -> bool:
+        """Return whether nothing is under way any more that is no longer ours."""
+        ...
+
+    def has_settled(self) -> bool:
+        """Return whether nothing at all is under way."""
+        ...
+
+
 class ReplicaMembership:
     """Keeps our Lease, and knows whose part is whose."""
 
@@ -41,8 +54,7 @@ class ReplicaMembership:
         held: HeldLease,
         on_members: Callable[[frozenset[str], frozenset[str]], None],
         on_ready: Callable[[bool], None],
-        has_handed_over: Callable[[], bool],
-        has_settled: Callable[[], bool],
+        hand_over: HandsOver,
         pods_seen: Callable[[], int],
         pods_known: Callable[[], int],
         clock: Callable[[], float] = time.time,
@@ -56,8 +68,7 @@ class ReplicaMembership:
             on_members: receives who shares the work, ourselves included, and of those no longer among them who did not
                 leave in order. What is no longer ours must not be begun then.
             on_ready: receives whether we may do anything.
-            has_handed_over: whether nothing is under way any more that is no longer ours.
-            has_settled: whether nothing at all is under way.
+            hand_over: what is under way here.
             pods_seen: the resource version of the last pod event, 0 where there was none.
             pods_known: the resource version up to which pods are known: of the last list, event or bookmark.
             clock: for the times shown in the Lease only.
@@ -66,8 +77,7 @@ class ReplicaMembership:
         self._settings = settings
         self._on_members = on_members
         self._on_ready = on_ready
-        self._has_handed_over = has_handed_over
-        self._has_settled = has_settled
+        self._hand_over = hand_over
         self._pods_seen = pods_seen
         self._pods_known = pods_known
         self._held = held
@@ -170,7 +180,7 @@ class ReplicaMembership:
             self.members = members
             logger.info("%d replicas share the work", len(members), extra={"members": sorted(members)})
             self._on_members(members, lost)
-        if self._published != members and self._has_handed_over():
+        if self._published != members and self._hand_over.has_handed_over():
             self._published, self._handed_over_at = members, self._pods_seen()
         try:
             await self._leases.renew(
@@ -249,7 +259,7 @@ class ReplicaMembership:
         """Say in our Lease that our part is free; failing that, it expires."""
         with contextlib.suppress(KubeError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                while not self._has_settled():  # noqa: ASYNC110 (what it waits for comes by the watch)
+                while not self._hand_over.has_settled():  # noqa: ASYNC110 (what it waits for comes by the watch)
                     await asyncio.sleep(HURRY_SECONDS)
                 await self._leases.renew(
                     version=await self._leases.version(),

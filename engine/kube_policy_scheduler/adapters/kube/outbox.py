@@ -186,6 +186,20 @@ class _Taken(msgspec.Struct, Generic[Key, Item], frozen=True):
     """Whether it counts as one that may hang."""
 
 
+class OutboxLimits(msgspec.Struct, frozen=True):
+    """How much an outbox does at a time, and how much waits in it."""
+
+    concurrency: int = 8
+    """Requests at a time."""
+    capacity: int = 50_000
+    """Items that wait at most."""
+    max_defer_seconds: float = 15.0
+    """How long an item waits at most for others who are busy."""
+
+
+USUAL_LIMITS = OutboxLimits()
+
+
 class Outbox(Generic[Key, Item]):
     """A queue by key. Two sends of one key never overlap, and the newest comes last."""
 
@@ -196,9 +210,7 @@ class Outbox(Generic[Key, Item]):
         name: str,
         about: Callable[[Key, Item], tuple[str, str]],
         random: Random,
-        concurrency: int = 8,
-        capacity: int = 50_000,
-        max_defer_seconds: float = 15.0,
+        limits: OutboxLimits = USUAL_LIMITS,
         defer_while: Callable[[], bool] = lambda: False,
         merge: Callable[[Item, Item], Item] = lambda old, new: new,
         insists: Callable[[Item], bool] = lambda item: True,
@@ -211,9 +223,7 @@ class Outbox(Generic[Key, Item]):
             name: what the items are, for the log.
             about: namespace and name of the object that an item is about.
             random: spreads retries.
-            concurrency: requests at a time.
-            capacity: items that wait at most.
-            max_defer_seconds: how long an item waits at most for others who are busy.
+            limits: of what is sent at a time, and of what waits.
             defer_while: whether others are busy now.
             merge: makes one item of a waiting one and a newer one.
             insists: whether an item that is refused is tried for `GIVE_UP_SECONDS`. If False, it is tried
@@ -225,11 +235,11 @@ class Outbox(Generic[Key, Item]):
         self._name = name
         self._about = about
         self._random = random
-        self._concurrency = concurrency
-        self._most_per_lane = max(1, concurrency - max(1, concurrency // 4))
+        self._concurrency = limits.concurrency
+        self._most_per_lane = max(1, limits.concurrency - max(1, limits.concurrency // 4))
         """Requests of one lane, and of all together that fail or are tried again: the others have the rest."""
-        self._capacity = capacity
-        self._max_defer_seconds = max_defer_seconds
+        self._capacity = limits.capacity
+        self._max_defer_seconds = limits.max_defer_seconds
         self._defer_while = defer_while
         self._merge = merge
         self._insists = insists

@@ -19,7 +19,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
+from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -86,7 +86,7 @@ class PodGroupStatusWriter(Generic[GroupT]):
             name="composite pod group status" if resource is COMPOSITE_POD_GROUPS else "pod group status",
             about=_namespace_and_name,
             random=random,
-            max_defer_seconds=5.0,
+            limits=OutboxLimits(max_defer_seconds=5.0),
             defer_while=defer_while,
             merge=lambda old, new: old if old.status == "True" and new.status != "True" else new,
         )

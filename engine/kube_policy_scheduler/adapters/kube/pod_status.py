@@ -29,7 +29,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
+from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, PodView, view_of
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
@@ -75,6 +75,9 @@ class _Write(msgspec.Struct, frozen=True):
     """Whether the node's owner is to bind the pod, instead of keeping room for it."""
 
 
+LIMITS = OutboxLimits(max_defer_seconds=5.0)
+
+
 class PodStatusWriter:
     """Queues status writes, newest per pod; `run` sends them."""
 
@@ -84,9 +87,7 @@ class PodStatusWriter:
         *,
         random: Random,
         defer_while: Callable[[], bool] = lambda: False,
-        concurrency: int = 8,
-        capacity: int = 50_000,
-        max_defer_seconds: float = 5.0,
+        limits: OutboxLimits = LIMITS,
         clock: Callable[[], float] = time.time,
         fence: Fence = OPEN,
     ) -> None:
@@ -100,9 +101,7 @@ class PodStatusWriter:
             name="pod status",
             about=lambda _, write: (write.pod.namespace, write.pod.name),
             random=random,
-            concurrency=concurrency,
-            capacity=capacity,
-            max_defer_seconds=max_defer_seconds,
+            limits=limits,
             defer_while=defer_while,
             merge=_merge,
             insists=lambda write: not _gives_back(write),  # it is decided again here, and perhaps given back again

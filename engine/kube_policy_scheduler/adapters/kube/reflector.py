@@ -101,6 +101,44 @@ class Counts(msgspec.Struct):
     malformed: int = 0
 
 
+class Selector(msgspec.Struct, frozen=True):
+    """Which objects of a resource are mirrored."""
+
+    fields: str = ""
+    labels: str = ""
+
+
+class FirstList(msgspec.Struct, frozen=True):
+    """How the first list of a resource is asked for and handed over."""
+
+    after: asyncio.Event | None = None
+    """What must happen before it is handed over, such as the end of another first list."""
+    watch_after_seconds: float = 0.0
+    """From asking for it to the watch after it, less than `GAP_SECONDS`."""
+    compare: bool = False
+    """Whether the handler takes pods also as `ListedPod`; a long list is faster with it."""
+    turns: asyncio.Semaphore | None = None
+    """Limits how many lists are asked for at a time; None: they are not limited."""
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a reflector waits before it tries something else."""
+
+    optional_seconds: float = OPTIONAL_PATIENCE_SECONDS
+    """For so long the first list of something optional may fail again and again."""
+    silence_seconds: float = SILENCE_SECONDS
+    """After which a watch is reopened."""
+    watch_seconds: tuple[float, float] = WATCH_SECONDS
+    """Shortest and longest time of a watch."""
+    few_objects: int = FEW_OBJECTS
+    """As many are listed rather than waited for."""
+    backoff: Backoff | None = None
+    """Pauses after errors; None: the usual ones."""
+
+
+EVERYTHING, AT_ONCE, USUAL_PATIENCE = Selector(), FirstList(), Patience()
+
+
 class Reflector(Generic[T]):
     """Mirrors one resource into a handler. Keeps no objects itself, only what tells two states of one apart."""
 
@@ -110,19 +148,11 @@ class Reflector(Generic[T]):
         resource: Resource[T],
         handler: Handler[T] | None = None,
         *,
-        field_selector: str = "",
-        label_selector: str = "",
+        selector: Selector = EVERYTHING,
         optional: bool = False,
-        patience_seconds: float = OPTIONAL_PATIENCE_SECONDS,
-        after: asyncio.Event | None = None,
-        watch_after_seconds: float = 0.0,
-        compare: bool = False,
-        turns: asyncio.Semaphore | None = None,
+        first_list: FirstList = AT_ONCE,
+        patience: Patience = USUAL_PATIENCE,
         random: Random,
-        silence_seconds: float = SILENCE_SECONDS,
-        watch_seconds: tuple[float, float] = WATCH_SECONDS,
-        few_objects: int = FEW_OBJECTS,
-        backoff: Backoff | None = None,
         on_malformed: Callable[[Malformed], None] | None = None,
     ) -> None:
         """Make one.
@@ -131,20 +161,12 @@ class Reflector(Generic[T]):
             transport: to the API server.
             resource: what is mirrored.
             handler: receives the changes; None: the first list is read, and waits for `attach`.
-            field_selector: of the objects that are mirrored.
-            label_selector: the same by labels.
+            selector: of the objects that are mirrored.
             optional: absence and lack of permission count as synced with no objects, and so does a first list that
                 fails again and again in another way.
-            patience_seconds: for how long it may do so.
-            after: what must happen before the first list is handed over, such as the end of another first list.
-            compare: whether the handler takes pods also as `ListedPod`; a long list is faster with it.
-            turns: limits how many lists are asked for at a time; None: they are not limited.
-            watch_after_seconds: from asking for the first list to the watch after it, less than `GAP_SECONDS`.
+            first_list: how it is asked for and handed over.
+            patience: before something else is tried.
             random: spreads pauses and the ends of watches.
-            silence_seconds: after which a watch is reopened.
-            watch_seconds: shortest and longest time of a watch.
-            few_objects: as many are listed rather than waited for.
-            backoff: pauses after errors.
             on_malformed: receives objects that were passed over.
         """
         self.resource = resource
@@ -159,19 +181,14 @@ class Reflector(Generic[T]):
         self._attached = asyncio.Event()
         if handler is not None:
             self.attach(handler)
-        self._after = after
-        self._watch_after_seconds = watch_after_seconds
-        self._compare = compare
-        self._turns = turns
-        self._field_selector, self._label_selector = field_selector, label_selector
+        self._first_list = first_list
+        self._selector = selector
         self._random = random
-        self._silence_seconds = silence_seconds
-        self._watch_seconds = watch_seconds
-        self._few_objects = few_objects
+        self._patience = patience
         self._on_malformed = on_malformed
         self._decoder = ObjectDecoder(resource.type)
         self._known: KnownObjects[T] = KnownObjects(resource.type)
-        self._backoff = backoff or Backoff(limit_seconds=LONGEST_PAUSE_SECONDS, random=random)
+        self._backoff = patience.backoff or Backoff(limit_seconds=LONGEST_PAUSE_SECONDS, random=random)
         longest = OPTIONAL_PAUSE_SECONDS if optional else LONGEST_PAUSE_SECONDS
         self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=longest, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first
@@ -181,7 +198,6 @@ class Reflector(Generic[T]):
         self._went_stale = False  # the version was refused since a watch last went well
         self._refused_at: float | None = None  # when a row of 403 and 404 began
         self._tried_since: float | None = None  # when tries at the first list began that the server answered, or not
-        self._patience_seconds = patience_seconds
         self._asks_version = resource.version_differs
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
         self._on_unavailable: Callable[[str], None] | None = None
@@ -351,7 +367,7 @@ class Reflector(Generic[T]):
     async def _put_off_watch(self) -> None:
         """Wait a moment, unless somebody needs more certainty: until then the list says as much as a watch would."""
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._recency.as_of + self._watch_after_seconds):
+            async with asyncio.timeout_at(self._recency.as_of + self._first_list.watch_after_seconds):
                 await self._proof_wanted.wait()
 
     async def _list_bit_by_bit(self, limit: int | None) -> str:
@@ -366,8 +382,8 @@ class Reflector(Generic[T]):
                 if self._handler is None and page.metadata.continue_:
                     continue
                 handler = await self._listener()
-                if self._after is not None:
-                    await self._after.wait()
+                if self._first_list.after is not None:
+                    await self._first_list.after.wait()
                 for each in at_hand:
                     objects = self._distinct(each)
                     self._known.add(objects)
@@ -415,10 +431,10 @@ class Reflector(Generic[T]):
             self._decoder,
             limit=limit,
             page_bytes=page_bytes,
-            field_selector=self._field_selector,
-            label_selector=self._label_selector,
-            compare=self._compare,
-            turns=self._turns,
+            field_selector=self._selector.fields,
+            label_selector=self._selector.labels,
+            compare=self._first_list.compare,
+            turns=self._first_list.turns,
         )
 
     def _distinct(self, page: Page[T]) -> Sequence[T]:
@@ -439,19 +455,21 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         self._take_step(Step.CONNECT)
         is_short, is_first = self._short_watches > 0, self.counts.watches == 0
-        seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._watch_seconds)
+        seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._patience.watch_seconds)
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        if self._field_selector:
-            query["fieldSelector"] = self._field_selector
-        if self._label_selector:
-            query["labelSelector"] = self._label_selector
+        if self._selector.fields:
+            query["fieldSelector"] = self._selector.fields
+        if self._selector.labels:
+            query["labelSelector"] = self._selector.labels
         stream = await self._transport.open_stream(
-            self.resource.collection(query=query), resource=self.resource.label, idle_seconds=self._silence_seconds
+            self.resource.collection(query=query),
+            resource=self.resource.label,
+            idle_seconds=self._patience.silence_seconds,
         )
         self.counts.watches += 1
         began, events_before, version_before = loop.time(), self.counts.events, self._version
@@ -533,7 +551,7 @@ class Reflector(Generic[T]):
                 self._state.believe(_now())
             elif not is_short and quiet >= QUIET_SECONDS:
                 # a list that takes long is too old again when its watch is open
-                if len(self._known) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
+                if len(self._known) <= self._patience.few_objects and self._list_seconds <= GAP_SECONDS / 2:
                     self._version = ""
                 else:
                     self._short_watches = max(1, self._short_watches)
@@ -675,7 +693,7 @@ class Reflector(Generic[T]):
             return False
         if self._tried_since is None or isinstance(error, Unauthorized | TooManyRequests):
             return False
-        return _now() - self._tried_since >= self._patience_seconds
+        return _now() - self._tried_since >= self._patience.optional_seconds
 
     def _set_aside(self, step: Step, problem: str) -> None:
         """Note that the resource is not available; delivered objects stay, because they may still be right."""

@@ -25,7 +25,7 @@ from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
+from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -250,7 +250,11 @@ class PolicyStatusWriter:
         self._clock = clock
         self._fence = fence
         self._outbox: Outbox[tuple[str, str], PolicyVerdict] = Outbox(
-            self._send, name="scheduling policy status", about=lambda key, _: key, random=random, capacity=10_000
+            self._send,
+            name="scheduling policy status",
+            about=lambda key, _: key,
+            random=random,
+            limits=OutboxLimits(capacity=10_000),
         )
 
     @property

@@ -31,6 +31,8 @@ from kube_policy_scheduler.adapters.kube.item_scan import (
     LONGEST_HOLE,
     NUMBER,
     PLAIN,
+    Compared,
+    Models,
 )
 from kube_policy_scheduler.adapters.kube.resources import HasMetadata
 
@@ -211,19 +213,9 @@ class SimilarItems(Generic[Item]):
         decoded: list[tuple[int, Item]] = []
         self._used[:] = 0
         while True:
-            count, at = self._scan(
-                whole,
-                at,
-                self._arena,
-                self._steps,
-                self._ranges,
-                self._constants,
-                self._hashes,
-                self._chains,
-                self._found[total:],
-                self._texts,
-                self._used,
-            )
+            models = Models(self._arena, self._steps, self._ranges, self._constants, self._hashes, self._chains)
+            compared = Compared(self._found[total:], self._texts, self._used)
+            count, at = self._scan(whole, at, tuple(models), tuple(compared))
             total += count
             if body.startswith(b"]", at):
                 break

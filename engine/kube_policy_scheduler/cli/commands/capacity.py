@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,10 +119,11 @@ def command(
     asked_nothing = not (pod_file or pending or removable or lose)
     losses = _losses(seats, lose or ((ZONE,) if asked_nothing else ()), optional=asked_nothing)
     with status_line() as show, interruptible() as stop:
-        found = _answers(
-            seats, pod, losses, shapes, pending=pending or asked_nothing, removable=removable or asked_nothing,
-            at_least=at_least, most=most, preempt=preempt, local_storage=not move_local_storage, stop=stop, show=show,
+        asked = _Questions(
+            pod, losses, shapes, pending=pending or asked_nothing, removable=removable or asked_nothing,
+            at_least=at_least, most=most, preempts=preempt, local_storage=not move_local_storage,
         )  # fmt: skip
+        found = asked.answer(seats, stop=stop, show=show)
         interrupted = stop()
     if form == "json":
         say_json(data(found))
@@ -136,40 +138,52 @@ def command(
     return 1 if found.problems else 0
 
 
-def _answers(
-    seats: Seats,
-    pod: PodInfo | None,
-    losses: Sequence[tuple[str, str]],
-    shapes: Sequence[Shape],
-    *,
-    pending: bool,
-    removable: bool,
-    at_least: int | None,
-    most: int,
-    preempt: bool,
-    local_storage: bool,
-    stop: Callable[[], bool],
-    show: Callable[[str], None],
-) -> Capacity:
-    from kube_policy_scheduler.cli.exact import solver
-    from kube_policy_scheduler.tooling.capacity import questions
-    from kube_policy_scheduler.tooling.capacity.report import Capacity, cluster_price
+@dataclass(frozen=True)
+class _Questions:
+    """What is asked about a cluster."""
 
-    solve = solver(stop, seconds=_SOLVER_SECONDS)
-    enough = most if at_least is None else min(most, max(at_least, 1))
-    waiting = seats.there.pending()
-    more = questions.more_copies(seats, pod, most=enough, stop=stop, progress=show) if pod is not None else None
-    need, free = None, None
-    if pending:
-        need = questions.pending_pods(seats, waiting, shapes, most=most, solve=solve, stop=stop, progress=show)
-    if removable:
-        free = questions.removable_nodes(seats, local_storage=local_storage, solve=solve, stop=stop, progress=show)
-    lost = [
-        questions.lose(seats, *each, shapes=shapes, most=most, preempts=preempt, solve=solve, stop=stop, progress=show)
-        for each in losses
-    ]
-    price = cluster_price(seats.cluster, cluster_sources.price_sources())
-    return Capacity(more, need, free, tuple(lost), at_least, price)
+    pod: PodInfo | None
+    """How many more of it fit; None: that is not asked."""
+    losses: Sequence[tuple[str, str]]
+    """Labels of nodes that are lost, with their values."""
+    shapes: Sequence[Shape]
+    """Of new nodes."""
+    pending: bool
+    removable: bool
+    at_least: int | None
+    most: int
+    preempts: bool
+    """Whether pods of lower priority are evicted where nodes are lost."""
+    local_storage: bool
+    """Whether pods with local storage stay."""
+
+    def answer(self, seats: Seats, *, stop: Callable[[], bool], show: Callable[[str], None]) -> Capacity:
+        """Return the answers; `stop` ends them early, `show` tells how far they have come."""
+        from kube_policy_scheduler.cli.exact import solver
+        from kube_policy_scheduler.tooling.capacity import questions
+        from kube_policy_scheduler.tooling.capacity.report import Capacity, cluster_price
+
+        solve = solver(stop, seconds=_SOLVER_SECONDS)
+        most, shapes, at_least = self.most, self.shapes, self.at_least
+        enough = most if at_least is None else min(most, max(at_least, 1))
+        waiting = seats.there.pending()
+        more, need, free = None, None, None
+        if self.pod is not None:
+            more = questions.more_copies(seats, self.pod, most=enough, stop=stop, progress=show)
+        if self.pending:
+            need = questions.pending_pods(seats, waiting, shapes, most=most, solve=solve, stop=stop, progress=show)
+        if self.removable:
+            free = questions.removable_nodes(
+                seats, local_storage=self.local_storage, solve=solve, stop=stop, progress=show
+            )
+        lost = [
+            questions.lose(
+                seats, *each, shapes=shapes, most=most, preempts=self.preempts, solve=solve, stop=stop, progress=show
+            )
+            for each in self.losses
+        ]
+        price = cluster_price(seats.cluster, cluster_sources.price_sources())
+        return Capacity(more, need, free, tuple(lost), at_least, price)
 
 
 def _pod(path: Path, seats: Seats, *, scheduler: str) -> PodInfo:

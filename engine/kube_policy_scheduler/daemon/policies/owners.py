@@ -32,6 +32,7 @@ from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import (
     FormerPolicies,
     PartOfAll,
+    PastPolicies,
     PolicyReloader,
     ReloadRecord,
 )
@@ -240,8 +241,7 @@ class Owners:
                     report=self._report,
                     clock=time.time,
                     prepare=prepare,
-                    former=partial(former, each.name),
-                    store=partial(store, owner=each.name),
+                    past=PastPolicies(partial(former, each.name), partial(store, owner=each.name)),
                     loops=loops,
                     part=PartOfAll(each.name, self._turns, self._rest, partial(together.withdraw, each.name)),
                 ),

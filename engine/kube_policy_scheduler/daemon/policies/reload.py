@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -165,6 +165,18 @@ def _not_stored(_: PolicySources) -> None:
     return None
 
 
+class PastPolicies(NamedTuple):
+    """Where accepted policies are kept, so that the next start of this process finds them."""
+
+    former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none
+    """Returns what was accepted before, the newest first."""
+    store: Callable[[PolicySources], None] = _not_stored
+    """Receives what was accepted; returns at once."""
+
+
+NOTHING_PAST = PastPolicies()
+
+
 class PolicyReloader(Generic[PolicySetT]):
     """Takes candidates in the order of their arrival, one at a time; of several that wait, only the newest.
 
@@ -181,8 +193,7 @@ class PolicyReloader(Generic[PolicySetT]):
         report: Callable[[ReloadRecord], None],
         clock: Callable[[], float],
         prepare: Callable[[PolicySetT], Awaitable[object]] = _nothing,
-        former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none,
-        store: Callable[[PolicySources], None] = _not_stored,
+        past: PastPolicies = NOTHING_PAST,
         retry_seconds: float = RETRY_SECONDS,
         loops: Loops | None = None,
         part: PartOfAll | None = None,
@@ -195,8 +206,7 @@ class PolicyReloader(Generic[PolicySetT]):
             report: receives every end of a candidate, after activation; not called on the decision path.
             clock: Unix seconds.
             prepare: awaited before activation, at most as long as it bounds itself.
-            former: returns what was accepted before, the newest first; asked where the first candidate is no good.
-            store: receives what was accepted, so that the next start finds it; returns at once.
+            past: what was accepted before, for where the first candidate is no good.
             loops: of the process, which ends where no set is whole in force any more; None: its own.
             retry_seconds: before a candidate that FAILED is tried again; longer each time.
             part: where other policies decide beside these; None: these are all.
@@ -215,8 +225,7 @@ class PolicyReloader(Generic[PolicySetT]):
         self._arrived = asyncio.Event()
         self._loops = loops or Loops()
         self._taking: Loop | None = None
-        self._former = former
-        self._store = store
+        self._past = past
         self.active: PolicySetT | None = None
         """The last good set; None until there is one."""
         self.active_record: ReloadRecord | None = None
@@ -271,7 +280,7 @@ class PolicyReloader(Generic[PolicySetT]):
                 record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
                 self._record_result(record)
                 if record.successful and isinstance(candidate.found, PolicySources):
-                    self._store(candidate.found)
+                    self._past.store(candidate.found)
                 if self.active is None:
                     await self._restore()
                 self.has_ended.set()
@@ -314,7 +323,7 @@ class PolicyReloader(Generic[PolicySetT]):
         assert self.last is not None
         if self._part is None:
             log.warning("there are no active policies; reading the last accepted policies")
-        asking, newer = asyncio.ensure_future(self._former()), asyncio.ensure_future(self._arrived.wait())
+        asking, newer = asyncio.ensure_future(self._past.former()), asyncio.ensure_future(self._arrived.wait())
         try:
             await asyncio.wait((asking, newer), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():

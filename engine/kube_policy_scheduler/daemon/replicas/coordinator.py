@@ -127,8 +127,7 @@ class ReplicaCoordinator:
                 held=fence.held,
                 on_members=self._share_with,
                 on_ready=scheduler.lead,
-                has_handed_over=scheduler.hand_over.has_handed_over,
-                has_settled=scheduler.hand_over.has_settled,
+                hand_over=scheduler.hand_over,
                 pods_seen=lambda: scheduler.event_handlers.pods_seen,
                 pods_known=lambda: views[1].position,
             )

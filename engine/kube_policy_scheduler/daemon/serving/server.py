@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.http.access import Review
 from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.adapters.kube.reviews import AccessDecision, AccessReviewer
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.loops import Loops
@@ -50,44 +49,42 @@ class DaemonServer:
 
     def __init__(
         self,
-        settings: Settings,
         records: Records,
+        serve: Callable[[HealthChecks, Scrapes, Routes], HttpServer],
         *,
-        port: HttpPort,
         reloader: PolicyReloader[LivePolicies],
         owners: Callable[[], Sequence[OwnerState]],
-        transport: Transport,
-        certificate: ServingCertificate | None,
-        registry: CollectorRegistry,
+        scrapes: Scrapes,
         ready: Mapping[str, Check],
-        before_scrape: Callable[[], Iterator[None]],
         mode: Mode,
-        loops: Loops,
     ) -> None:
-        """Set up; nothing is served yet."""
+        """Set up; nothing is served yet.
+
+        Args:
+            records: of what was decided.
+            serve: makes the server, as `http_server`.
+            reloader: of the administrator's policies.
+            owners: returns the state of the policies of others.
+            scrapes: answers `/metrics`.
+            ready: what `/readyz` asks.
+            mode: of the daemon; it has routes of its own.
+        """
         self._records = records
         self._reloader = reloader
         self._owners = owners
         self._status = StatusPage(self._take_snapshot, stopwatch=time.monotonic)
-        self._http = http_server(
-            settings,
-            transport,
-            port=port,
-            certificate=certificate,
-            checks=HealthChecks(live={"ping": lambda: None}, ready=ready),
-            registry=registry,
-            routes={
-                "/": self._status.show,
-                "/status": self._status.show,
-                "/policies": self._policies,
-                "/debug/decisions": self._decisions,
-                "/debug/state": self._state,
-                **mode.routes,
-            },
-            posts=mode.posts,
-            spare_time=records.spare_time,
-            before_scrape=before_scrape,
-            loops=loops,
+        gets = {
+            **mode.routes,
+            "/": self._status.show,
+            "/status": self._status.show,
+            "/policies": self._policies,
+            "/debug/decisions": self._decisions,
+            "/debug/state": self._state,
+        }
+        self._http = serve(
+            HealthChecks(live={"ping": lambda: None}, ready=ready),
+            scrapes,
+            Routes(gets, mode.posts),
         )
 
     async def __aenter__(self) -> Self:
@@ -183,7 +180,17 @@ def make_certificate(http: HttpSettings) -> ServingCertificate | None:
     )
 
 
-def http_server(settings: Settings, transport: Transport, **given: Any) -> HttpServer:
+def http_server(
+    checks: HealthChecks,
+    scrapes: Scrapes,
+    routes: Routes,
+    *,
+    settings: Settings,
+    transport: Transport,
+    port: HttpPort,
+    certificate: ServingCertificate | None,
+    loops: Loops,
+) -> HttpServer:
     """Return the server of a daemon: authentication as set."""
     http = settings.http
     if http.authentication == "none" and http.host not in ("127.0.0.1", "::1", "localhost"):
@@ -195,7 +202,12 @@ def http_server(settings: Settings, transport: Transport, **given: Any) -> HttpS
     return HttpServer(
         configuration=lambda: shown_settings(settings),
         review=_review(http, transport),
-        **given,
+        checks=checks,
+        scrapes=scrapes,
+        routes=routes,
+        port=port,
+        certificate=certificate,
+        loops=loops,
     )
 
 

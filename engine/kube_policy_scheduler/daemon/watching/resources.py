@@ -13,7 +13,14 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updates
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
-from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, OPTIONAL_PATIENCE_SECONDS, Reflector
+from kube_policy_scheduler.adapters.kube.reflector import (
+    EVERYTHING,
+    FEW_OBJECTS,
+    FirstList,
+    Patience,
+    Reflector,
+    Selector,
+)
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster import objects
@@ -91,25 +98,26 @@ def reflectors(
     """
     found: list[Reflector[Any]] = []
     turns = asyncio.Semaphore(LISTS_AT_A_TIME)
+    selectors = {NODES: Selector(labels=node_selector), PODS: Selector(UNFINISHED_PODS, pod_selector)}
+    usual = Patience(few_objects=few_objects)
+    added = Patience(few_objects=few_objects, optional_seconds=ADDED_PATIENCE_SECONDS)
     for resource in WATCHED:
         is_large = resource.read is Read.FIRST
         found.append(
             Reflector(
                 transport,
                 resource,
-                field_selector=UNFINISHED_PODS if resource is PODS else "",
-                label_selector=node_selector if resource is NODES else pod_selector if resource is PODS else "",
+                selector=selectors.get(resource, EVERYTHING),
                 optional=not is_large,
-                patience_seconds=(
-                    ADDED_PATIENCE_SECONDS if resource.read is Read.WHERE_SERVED else OPTIONAL_PATIENCE_SECONDS
+                first_list=FirstList(
+                    after=found[0].synced if resource is PODS else None,
+                    watch_after_seconds=0.0 if is_large else WATCH_AFTER_SECONDS,
+                    compare=compiled and is_large,
+                    turns=None if is_large else turns,
                 ),
-                after=found[0].synced if resource is PODS else None,
-                watch_after_seconds=0.0 if is_large else WATCH_AFTER_SECONDS,
-                compare=compiled and is_large,
-                turns=None if is_large else turns,
+                patience=added if resource.read is Read.WHERE_SERVED else usual,
                 random=random,
                 on_malformed=on_malformed,
-                few_objects=few_objects,
             )
         )
     return found

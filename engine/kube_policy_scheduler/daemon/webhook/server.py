@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort
-from kube_policy_scheduler.adapters.http.server import HttpServer
+from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLate, WorkerLost
 from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
@@ -91,8 +91,8 @@ class Webhook:
             checks=HealthChecks(
                 live={"ping": lambda: None}, ready={"certificate": ready, "checker": self._not_started}
             ),
-            registry=registry,
-            posts={PATH: self._validate},
+            scrapes=Scrapes(registry),
+            routes=Routes(posts={PATH: self._validate}),
             certificate=certificate,
             loops=loops,
         )
