@@ -281,6 +281,19 @@ def test_at_most_some_nodes() -> None:
     assert "more than 2 new nodes" in found.without[0].message
 
 
+def test_members_of_a_gang_that_wait_are_seated_together() -> None:
+    """One by one, by their scores, the leader takes a node that a worker needs, and the first rack is too small."""
+    rule = 'gang by pod.label.job size 3 within one rack if pod.label.job\nscore 100 if node.name == "b1"\n'
+    racks = [node("a1", 3), node("a2", 3), node("b1", 3), node("b2", 3), node("b3", 2)]
+    for each in racks:
+        each["labels"] = {"rack": each["name"][0]}
+    waiting = [{"cpu": cpu, "labels": {"job": "x"}} for cpu in (2, 3, 3)]
+    there = seats(racks, waiting, policy=FITS + rule)
+    found = there.seat_all(there.there.pending())
+    assert found.refused == {}
+    assert sorted(found.placed.values()) == ["b1", "b2", "b3"]
+
+
 def test_a_gang_that_does_not_fit_whole_gets_nothing() -> None:
     gang = FITS + "gang by pod.label.job size 2 if pod.label.job\n"
     there = seats(

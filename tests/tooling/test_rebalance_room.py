@@ -326,3 +326,13 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert run([*asked, "--for", "p0"]) == 2
     assert run([*asked, "--for", "nobody"]) == 2
     assert run([*asked, "--for", "p2", "--most", "0"]) == 1
+
+
+def test_a_gang_that_fits_as_a_whole_needs_no_moves() -> None:
+    """One by one, the leader takes a node that a worker needs, so that others would have to move."""
+    rule = 'gang by pod.label.job size 3 if pod.label.job\nscore 100 if node.name == "b1"\n'
+    nodes = [node("b1", 3), node("b2", 3), node("b3", 2), node("c", 4)]
+    members = [waits(cpu, labels={"job": "x"}) for cpu in (2, 3, 3)]
+    found = planned(world(nodes, [on("c", 2), *members]), "filter fits()\n" + rule)
+    assert (found.placed, moves(found)) == (3, [])
+    assert sorted(seat.node for seat in found.seats) == ["b1", "b2", "b3"]

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.backfill.backfill import holder_of
 from kube_policy_scheduler.framework.backfill.beside import BesideReservation
 from kube_policy_scheduler.framework.backfill.reservation import (
+    Seat,
     StartReservation,
     expected_ends,
     reserve,
@@ -312,6 +313,13 @@ class Answers:
             if policy.backfill is None or found.host is None:
                 return Ahead(found, order, policy.backfill)
         return None
+
+    def seats(self, inputs: DecisionInputs) -> Sequence[Seat] | None:
+        """Return places for a pod and for all others that its gangs need, as the cluster stands; None: they do not fit.
+
+        inputs: of the pod; the pods that wait are known.
+        """
+        return seats_of(inputs, inputs.gang_requirements(), self._cycle)
 
     # --- for callers that choose among nodes themselves ----------------------------------------------
 

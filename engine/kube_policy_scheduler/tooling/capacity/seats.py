@@ -12,10 +12,11 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
-from kube_policy_scheduler.framework.gangs import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.policy.answer import Answer, Answers, Placed, Unschedulable
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.rulesets import Ruleset
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
@@ -131,23 +132,54 @@ class Seats(UndoableCluster):
         found = Seated()
         waiting: Sequence[PodInfo] = pods
         while waiting and not stop():
-            before = len(found.placed)
+            before, failed = len(found.placed), dict[Group, str]()
             for pod in waiting:
                 if stop():
                     break
-                answer = self.seat(pod)
-                if answer.host is not None:
-                    found.placed[pod.uid] = answer.host
-                    found.refused.pop(pod.uid, None)
+                if pod.uid in found.placed:
+                    continue  # with another one of its gang
+                short = self._short_gang(pod)
+                if short is None:
+                    answer = self.seat(pod)
+                    placed, why = ({pod.uid: answer.host} if answer.host is not None else {}), answer.text
+                elif short in failed:
+                    placed, why = {}, failed[short]
+                else:
+                    placed, why = self.seat_gang(pod, [each for each in pods if each.uid not in found.placed])
+                    if not placed:
+                        failed[short] = why
+                found.placed |= placed
+                for uid in placed:
+                    found.refused.pop(uid, None)
+                if placed:
                     progress(len(found.placed))
                 else:
-                    found.refused[pod.uid] = answer.text
+                    found.refused[pod.uid] = why
             if len(found.placed) == before or len(found.placed) == len(pods):
                 break
             waiting = [pod for pod in pods if pod.uid not in found.placed]
         found.complete = len(found.placed) + len(found.refused) == len(pods)
         self.drop_short_gangs(pods, found)
         return found
+
+    def seat_gang(self, pod: PodInfo, waiting: Iterable[PodInfo]) -> tuple[dict[str, str], str]:
+        """Place a pod with all others that its gangs need, or none of them.
+
+        Returns:
+            The nodes by uid, and why there are none.
+        """
+        inputs = replace(self.inputs(pod), pending=Pending(waiting))
+        answer = self._answers.answer(inputs, preempts=False)
+        found = self._answers.seats(inputs) if isinstance(answer, Placed) else None
+        for seat in found or ():
+            self.count(seat.pod, self.on(seat.pod, self.cluster.nodes.rows[seat.node_name]))
+        return {seat.pod.uid: seat.node_name for seat in found or ()}, answer.text
+
+    def _short_gang(self, pod: PodInfo) -> Group | None:
+        """Return a gang of a pod that is not complete, the widest one; None: there is none."""
+        size_of = self.cluster.counters.group_size
+        short = [gang for gang in self.gangs(pod) if gang.filled(size_of) < gang.size]
+        return outermost_first(short)[0].group if short else None
 
     def drop_short_gangs(self, pods: Sequence[PodInfo], found: Seated) -> None:
         """Take back the nodes of members of gangs that are not complete."""

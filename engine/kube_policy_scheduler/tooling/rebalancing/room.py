@@ -416,7 +416,10 @@ class _Search:
         """Return the places of a pod, or of a gang: all of them, or none and no moves."""
         mark, before, spent, is_short = self._seats.mark(), len(self.moves), self._spent, self._is_short
         self._spent = spent.copy()
-        found = [self.seat(pod) for pod in pods]
+        together, _ = self._seats.seat_gang(pods[0], pods) if len(pods) > 1 else ({}, "")
+        self._fresh |= together.keys()
+        self._changed(together.values())
+        found = [Seat(pod.key, together[pod.uid], 0, FITS) if pod.uid in together else self.seat(pod) for pod in pods]
         size_of = self._seats.cluster.counters.group_size
         short = next((gang for gang in self._seats.gangs(pods[0]) if gang.filled(size_of) < gang.size), None)
         if short is None:
