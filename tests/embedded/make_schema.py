@@ -46,6 +46,32 @@ _EXTRA_KINDS = {
     ("v1", "DeleteOptions"),
     ("v1", "Status"),
 }
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_RULE = "io.k8s.api.resource.v1.DeviceTaintRule"
+_OF_1_37: dict[str, dict[str, dict[str, str]]] = {
+    "resource.k8s.io/v1": {
+        _RULE: {
+            "apiVersion": "string",
+            "kind": "string",
+            "metadata": f"{_META}.ObjectMeta",
+            "spec!": f"{_RULE}Spec",
+            "status": f"{_RULE}Status",
+        },
+        f"{_RULE}List": {
+            "apiVersion": "string",
+            "items!": f"[]{_RULE}",
+            "kind": "string",
+            "metadata": f"{_META}.ListMeta",
+        },
+        f"{_RULE}Spec": {
+            "deviceSelector": "io.k8s.api.resource.v1.DeviceTaintSelector",
+            "taint!": "io.k8s.api.resource.v1.DeviceTaint",
+        },
+        f"{_RULE}Status": {"conditions": f"[]{_META}.Condition merge=type keys=type"},
+        "io.k8s.api.resource.v1.DeviceTaintSelector": dict.fromkeys(("device", "driver", "pool"), "string pointer"),
+    },
+}
+"""Types by group and version that the package does not describe yet: facts of `k8s.io/api` 0.37."""
 _GZIP = re.compile(rb"\x1f\x8b\x08")
 _MAX_DESCRIPTOR_BYTES = 1 << 19
 _NAME, _PACKAGE, _MESSAGES = 1, 2, 4  # FileDescriptorProto
@@ -231,12 +257,23 @@ def schema_of(definitions: dict[str, Any], protos: dict[str, list[ProtoField]]) 
     return {"kinds": dict(sorted(kinds.items())), "types": dict(sorted(types.items()))}
 
 
+def add_newer(result: dict[str, Any]) -> None:
+    """Add the types of Kubernetes 1.37."""
+    for version, types in _OF_1_37.items():
+        result["types"] |= types
+        kinds = {name.rpartition(".")[2]: name for name, fields in types.items() if "apiVersion" in fields}
+        result["kinds"] |= {f"{version}/{kind}": name for kind, name in kinds.items()}
+    for part in ("kinds", "types"):
+        result[part] = dict(sorted(result[part].items()))
+
+
 def main() -> None:
     program, sources, target = map(Path, sys.argv[1:])
     folder = resources.files("kubernetes_validate").joinpath("kubernetes-json-schema", _VERSION)
     definitions = json.loads(folder.joinpath("_definitions.json").read_text(encoding="utf-8"))["$defs"]
     result = schema_of(definitions, messages(program))
     mark_pointers(result["types"], pointers(sources))
+    add_newer(result)
     target.write_text(written(result), encoding="utf-8")
 
 

@@ -401,6 +401,18 @@ def test_rules_act_as_if_their_taints_stood_in_the_slices(
     assert by_rules == decided("1.37", [claim], published(with_rules=True))
 
 
+@pytest.mark.parametrize("zone", ["a", "b"])
+def test_an_allocation_can_be_used_where_it_was_made_also_if_a_device_selects_nodes_in_several_ways(zone: str) -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [each]}]} for each in ("a", "b")]
+    device = {"name": "d", "nodeSelector": {"nodeSelectorTerms": terms}}
+    one = a_slice("s", [device], perDeviceNodeSelection=True)
+    del one["spec"]["nodeName"]
+    node = {"metadata": {"name": "n", "labels": {"zone": zone}}, "status": {"allocatable": {"pods": "9", "cpu": "9"}}}
+    found = decided("1.37", [a_claim(request())], [one], nodes=[node])
+    (written,) = found["allocations"]["n"]
+    assert written["allocation"]["nodeSelector"] == {"nodeSelectorTerms": [terms["ab".index(zone)]]}
+
+
 # --- fields of alpha feature gates -------------------------------------------------------------------------
 
 COUNTERS: Json = {"sharedCounters": [{"name": "set", "counters": {"units": {"value": "2"}}}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -67,10 +67,22 @@ def fill(obj: Json, *, now: datetime | None) -> None:
         case "DaemonSet":
             annotations = obj["metadata"].setdefault("annotations", {})
             annotations["deprecated.daemonset.template.generation"] = "1"
+        case "DeviceTaintRule":
+            _stamp_taints([(obj.get("spec") or {}).get("taint")], now)
+        case "ResourceSlice":
+            devices = (obj.get("spec") or {}).get("devices") or ()
+            _stamp_taints((taint for device in devices for taint in device.get("taints") or ()), now)
         case "Event":
             obj.setdefault("firstTimestamp", None)
         case _:
             pass
+
+
+def _stamp_taints(taints: Iterable[Any], now: datetime) -> None:
+    """Say since when taints of devices are there, in place."""
+    for taint in taints:
+        if isinstance(taint, dict) and taint.get("timeAdded") is None:
+            taint["timeAdded"] = rfc3339(now)
 
 
 def empty_status(obj: Json) -> Json:

@@ -421,6 +421,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _SELECTOR,
     ),
     "DeviceClass": (_NAME, _AGE),
+    "DeviceTaintRule": (
+        _NAME,
+        _text("Key", "spec", "taint", "key"),
+        _text("Value", "spec", "taint", "value"),
+        _text("Effect", "spec", "taint", "effect"),
+        Column("TimeAdded", lambda obj, now: cells.since(at(obj, "spec", "taint", "timeAdded"), now=now)),
+        _AGE,
+    ),
     "Event": _EVENT,
     "Job": (
         _NAME,

@@ -20,6 +20,7 @@ _RETURN_DELETED = frozenset(
         "CSIDriver",
         "CSINode",
         "DeviceClass",
+        "DeviceTaintRule",
         "PersistentVolume",
         "PersistentVolumeClaim",
         "Pod",

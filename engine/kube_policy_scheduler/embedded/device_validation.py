@@ -216,11 +216,7 @@ def resource_slice(obj: Json) -> list[Cause]:
     spec = obj.get("spec") or {}
     driver, pool = spec.get("driver"), spec.get("pool") or {}
     found = causes.dns_subdomain("spec.driver", driver) if driver else [causes.required("spec.driver")]
-    if not pool.get("name"):
-        found.append(causes.required("spec.pool.name"))
-    else:
-        for part in pool["name"].split("/"):
-            found += causes.dns_subdomain("spec.pool.name", part)
+    found += _pool_name(pool.get("name"), "spec.pool.name")
     if pool.get("resourceSliceCount", 0) <= 0:
         text = "must be greater than zero"
         found.append(causes.invalid("spec.pool.resourceSliceCount", pool.get("resourceSliceCount", 0), text))
@@ -247,6 +243,12 @@ def resource_slice(obj: Json) -> list[Cause]:
         found += _place_of_device(device, path, is_per_device=bool(spec.get("perDeviceNodeSelection")))
         names.add(device.get("name") or "")
     return found
+
+
+def _pool_name(name: str | None, at: str) -> list[Cause]:
+    if not name:
+        return [causes.required(at)]
+    return [cause for part in name.split("/") for cause in causes.dns_subdomain(at, part)]
 
 
 def _places(spec: Json, at: str, *, is_slice: bool) -> tuple[list[str], list[Cause]]:
@@ -314,14 +316,31 @@ def _device(device: Json, at: str, others: set[str]) -> list[Cause]:
     for name in capacity:
         found += _qualified(name, f"{at}.capacity[{name}]")
     for number, taint in enumerate(device.get("taints") or ()):
-        path = f"{at}.taints[{number}]"
-        found += causes.qualified_name(f"{path}.key", taint.get("key") or "")
-        effect = taint.get("effect")
-        if not effect:
-            found.append(causes.required(f"{path}.effect"))
-        else:
-            found += causes.one_of(f"{path}.effect", effect, _EFFECTS)
+        found += _taint(taint, f"{at}.taints[{number}]")
     return found
+
+
+def _taint(taint: Json, at: str) -> list[Cause]:
+    found = causes.qualified_name(f"{at}.key", taint.get("key") or "")
+    found += causes.label_value(f"{at}.value", taint.get("value") or "")
+    effect = taint.get("effect")
+    if not effect:
+        return [*found, causes.required(f"{at}.effect")]
+    return found + causes.one_of(f"{at}.effect", effect, _EFFECTS)
+
+
+def device_taint_rule(obj: Json) -> list[Cause]:
+    """Return what is wrong with a DeviceTaintRule."""
+    spec = obj.get("spec") or {}
+    selector, at = spec.get("deviceSelector") or {}, "spec.deviceSelector"
+    found: list[Cause] = []
+    if (driver := selector.get("driver")) is not None:
+        found += causes.dns_subdomain(f"{at}.driver", driver) if driver else [causes.required(f"{at}.driver")]
+    if (pool := selector.get("pool")) is not None:
+        found += _pool_name(pool, f"{at}.pool")
+    if (device := selector.get("device")) is not None:
+        found += causes.dns_label(f"{at}.device", device)
+    return found + _taint(spec.get("taint") or {}, "spec.taint")
 
 
 def changed_slice(new: Json, old: Json) -> list[Cause]:
@@ -391,6 +410,7 @@ def unchanged_spec(new: Json, old: Json) -> list[Cause]:
 
 NEW: dict[str, Callable[[Json], list[Cause]]] = {
     "DeviceClass": device_class,
+    "DeviceTaintRule": device_taint_rule,
     "ResourceClaim": resource_claim,
     "ResourceClaimTemplate": claim_template,
     "ResourceSlice": resource_slice,

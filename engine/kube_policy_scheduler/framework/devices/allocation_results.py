@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.node_info import NodeInfo
+from kube_policy_scheduler.cluster.node_selectors import node_selector
 from kube_policy_scheduler.framework.devices.allocator import NodeAllocation
 from kube_policy_scheduler.framework.devices.requests import Request
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
@@ -13,7 +15,7 @@ from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 def results_of(
     allocation: NodeAllocation,
     specs: Sequence[objects.ResourceClaimSpec],
-    node_name: str,
+    node: NodeInfo,
     rules: KubernetesRules,
     share_id: str = "",
 ) -> list[objects.AllocationResult]:
@@ -22,7 +24,7 @@ def results_of(
     Args:
         allocation: what the claims get on the node.
         specs: of the claims, in order.
-        node_name: the node.
+        node: the node.
         rules: of the Kubernetes that they are written to.
         share_id: the first 24 characters of the shares' ids, which are UUIDs; the place of the result ends them.
     """
@@ -49,7 +51,7 @@ def results_of(
         done.append(
             objects.AllocationResult(
                 devices=objects.DeviceAllocationResult(results=results or None, config=config or None),
-                node_selector=_node_selector(allocation, place, node_name),
+                node_selector=_node_selector(allocation, place, node),
             )
         )
     return done
@@ -87,7 +89,7 @@ def _config(
     return done
 
 
-def _node_selector(allocation: NodeAllocation, place: int, node_name: str) -> objects.NodeSelector | None:
+def _node_selector(allocation: NodeAllocation, place: int, node: NodeInfo) -> objects.NodeSelector | None:
     """Return where else the devices can be used; None: everywhere."""
     expressions: list[objects.Requirement] = []
     fields: list[objects.Requirement] = []
@@ -97,16 +99,27 @@ def _node_selector(allocation: NodeAllocation, place: int, node_name: str) -> ob
         local = device.node_name if own else spec.node_name
         selector = device.node_selector if own else spec.node_selector
         if local is not None or device.binds_to_node:
-            only = objects.Requirement(key="metadata.name", operator="In", values=[node_name])
+            only = objects.Requirement(key="metadata.name", operator="In", values=[node.name])
             return objects.NodeSelector(node_selector_terms=[objects.NodeSelectorTerm(match_fields=[only])])
-        terms = selector.node_selector_terms if selector is not None else None
-        if terms:
-            _merge(fields, terms[0].match_fields)
-            _merge(expressions, terms[0].match_expressions)
+        term = _matching_term(selector, node)
+        if term is not None:
+            _merge(fields, term.match_fields)
+            _merge(expressions, term.match_expressions)
     if not expressions and not fields:
         return None
     term = objects.NodeSelectorTerm(match_expressions=expressions or None, match_fields=fields or None)
     return objects.NodeSelector(node_selector_terms=[term])
+
+
+def _matching_term(selector: objects.NodeSelector | None, node: NodeInfo) -> objects.NodeSelectorTerm | None:
+    """Return the term of a selector because of which a node has a device; slices have one, devices may have several."""
+    terms = (selector.node_selector_terms or ()) if selector is not None else ()
+    if len(terms) <= 1:
+        return terms[0] if terms else None
+    for term in terms:
+        if node_selector(objects.NodeSelector(node_selector_terms=[term])).matches(node.labels, node.name):
+            return term
+    return None
 
 
 def _merge(into: list[objects.Requirement], more: list[objects.Requirement] | None) -> None:

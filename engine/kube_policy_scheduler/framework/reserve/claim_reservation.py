@@ -99,7 +99,7 @@ def allocated_on(
 
 
 def _reserved(reserved: ReservedClaims, cluster: Cluster, row: int, share_id: str) -> list[ReservedClaim]:
-    results = results_of(reserved.found, reserved.specs, cluster.nodes.infos[row].name, cluster.rules, share_id)
+    results = results_of(reserved.found, reserved.specs, cluster.nodes.infos[row], cluster.rules, share_id)
     return [
         ReservedClaim(msgspec.structs.replace(claim, spec=spec), result)
         for claim, spec, result in zip(reserved.claims, reserved.specs, results, strict=True)
