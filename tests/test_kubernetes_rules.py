@@ -57,8 +57,8 @@ def test_what_holds_in_a_version_holds_in_all_later_ones(feature: Feature) -> No
 def test_servers_beyond_the_known_versions_get_the_nearest_rules_and_it_is_said() -> None:
     assert rules_of("1.30.2") == rules_of(f"1.{OLDEST}")
     assert rules_of("1.99.1") == rules_of(f"1.{NEWEST}")
-    assert str(rules_of("1.99.1")) == f"1.{NEWEST} (the newest whose rules are known; the server is 1.99.1)"
-    assert str(rules_of("1.30.2")) == f"1.{OLDEST} (the oldest whose rules are known; the server is 1.30.2)"
+    assert str(rules_of("1.99.1")) == f"1.{NEWEST} (the newest whose rules are known, for 1.99.1)"
+    assert str(rules_of("1.30.2")) == f"1.{OLDEST} (the oldest whose rules are known, for 1.30.2)"
     assert str(rules_of("v1.37.1")) == "1.37.1"
 
 

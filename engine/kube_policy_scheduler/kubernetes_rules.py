@@ -230,11 +230,11 @@ class KubernetesRules:
         return tuple(feature for feature in Feature if feature in self._on)
 
     def __str__(self) -> str:
-        """Return it for people, such as `1.37.1` or `1.38 (the newest known; the server is 1.40.2)`."""
+        """Return it for people, such as `1.37.1` or `1.38 (the newest whose rules are known, for 1.40.2)`."""
         text = str(self.followed)
         if not self.is_known:
             which = "newest" if self.version.minor > NEWEST else "oldest"
-            text = f"{text} (the {which} whose rules are known; the server is {self.version})"
+            text = f"{text} (the {which} whose rules are known, for {self.version})"
         if self.switched:
             text += ", " + ", ".join(f"{name}={str(on).lower()}" for name, on in sorted(self.switched.items()))
         return text

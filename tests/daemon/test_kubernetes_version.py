@@ -49,7 +49,7 @@ async def started(watch: VersionWatch) -> str:
     [
         ("1.37.1", {}, "1.37.1, from the API server"),
         ("1.36.4", {"version": "1.37"}, "1.37, from the configuration"),
-        ("1.99.0", {}, "1.38 (the newest whose rules are known; the server is 1.99.0), from the API server"),
+        ("1.99.0", {}, "1.38 (the newest whose rules are known, for 1.99.0), from the API server"),
         (
             "1.37.0",
             {"feature_gates": ("StorageCapacityScoring=false",)},

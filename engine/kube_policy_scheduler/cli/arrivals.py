@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
+from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
 from kube_policy_scheduler.cli.terminal import say, status_line
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
 
@@ -38,6 +40,8 @@ class ArrivalSources:
     autoscale: Path | None
     now: float | None
     """When the simulation starts; None: as its metrics do."""
+    kubernetes: KubernetesRules | None = None
+    """By whose rules pods are decided; None: as the snapshot says."""
 
     @property
     def paths(self) -> list[Path]:
@@ -89,6 +93,7 @@ def arrival_options(command: _CommandT) -> _CommandT:
             "--pods", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
             help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
         ),
+        kubernetes_option("of the snapshot, else 1.36"),
         click.option(
             "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
             shell_complete=files.complete_path,
@@ -236,7 +241,7 @@ def scenarios(sources: ArrivalSources, *, until: float | None, all_nodes: bool) 
         raise click.UsageError("--until requires a trace: --cluster NODES.csv --pods PODS.csv")
     if pods is not None and _is_csv(pods):
         raise click.UsageError("--pods is a trace: also specify its nodes, --cluster FILE.csv")
-    scenario = _with_changing_nodes(_recorded(clusters, pods, now=now), sources)
+    scenario = _with_changing_nodes(_recorded(clusters, pods, now=now, kubernetes=sources.kubernetes), sources)
     return lambda seed: scenario
 
 
@@ -288,7 +293,9 @@ def _traced(
         raise click.ClickException(f"{nodes}, {pods}: {error}") from error
 
 
-def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Scenario:
+def _recorded(
+    clusters: Sequence[Path], pods: Path | None, *, now: float, kubernetes: KubernetesRules | None
+) -> Scenario:
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.documents.fixtures import parse_objects
     from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
@@ -314,4 +321,5 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     arrivals.sort(key=lambda arrival: arrival.at)
     coming_ids = {id(pod) for pod in waiting}
     standing = [thing for thing in things if id(thing) not in coming_ids]
-    return Scenario(standing, arrivals, starts_at=now)
+    rules = kubernetes or cluster_sources.rules_of_files(clusters, found)
+    return Scenario(standing, arrivals, starts_at=now, kubernetes=rules)

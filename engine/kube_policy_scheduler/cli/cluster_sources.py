@@ -14,6 +14,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.files import STANDARD_INPUT
+from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
 from kube_policy_scheduler.cli.terminal import format_option, say, status_line
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.documents.fixtures import FixtureObject
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.cluster_state import ClusterState
     from kube_policy_scheduler.tooling.cost import PriceSources
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
 
@@ -156,8 +159,9 @@ METRICS_OPTION = click.option(
 
 
 def cluster_options(command: _CommandT) -> _CommandT:
-    """Add `--cluster` (as `clusters`), `--kubeconfig`, `--context` and `--prices`."""
+    """Add `--cluster` (as `clusters`), `--kubeconfig`, `--context`, `--kubernetes` and `--prices`."""
     command = price_option(command)
+    command = kubernetes_option("of the snapshot or the live cluster, else 1.36")(command)
     for option in (
         click.option("--context", help="Context of the kubeconfig."),
         click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file.  [default: as kubectl]"),
@@ -243,26 +247,75 @@ def _in_config_maps(path: Path) -> list[Source]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class GivenCluster:
+    """A cluster to decide in."""
+
+    objects: list[Any]
+    """As the API server has them."""
+    now: float
+    """When decisions are made, Unix seconds."""
+    kubernetes: KubernetesRules
+    """By whose rules."""
+
+    def state(self) -> ClusterState:
+        """Return the cluster that the objects make."""
+        from kube_policy_scheduler.tooling.cluster_state import cluster_state
+
+        return cluster_state(self.objects, self.kubernetes)
+
+
 def cluster_at(
     clusters: Sequence[Path],
     *,
     kubeconfig: Path | None,
     context: str | None,
     now: float | None,
+    kubernetes: KubernetesRules | None,
     scheduler: str = DEFAULT_SCHEDULER,
-) -> tuple[list[Any], float]:
-    """Return what `cluster_objects` does, and when decisions about it are made, Unix seconds.
+) -> GivenCluster:
+    """Return the API objects of recorded clusters, or of the live one where none is given.
 
-    That is `now`; where it is None the time at which the newest recorded cluster was taken, as `policyctl snapshot`
-    writes it down; else the clock.
+    Args:
+        clusters: files.
+        kubeconfig: of the live cluster.
+        context: of the kubeconfig.
+        now: when decisions are made; None: when the newest recorded cluster was taken, as `policyctl snapshot` writes
+            it down; else the clock.
+        kubernetes: by whose rules; None: as the snapshot or the live cluster says; else the default.
+        scheduler: the scheduler name of recorded pods that name none.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: the live cluster cannot be read, or a recorded one is empty.
+        click.UsageError: both are asked for.
     """
-    found = _recorded(clusters)
-    things = cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler, found=found)
-    if now is None:
-        from kube_policy_scheduler.tooling.cluster_state import taken_at
+    if not clusters:
+        return _live(kubeconfig, context, now=now, kubernetes=kubernetes)
+    if kubeconfig is not None or context is not None:
+        raise click.UsageError("--cluster is a saved cluster: do not use --kubeconfig or --context with it")
+    from kube_policy_scheduler.tooling.cluster_state import stored_objects, taken_at
 
+    found = _recorded(clusters)
+    things = with_prices(stored_objects(found, scheduler=scheduler))
+    if now is None:
         now = taken_at(found)
-    return things, time.time() if now is None else now
+    return GivenCluster(things, time.time() if now is None else now, kubernetes or rules_of_files(clusters, found))
+
+
+def rules_of_files(clusters: Sequence[Path], found: Iterable[FixtureObject]) -> KubernetesRules:
+    """Return the rules of the Kubernetes that recorded clusters are of, the default ones where none says it.
+
+    Raises:
+        click.ClickException: a file says no version, or several say different ones.
+    """
+    from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, VersionError
+    from kube_policy_scheduler.tooling.cluster_state import recorded_rules
+
+    try:
+        return recorded_rules(found) or DEFAULT_RULES
+    except VersionError as error:
+        raise click.ClickException(f"{', '.join(map(str, clusters))}: {error}; use --kubernetes VERSION") from error
 
 
 def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
@@ -279,51 +332,37 @@ def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
     return found
 
 
-def cluster_objects(
-    clusters: Sequence[Path],
-    *,
-    kubeconfig: Path | None,
-    context: str | None,
-    scheduler: str = DEFAULT_SCHEDULER,
-    found: list[FixtureObject] | None = None,
-) -> list[Any]:
-    """Return the API objects of recorded clusters, or of the live one where none is given.
-
-    Args:
-        clusters: files.
-        kubeconfig: of the live cluster.
-        context: of the kubeconfig.
-        scheduler: the scheduler name of recorded pods that name none.
-        found: what the files hold, where they were read before.
-
-    Raises:
-        DocumentError: a file cannot be read.
-        click.ClickException: the live cluster cannot be read, or a recorded one is empty.
-        click.UsageError: both are asked for.
-    """
-    if not clusters:
-        return with_prices(_live(kubeconfig, context))
-    if kubeconfig is not None or context is not None:
-        raise click.UsageError("--cluster is a saved cluster: do not use --kubeconfig or --context with it")
-    from kube_policy_scheduler.tooling.cluster_state import stored_objects
-
-    return with_prices(stored_objects(_recorded(clusters) if found is None else found, scheduler=scheduler))
-
-
-def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
+def _live(
+    kubeconfig: Path | None, context: str | None, *, now: float | None, kubernetes: KubernetesRules | None
+) -> GivenCluster:
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError
-    from kube_policy_scheduler.adapters.kube.lists import list_cluster
+    from kube_policy_scheduler.adapters.kube.lists import survey
 
     try:
-        found, missing = asyncio.run(list_cluster(kubeconfig=str(kubeconfig) if kubeconfig else None, context=context))
+        found = asyncio.run(survey(kubeconfig=str(kubeconfig) if kubeconfig else None, context=context))
     except KubeError as error:
         recorded = "" if kubeconfig or context else "; or use a saved cluster: --cluster FILE"
         raise click.ClickException(f"cannot read the cluster: {error}{recorded}") from error
-    if missing:
-        say(f"policyctl: assumed to be empty, because the server does not serve them: {', '.join(missing)}", err=True)
-    return found
+    if found.unlisted:
+        missing = ", ".join(one.resource for one in found.unlisted)
+        say(f"policyctl: assumed to be empty, because the server does not serve them: {missing}", err=True)
+    moment = time.time() if now is None else now
+    return GivenCluster(with_prices(found.objects), moment, kubernetes or rules_of_server(found.version))
+
+
+def rules_of_server(version: KubernetesVersion | None) -> KubernetesRules:
+    """Return the rules of the version that an API server says, the default ones where it says none; say what is odd."""
+    from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
+
+    if version is None:
+        say(f"policyctl: the API server does not say its version: assuming Kubernetes {DEFAULT_RULES}", err=True)
+        return DEFAULT_RULES
+    rules = KubernetesRules(version)
+    if not rules.is_known:
+        say(f"policyctl: using the rules of Kubernetes {rules}", err=True)
+    return rules
 
 
 def governing_policy(policy_set: PolicySet, pod: PodInfo, *, name: str | None) -> Policy:

@@ -18,6 +18,7 @@ from kube_policy_scheduler.cli.extenders import say_not_asked
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.rulesets import Ruleset
 
@@ -30,10 +31,7 @@ class Inputs:
     """What decides, and about what."""
 
     ruleset: Ruleset
-    objects: list[Any]
-    """Of the cluster, as the API server has them."""
-    now: float
-    """When decisions are made, Unix seconds."""
+    cluster: cluster_sources.GivenCluster
     signals: Signals
     """The metrics that the policies read."""
 
@@ -50,6 +48,7 @@ class Given:
     prometheus_url: str | None = None
     seed: int = 0
     now: float | None = None
+    kubernetes: KubernetesRules | None = None
 
     def __post_init__(self) -> None:
         """Check that metrics come from one place.
@@ -69,8 +68,8 @@ class Given:
             click.UsageError: options contradict each other.
         """
         ruleset = self.ruleset()
-        objects, now = self.cluster(scheduler_of(ruleset.policy_set))
-        return Inputs(ruleset, objects, now, self.signals((ruleset.policy_set,), now=now))
+        cluster = self.cluster(scheduler_of(ruleset.policy_set))
+        return Inputs(ruleset, cluster, self.signals((ruleset.policy_set,), now=cluster.now))
 
     def ruleset(self) -> Ruleset:
         """Return the policies, compiled together; Kubernetes' own rules where there are none.
@@ -80,13 +79,18 @@ class Given:
         """
         return ruleset_of(self.policies, name=", ".join(str(path) for path in self.policies) or _OWN_RULES)
 
-    def cluster(self, scheduler: str = cluster_sources.DEFAULT_SCHEDULER) -> tuple[list[Any], float]:
-        """Return the objects of the cluster, and when decisions about it are made; see `cluster_at`.
+    def cluster(self, scheduler: str = cluster_sources.DEFAULT_SCHEDULER) -> cluster_sources.GivenCluster:
+        """Return the cluster to decide in; see `cluster_at`.
 
         scheduler: the scheduler name of recorded pods that name none.
         """
         return cluster_sources.cluster_at(
-            self.clusters, kubeconfig=self.kubeconfig, context=self.context, now=self.now, scheduler=scheduler
+            self.clusters,
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+            now=self.now,
+            kubernetes=self.kubernetes,
+            scheduler=scheduler,
         )
 
     def signals(self, policy_sets: Sequence[PolicySet | None], *, now: float) -> Signals:

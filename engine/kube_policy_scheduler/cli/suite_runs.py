@@ -17,6 +17,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.patterns import Pattern
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run, Unusable
@@ -38,8 +39,19 @@ class Session:
         shown: Shown,
         coverage: Coverage | None = None,
         root: Path | None = None,
+        kubernetes: KubernetesRules | None = None,
     ) -> None:
-        """root: what test files may name files below; None: the working directory, or a file's own folder."""
+        """Run nothing yet.
+
+        Args:
+            only: which cases.
+            shuffle: whether each case is decided twice.
+            shown: what prints.
+            coverage: notes what is decided.
+            root: what test files may name files below; None: the working directory, or a file's own folder.
+            kubernetes: by whose rules pods are decided; None: as each test file says.
+        """
+        self._kubernetes = kubernetes
         self._root = root.resolve() if root is not None else None
         self.coverage = coverage
         self.only = only
@@ -60,7 +72,8 @@ class Session:
         seconds: dict[int, float] = {}
         for path in tests:
             try:
-                loaded = load_suite(path, files.source(path), root=self._root or files.root_of(path))
+                root = self._root or files.root_of(path)
+                loaded = load_suite(path, files.source(path), root=root, kubernetes=self._kubernetes)
                 done = tuple(self._cases(loaded, seconds))
             except DocumentError as error:
                 unusable.append(Unusable(str(path), error.diagnostics))

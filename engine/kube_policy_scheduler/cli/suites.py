@@ -12,8 +12,10 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import UNREADABLE
 from kube_policy_scheduler.documents.fixtures import FixtureObject, read_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
+from kube_policy_scheduler.kubernetes_rules import VersionError
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.tester.case_runner import Observe
     from kube_policy_scheduler.tooling.tester.run import SuiteRun
@@ -35,6 +37,8 @@ class LoadedSuite:
     fixtures: Fixtures
     scheduler: str
     """The scheduler name of pods that name none."""
+    kubernetes: KubernetesRules | None
+    """By whose rules pods are decided; None: by the default ones."""
 
     def run(self, *, shuffle: bool = False, observe: Observe | None = None) -> SuiteRun:
         """Return the suite, ready to run."""
@@ -42,16 +46,27 @@ class LoadedSuite:
         from kube_policy_scheduler.tooling.tester.run import SuiteRun
 
         policies = CompiledPolicies(self.policy_set, self.diagnostics)
-        return SuiteRun(self.suite, policies, self.fixtures, scheduler=self.scheduler, shuffle=shuffle, observe=observe)
+        return SuiteRun(
+            self.suite,
+            policies,
+            self.fixtures,
+            scheduler=self.scheduler,
+            shuffle=shuffle,
+            observe=observe,
+            kubernetes=self.kubernetes,
+        )
 
 
-def load_suite(path: Path, source: Source | None = None, *, root: Path | None = None) -> LoadedSuite:
+def load_suite(
+    path: Path, source: Source | None = None, *, root: Path | None = None, kubernetes: KubernetesRules | None = None
+) -> LoadedSuite:
     """Read a test file and all that it names.
 
     Args:
         path: the file; what it names starts at its folder.
         source: its text, where that has been read already.
         root: the folder that files which it names must be below, resolved; None: they may be anywhere.
+        kubernetes: by whose rules pods are decided; None: as the test file says, else its cluster files.
 
     Raises:
         DocumentError: a file cannot be read, is outside the root or not what it should be, or a policy has errors.
@@ -69,7 +84,20 @@ def load_suite(path: Path, source: Source | None = None, *, root: Path | None = 
         policy_set, diagnostics = loaded(sources)
     # a pod that names no scheduler means the one that its policies serve
     scheduler = min(policy_set.schedulers or DEFAULT_SCHEDULERS)
-    return LoadedSuite(suite, sources, policy_set, diagnostics, named.fixtures(), scheduler)
+    fixtures = named.fixtures()
+    rules = kubernetes or suite.kubernetes or _recorded_rules(suite, fixtures)
+    return LoadedSuite(suite, sources, policy_set, diagnostics, fixtures, scheduler, rules)
+
+
+def _recorded_rules(suite: Suite, fixtures: Fixtures) -> KubernetesRules | None:
+    from kube_policy_scheduler.tooling.cluster_state import recorded_rules
+    from kube_policy_scheduler.tooling.tester.codes import BAD_FIXTURE
+
+    try:
+        return recorded_rules(fixtures.cluster)
+    except VersionError as error:
+        message = f'cluster: {error}; write `kubernetes: "1.37"` into the test file'
+        raise DocumentError([suite.document.error(("cluster",), BAD_FIXTURE, message=message)]) from error
 
 
 class _Named:

@@ -33,6 +33,7 @@ from kube_policy_scheduler.editor.project import Project, look_at
 from kube_policy_scheduler.framework.evaluate.evaluation import score
 from kube_policy_scheduler.framework.evaluate.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.compiling.expressions import Evaluate
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
@@ -127,6 +128,8 @@ class OpenedCluster:
     """When the cluster was like this, Unix seconds; None: nobody knows, or it never changes."""
     problems: Callable[[], Sequence[str]] = tuple
     """Returns why metrics have no values, in sentences."""
+    kubernetes: KubernetesRules = DEFAULT_RULES
+    """By whose rules pods are decided."""
 
 
 class PodChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -234,7 +237,7 @@ class Session:
         """Try policies on another cluster from now on; measure: knows its metrics, None: as before."""
         self.cluster = cluster
         self._measure = measure or self._measure
-        self._state = cluster_state(cluster.things)
+        self._state = cluster_state(cluster.things, cluster.kubernetes)
         self._version += 1
         self._verdicts.clear()
         self._columns.clear()
@@ -674,6 +677,7 @@ class Session:
         reducible = replace(
             ReducibleInputs.of(things, free, rules, seed=self._seed, now=now),
             signals=self._measure(look.policy_set.queries),
+            kubernetes=self.cluster.kubernetes,
         )
 
         def progress(_: str) -> None:
@@ -715,7 +719,7 @@ class Session:
             variant = PolicyVariant("policies", loaded if loaded.policies else None, signals)
             arrivals = _arrivals(waiting_pods, min(count or len(waiting_pods), MOST_ARRIVALS))
             film = _Film(go_on, standing, span=float(len(arrivals)))
-            scenario = Scenario(standing, arrivals, starts_at=cluster.now)
+            scenario = Scenario(standing, arrivals, starts_at=cluster.now, kubernetes=cluster.kubernetes)
             done = simulate(
                 scenario, variant, seed=seed, stopwatch=lambda: 0.0, progress=lambda _: go_on(), watch=film.watch
             )

@@ -9,6 +9,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, KubernetesVersion, VersionError
 from kube_policy_scheduler.playground.session import (
     OpenedCluster,
     Origin,
@@ -47,6 +49,8 @@ class SharedCluster(msgspec.Struct, frozen=True):
     """As in a file of `policyctl snapshot`."""
     metrics: dict[str, Any] = {}
     """As in a file of `--metrics`."""
+    kubernetes: str = ""
+    """The version of Kubernetes by whose rules pods are decided; empty: not said."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -129,7 +133,15 @@ def cluster_of(shared: SharedCluster) -> tuple[OpenedCluster, Metrics]:
     text = _json({"apiVersion": "v1", "kind": "List", "items": shared.objects})
     things: Sequence[Any] = stored_objects(parse_objects(Source(name, text)), scheduler=min(DEFAULT_SCHEDULERS))
     metrics = read_metrics(parse_document(Source(f"metrics of {name}", _json(shared.metrics))))
-    return OpenedCluster(name, Origin.SNAPSHOT, things, shared.now, metrics=tuple(shared.metrics)), metrics
+    opened = OpenedCluster(name, Origin.SNAPSHOT, things, shared.now, metrics=tuple(shared.metrics))
+    return replace(opened, kubernetes=_rules(shared.kubernetes)), metrics
+
+
+def _rules(version: str) -> KubernetesRules:
+    try:
+        return KubernetesRules(KubernetesVersion.parse(version)) if version else DEFAULT_RULES
+    except VersionError as error:
+        raise RequestError(f"the shared file is of an unknown Kubernetes: {error}") from error
 
 
 def _json(value: Any) -> str:

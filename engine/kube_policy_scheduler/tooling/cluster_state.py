@@ -19,7 +19,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_object
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.documents.yaml_nodes import Step
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims
-from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, KubernetesVersion, VersionError
 from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import unix_seconds
@@ -217,6 +217,8 @@ READ_KINDS: tuple[type, ...] = (
 
 TAKEN_AT = "policyctl/taken-at"
 """Annotation of the list that a snapshot is: when it was taken."""
+KUBERNETES = "policyctl/kubernetes"
+"""The same: the version of Kubernetes of the cluster."""
 
 _BY_KIND: Mapping[str, type] = {kind.__name__: kind for kind in READ_KINDS}
 _COSCHEDULING_GROUP = "scheduling.x-k8s.io/"
@@ -334,14 +336,34 @@ def _stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> 
 
 def taken_at(found: Iterable[FixtureObject]) -> float | None:
     """Return when the newest snapshot among recorded clusters was taken, Unix seconds; None where none says it."""
+    moments = (unix_seconds(text) for text in _annotations(found, TAKEN_AT))
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
+def recorded_rules(found: Iterable[FixtureObject]) -> KubernetesRules | None:
+    """Return the rules of the Kubernetes that snapshots among recorded clusters are of; None where none says it.
+
+    Raises:
+        VersionError: one says something else than a version, or two are of versions with different rules.
+    """
+    rules: KubernetesRules | None = None
+    for text in _annotations(found, KUBERNETES):
+        other = KubernetesRules(KubernetesVersion.parse(text))
+        if rules is not None and rules != other:
+            raise VersionError(f"the clusters are of Kubernetes {rules.version} and {other.version}")
+        rules = rules or other
+    return rules
+
+
+def _annotations(found: Iterable[FixtureObject], key: str) -> Iterator[str]:
+    """Yield what the lists that recorded objects come from say in an annotation."""
     documents = {id(one.document): one.document for one in found}
-    moments = []
     for document in documents.values():
         metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
         annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-        taken_at = annotations.get(TAKEN_AT) if isinstance(annotations, dict) else None
-        moments.append(unix_seconds(taken_at) if isinstance(taken_at, str) else None)
-    return max((moment for moment in moments if moment is not None), default=None)
+        text = annotations.get(key) if isinstance(annotations, dict) else None
+        if isinstance(text, str):
+            yield text
 
 
 def without_nulls(value: Any) -> Any:

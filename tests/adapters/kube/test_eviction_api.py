@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.adapters.kube.eviction_api import EVICTED, Evicted, evict
-from kube_policy_scheduler.adapters.kube.lists import list_cluster
+from kube_policy_scheduler.adapters.kube.lists import survey
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import node, pod
 
@@ -52,7 +52,7 @@ def asked(kubeconfig: str, *pods: Evicted) -> dict[str, str]:
 
 
 def uids(kubeconfig: str) -> dict[str, str]:
-    found, _ = asyncio.run(list_cluster(kubeconfig=kubeconfig, context=None))
+    found = asyncio.run(survey(kubeconfig=kubeconfig, context=None)).objects
     return {one.metadata.name: one.metadata.uid for one in found}
 
 

@@ -18,7 +18,7 @@ from kube_policy_scheduler.adapters.kube.access import clock_skew
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
 from kube_policy_scheduler.adapters.kube.fence import Fence
-from kube_policy_scheduler.adapters.kube.lists import list_cluster
+from kube_policy_scheduler.adapters.kube.lists import survey
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.pages import pages
 from kube_policy_scheduler.adapters.kube.resources import PODS
@@ -347,7 +347,7 @@ async def test_a_list_that_does_not_end_is_given_up(
         config = tmp_path / "kubeconfig"
         config.write_text(KUBECONFIG.format(port=server.port), encoding="utf-8")
         with pytest.raises(errors.KubeError, match=r"the list of nodes does not end: more than 1,000 objects"):
-            await list_cluster(kubeconfig=str(config), context=None)
+            await survey(kubeconfig=str(config), context=None)
         assert len(server.requests) < 20
 
 

@@ -11,10 +11,12 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
+from kube_policy_scheduler.adapters.kube.discovery import read_version
 from kube_policy_scheduler.adapters.kube.errors import Forbidden, Gone, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.pages import LIST_TIMEOUT_SECONDS, pages
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCES, UNFINISHED_PODS, Read, Resource
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion
 
 _FRESH_STARTS = 3
 """Lists restarted because the server forgot where it was: its place in a list lasts about five minutes."""
@@ -47,17 +49,8 @@ class Listing:
     unlisted: tuple[Unlisted, ...] = ()
     malformed: tuple[str, ...] = ()
     """Objects that could not be decoded, and why."""
-
-
-async def list_cluster(*, kubeconfig: str | None, context: str | None) -> tuple[list[Any], list[str]]:
-    """Return nodes, unfinished pods and what else rules read; and the kinds that could not be listed.
-
-    Raises:
-        KubeError: nodes or pods cannot be listed.
-        CredentialsError: no usable kubeconfig.
-    """
-    listing = await survey(kubeconfig=kubeconfig, context=context)
-    return listing.objects, [one.resource for one in listing.unlisted]
+    version: KubernetesVersion | None = None
+    """Of the API server; None where it does not say it."""
 
 
 async def survey(*, kubeconfig: str | None, context: str | None, progress: Progress | None = None) -> Listing:
@@ -84,7 +77,15 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
                 continue
             found += listed
             malformed += [f"{resource} {one}" for one in broken]
-        return Listing(found, tuple(unlisted), tuple(malformed))
+        return Listing(found, tuple(unlisted), tuple(malformed), await _version(client))
+
+
+async def _version(client: Client) -> KubernetesVersion | None:
+    """Ask for the version, which every account may read."""
+    try:
+        return read_version(await client.request("GET", "/version", timeout_seconds=LIST_TIMEOUT_SECONDS))
+    except KubeError:
+        return None
 
 
 async def _is_served(client: Client, resource: Resource[Any]) -> bool:

@@ -104,13 +104,12 @@ def command(
     """
     from kube_policy_scheduler.tooling.capacity.report import data, lines
     from kube_policy_scheduler.tooling.capacity.seats import Seats
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
 
     if at_least is not None and pod_file is None:
         raise click.UsageError("--at-least counts copies of a pod: add --pod FILE")
     inputs = given.inputs()
-    there = cluster_state(inputs.objects)
-    seats = Seats(there, inputs.ruleset, signals=inputs.signals, now=inputs.now, seed=given.seed)
+    there = inputs.cluster.state()
+    seats = Seats(there, inputs.ruleset, signals=inputs.signals, now=inputs.cluster.now, seed=given.seed)
     scheduler = scheduler_of(inputs.ruleset.policy_set)
     pod = _pod(pod_file, seats, scheduler=scheduler) if pod_file is not None else None
     if not seats.cluster.nodes.size:

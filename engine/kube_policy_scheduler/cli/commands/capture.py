@@ -120,15 +120,14 @@ def _reducible(
 ) -> ReducibleInputs:
     from kube_policy_scheduler.policy.decision_inputs import unbound
     from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
 
     decided = _record(record, pod, namespace) if record is not None else None
     if decided is not None:
         given = replace(given, now=decided.time if given.now is None else given.now)
-    things, moment = given.cluster(scheduler_of(policy_set))
-    moment = float(int(moment))  # a test's clock has whole seconds
+    cluster = given.cluster(scheduler_of(policy_set))
+    things, moment = cluster.objects, float(int(cluster.now))  # a test's clock has whole seconds
     if decided is None:
-        asked, seed = cluster_state(things).find(pod, namespace=namespace), given.seed
+        asked, seed = cluster.state().find(pod, namespace=namespace), given.seed
     else:
         asked = decided.pod
         things = [thing for thing in things if not _same_pod(thing, asked)]
@@ -139,7 +138,8 @@ def _reducible(
     if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
-    reducible = replace(ReducibleInputs.of(things, free, rules, seed=seed, now=moment), signals=signals)
+    reducible = ReducibleInputs.of(things, free, rules, seed=seed, now=moment)
+    reducible = replace(reducible, signals=signals, kubernetes=cluster.kubernetes)
     if rules.policy is not None and not rules.policy.governs(reducible.inputs().frame()):
         raise click.ClickException(
             f"policy `{rules.policy.name}` does not govern the pod: it is `{_for_which(rules.policy)}`; a test asks"

@@ -65,7 +65,6 @@ def command(
     in larger clusters than 130,000 nodes how much memory kept results may take.
     """
     from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, find_numba
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
     from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
     from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport
@@ -73,13 +72,13 @@ def command(
     ruleset = given.ruleset()
     policy_set = ruleset.policy_set
     assert policy_set is not None, "--policies is required"
-    things, moment = given.cluster()
-    metered = given.measured(policy_set, now=moment)
+    cluster = given.cluster()
+    metered = given.measured(policy_set, now=cluster.now)
     answers = _extenders()
     inspection = Inspection(
-        cluster_state(things),
+        cluster.state(),
         policy_set,
-        moment,
+        cluster.now,
         metered.signals,
         unanswered=metered.unanswered,
         refused=metered.refused,
@@ -101,9 +100,9 @@ def command(
     if html is not None:
         from kube_policy_scheduler.pages.reports import doctor_page
 
-        cluster = ", ".join(str(path) for path in given.clusters) or "the live cluster"
+        which = ", ".join(str(path) for path in given.clusters) or "the live cluster"
         measures = given.prometheus_url or given.metrics
-        examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
+        examined = f"{which} and {f'the metrics of {measures}' if measures else 'no metrics'}"
         texts = {source.name: source.text for source in ruleset.sources}
         cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)

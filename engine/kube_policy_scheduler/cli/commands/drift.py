@@ -70,17 +70,14 @@ def command(
     The command removes each pod from its node and decides it again, while all other pods stay. It ignores finished
     pods, pods that are being deleted, DaemonSet pods, static pods, and pods that no policy governs.
     """
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.drift import GANG_SHORT, HELD, DriftOptions, data, drift, lines
 
     wanted = selected(namespaces, selector)
     inputs = given.inputs()
     limit = None if refused_only else margin
-    options = DriftOptions(inputs.ruleset, limit, inputs.now, inputs.signals, given.seed, wanted)
+    options = DriftOptions(inputs.ruleset, limit, inputs.cluster.now, inputs.signals, given.seed, wanted)
     with status_line() as show:
-        found = drift(
-            cluster_state(inputs.objects), options, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided")
-        )
+        found = drift(inputs.cluster.state(), options, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
     if not found.checked and not found.skipped.keys() & {HELD, GANG_SHORT}:  # those are what the policies say
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
         chosen = " that --namespace and --selector select" if namespaces or selector else ""

@@ -103,7 +103,6 @@ def command(
     node, and the effect on load, zones and groups. It also shows which pods are evicted for pending pods only with one
     of the two (here the other pods stay where they are), and what changes of queues mean for the pods that run.
     """
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.impact.evictions import evictions
     from kube_policy_scheduler.tooling.impact.queue_changes import queue_changes
     from kube_policy_scheduler.tooling.impact.replay import replay
@@ -111,13 +110,14 @@ def command(
 
     sides = (_ruleset(old), _ruleset(new))
     sets = [side.policy_set for side in sides]
-    things, moment = given.cluster(scheduler_of(*sets))
+    cluster = given.cluster(scheduler_of(*sets))
+    moment, kubernetes = cluster.now, cluster.kubernetes
     signals, seed = given.signals(sets, now=moment), given.seed
-    there = cluster_state(things)
+    there = cluster.state()
     steps = _steps(record, there, sides, now=moment)
     with status_line() as show:
         done = replay(
-            things, *sides, steps=steps, signals=(signals, signals), seed=seed,
+            cluster.objects, *sides, steps=steps, signals=(signals, signals), seed=seed, kubernetes=kubernetes,
             progress=lambda at, of: show(f"{at:,} of {of:,} pods decided twice"),
         )  # fmt: skip
     uids = [step.pod.metadata.uid for step in steps]
@@ -133,7 +133,15 @@ def command(
         Limits(moved, share, max_unschedulable, max_evicted),
         cluster_sources.price_sources(),
         # a decision log has no pods that wait now
-        evictions(things, *sides, steps=steps, signals=(signals, signals), now=moment, seed=seed)
+        evictions(
+            cluster.objects,
+            *sides,
+            steps=steps,
+            signals=(signals, signals),
+            now=moment,
+            seed=seed,
+            kubernetes=kubernetes,
+        )
         if record is None
         else None,
         tuple(queue_changes(there.cluster, *(each.tree if each is not None else None for each in trees), now=moment)),

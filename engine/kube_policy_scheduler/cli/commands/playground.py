@@ -18,10 +18,12 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given
+from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.playground.session import CapturedTest, Measure, OpenedCluster, PodChoice, Session
     from kube_policy_scheduler.playground.sharing import Share
 
@@ -54,6 +56,7 @@ _MOST_KEPT = 64
 @click.option("--live", is_flag=True, help="List the cluster of your kubectl context once, and again when you ask.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; implies --live.")
 @click.option("--context", help="Context of the kubeconfig; implies --live.")
+@kubernetes_option("of the snapshot or the live cluster, else 1.36")
 @cluster_sources.decision_options
 @click.option(
     "--port", default=0, type=click.IntRange(0, 65535), help="Port on this machine.  [default: a free one]"
@@ -69,6 +72,7 @@ def command(
     prometheus_url: str | None,
     seed: int,
     now: float | None,
+    kubernetes: KubernetesRules | None,
     port: int,
     no_open: bool,
 ) -> int:
@@ -84,7 +88,9 @@ def command(
     live = live or kubeconfig is not None or context is not None
     if live and clusters:
         raise click.UsageError("--cluster is a saved cluster: do not use --live, --kubeconfig or --context with it")
-    where = Given(clusters, kubeconfig, context, metrics=metrics, prometheus_url=prometheus_url, now=now)
+    where = Given(
+        clusters, kubeconfig, context, metrics=metrics, prometheus_url=prometheus_url, now=now, kubernetes=kubernetes
+    )
     try:
         given = _given(policies)
         check_files(given.texts)
@@ -161,6 +167,8 @@ class ClusterSources:
         if self._live:
             return self.live()
         started = start()
+        if self._given.kubernetes is not None:
+            started = replace(started, cluster=replace(started.cluster, kubernetes=self._given.kubernetes))
         now = started.cluster.now
         if self._given.metrics is None and self._given.prometheus_url is None:
             return started.cluster, lambda queries: started.metrics.signals(queries, now=now)
@@ -177,12 +185,16 @@ class ClusterSources:
 
         began = time.time()
         given = replace(self._given, clusters=())
-        things, moment = given.cluster()
+        cluster = given.cluster()
+        moment = cluster.now
         options = [("--kubeconfig", given.kubeconfig), ("--context", given.context)]
         option = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None)
         measure, problems = self._measure(moment)
         name = given.context or "current context"
-        opened = OpenedCluster(name, Origin.LIVE, things, moment, option=option, taken=began, problems=problems)
+        opened = OpenedCluster(
+            name, Origin.LIVE, cluster.objects, moment, option=option, taken=began, problems=problems,
+            kubernetes=cluster.kubernetes,
+        )  # fmt: skip
         return opened, measure
 
     def saved(self, paths: Sequence[Path], *, name: str = "") -> tuple[OpenedCluster, Measure]:
@@ -190,12 +202,16 @@ class ClusterSources:
         from kube_policy_scheduler.playground.session import OpenedCluster, Origin
 
         began = time.time()
-        things, moment = replace(self._given, clusters=tuple(paths), kubeconfig=None, context=None).cluster()
+        cluster = replace(self._given, clusters=tuple(paths), kubeconfig=None, context=None).cluster()
+        moment = cluster.now
         taken = moment if self._given.now is None and moment < began else None  # else it is the clock
         option = " ".join(f"--cluster {shlex.quote(str(path))}" for path in paths)
         measure, problems = self._measure(moment)
         name = name or ", ".join(map(str, paths))
-        opened = OpenedCluster(name, Origin.SNAPSHOT, things, moment, option=option, taken=taken, problems=problems)
+        opened = OpenedCluster(
+            name, Origin.SNAPSHOT, cluster.objects, moment, option=option, taken=taken, problems=problems,
+            kubernetes=cluster.kubernetes,
+        )  # fmt: skip
         return opened, measure
 
     def _measure(self, now: float) -> tuple[Measure, Callable[[], Sequence[str]]]:

@@ -42,17 +42,16 @@ def command(
 
     Below the tree are the pods or gangs that would be evicted next if other queues needed their guarantee.
     """
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.queues import data, lines, report
 
     policy_set = given.ruleset().policy_set
     assert policy_set is not None, "--policies is required"
-    things, moment = given.cluster(scheduler_of(policy_set))
+    cluster = given.cluster(scheduler_of(policy_set))
     if policy_set.queues is None:
         raise click.ClickException("the policies have no `queue` statement")
-    state = cluster_state(things)
+    state = cluster.state()
     served = [pod for pod in state.pending() if policy_set.governing(pod) is not None]
-    found = report(state.cluster, policy_set.queues, served, now=moment)
+    found = report(state.cluster, policy_set.queues, served, now=cluster.now)
     if form == "json":
         say_json(data(found))
     else:

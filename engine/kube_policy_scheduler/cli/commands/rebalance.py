@@ -130,7 +130,6 @@ def command(
     where each replacement goes, and plans only moves that are certain.
     """
 
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, MoveRule
     from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, plan, stated_in
     from kube_policy_scheduler.tooling.rebalancing.report import data, lines
@@ -139,11 +138,11 @@ def command(
         raise click.UsageError("--apply evicts pods of a live cluster: do not use --cluster with it")
     wanted = selected(namespaces, selector)
     inputs = given.inputs()
-    there = cluster_state(inputs.objects)
+    there = inputs.cluster.state()
     default = MoveRule(
         None if refused_only else _MARGIN if margin is None else margin, _REST_SECONDS if rest is None else rest
     )
-    stated = stated_in(inputs.ruleset, there.cluster, signals=inputs.signals, now=inputs.now, default=default)
+    stated = stated_in(inputs.ruleset, there.cluster, signals=inputs.signals, now=inputs.cluster.now, default=default)
 
     def rule(pod: PodInfo) -> MoveRule | None:
         found = stated(pod)
@@ -152,7 +151,7 @@ def command(
         return found if found is None or rest is None else msgspec.structs.replace(found, rest_seconds=rest)
 
     options = RebalanceOptions(
-        inputs.ruleset, default.margin, inputs.now, inputs.signals, given.seed,
+        inputs.ruleset, default.margin, inputs.cluster.now, inputs.signals, given.seed,
         MoveBudgets(most, most_per_node, most_per_workload, most_per_namespace),
         local_storage=not move_local_storage, wanted=wanted, stated=rule,
     )  # fmt: skip

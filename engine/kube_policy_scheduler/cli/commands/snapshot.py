@@ -82,7 +82,7 @@ def command(
     scheduling depends on. If you have no permission to list a kind, the command names it and omits it.
     """
     from kube_policy_scheduler.times import rfc3339
-    from kube_policy_scheduler.tooling.cluster_state import TAKEN_AT
+    from kube_policy_scheduler.tooling.cluster_state import KUBERNETES, TAKEN_AT
 
     _check_options(given, anonymise=anonymise, keep=keep, key_file=key_file)
     metrics_path = _metrics_path(output, metrics_output, given.prometheus_url)
@@ -92,6 +92,9 @@ def command(
     things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
     measured, failures = _metrics(given.prometheus_url, policy_set, listing, names)
     annotations = {TAKEN_AT: rfc3339(now)}
+    version = given.kubernetes.version if given.kubernetes is not None else listing.version
+    if version is not None:
+        annotations[KUBERNETES] = str(version)
     if anonymise:
         annotations["policyctl/anonymised"] = "true"
     if listing.unlisted:
@@ -160,8 +163,8 @@ def _listing(given: Given) -> tuple[Listing, float]:
     from kube_policy_scheduler.adapters.kube.lists import Listing, survey
 
     if given.clusters:
-        found, taken = given.cluster()
-        return Listing(found), taken
+        found = given.cluster()
+        return Listing(found.objects, version=found.kubernetes.version), found.now
     try:
         with status_line() as show:
             listing = asyncio.run(

@@ -11,6 +11,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.files import replace_file
+from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of
 from kube_policy_scheduler.cli.terminal import format_option, say
@@ -19,6 +20,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.patterns import Pattern
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run
@@ -86,6 +88,7 @@ there is nothing to run.
 @click.option(
     "--init", "init", type=click.Path(path_type=Path), metavar="POLICY", help="Write a first test file for this policy."
 )
+@kubernetes_option("of the test file, else of its cluster files, else 1.36")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of test files, for editors, and exit.")
 @owner_options
 def command(
@@ -104,6 +107,7 @@ def command(
     mutate: bool,
     threshold: float | None,
     init: Path | None,
+    kubernetes: KubernetesRules | None,
     schema: bool,
 ) -> int:
     """Run policy tests.
@@ -131,7 +135,7 @@ def command(
     shown = Shown(form, quiet=quiet)
     measure = _coverage() if coverage else None
     shuffle = _is_ci() if shuffle is None else shuffle
-    session = Session(only, shuffle=shuffle, shown=shown, coverage=measure, root=root)
+    session = Session(only, shuffle=shuffle, shown=shown, coverage=measure, root=root, kubernetes=kubernetes)
     run = session.run(tests)
     if update or diff:
         _update(session.loaded, run, writes=not diff)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -102,7 +102,7 @@ def command(
     from kube_policy_scheduler.pages.reports import why_page
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
     from kube_policy_scheduler.policy.pending import Pending
-    from kube_policy_scheduler.tooling.cluster_state import UnknownPod, cluster_state, waiting
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod, waiting
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
 
@@ -118,13 +118,14 @@ def command(
         ruleset, seed = given.ruleset(), given.seed
         sources, policy_set = ruleset.sources, ruleset.policy_set
         scheduler = scheduler_of(policy_set)
-        things, moment = given.cluster(scheduler)
+        cluster = given.cluster(scheduler)
+        moment = cluster.now
         if past is not None:
-            state = cluster_state(things)
+            state = cluster.state()
             asked = state.known(past.record.pod)
             seed = seed or past.record.seed
         else:
-            state, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
+            state, asked = _pod_of(pod, cluster, namespace=namespace, scheduler=scheduler)
         if (owned := owners()) is not None:
             for name in owned.absent(asked.metadata.namespace, sources):
                 text = f"the policies of owner {name} may govern this pod, but are not on this machine and are left out"
@@ -208,17 +209,19 @@ def _past_decision(past: Recorded, *, form: str, html: Path | None) -> int:
     return 0 if past.good else 1
 
 
-def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: str) -> tuple[ClusterState, objects.Pod]:
-    from kube_policy_scheduler.tooling.cluster_state import cluster_state, pod_in, stored_objects
+def _pod_of(
+    pod: str, cluster: cluster_sources.GivenCluster, *, namespace: str | None, scheduler: str
+) -> tuple[ClusterState, objects.Pod]:
+    from kube_policy_scheduler.tooling.cluster_state import pod_in, stored_objects
 
     path = Path(pod)
     if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
         given: objects.Pod = stored_objects([pod_in(files.source(path))], scheduler=scheduler)[0]
         given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
-        made = cluster_state(things)
+        made = cluster.state()
         made.create(given)
         return made, given
-    made = cluster_state(things)
+    made = cluster.state()
     return made, made.find(pod, namespace=namespace)
 
 

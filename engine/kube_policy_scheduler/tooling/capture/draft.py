@@ -93,7 +93,12 @@ class Draft:
         reducible = ReducibleInputs.of(
             things, pod, self.reducible.rules, seed=self.reducible.seed, now=self.reducible.now
         )
-        reducible = replace(reducible.alone(), signals=self.reducible.signals, trials=self.reducible.trials)
+        reducible = replace(
+            reducible.alone(),
+            signals=self.reducible.signals,
+            trials=self.reducible.trials,
+            kubernetes=self.reducible.kubernetes,
+        )
         return reducible.verdict()
 
 

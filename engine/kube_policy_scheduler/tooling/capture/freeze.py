@@ -186,7 +186,7 @@ def _renamed(
     pod = back.pop(len(reducible.nodes))
     with_signals = _by_name(reducible, named=names.of)
     made = ReducibleInputs.of(back, pod, reducible.rules, seed=reducible.seed, now=reducible.now)
-    made = replace(made.alone(), signals=with_signals.signals, trials=reducible.trials)
+    made = replace(made.alone(), signals=with_signals.signals, trials=reducible.trials, kubernetes=reducible.kubernetes)
     got = made.verdict()
     expected = replace(
         verdict,
@@ -212,7 +212,7 @@ def _renamed(
 
 def _document(made: Draft, verdict: DecisionSummary, *, is_short: bool) -> Json:
     reducible = made.reducible
-    document: Json = {"now": rfc3339(reducible.now)}
+    document: Json = {"kubernetes": str(reducible.kubernetes.version), "now": rfc3339(reducible.now)}
     if verdict.tied:
         document |= {"seed": reducible.seed, "tie": "ok"}
     if made.nodes:

@@ -15,6 +15,7 @@ from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.answer import GangWaits, Held, NoDomain, Placed, answer
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.pending import Pending
@@ -229,6 +230,7 @@ class ReducibleInputs:
     seed: int = 0
     trials: list[int] = field(default_factory=lambda: [0], compare=False)
     """How many decisions were made so far; shared by all parts of one decision."""
+    kubernetes: KubernetesRules = DEFAULT_RULES
     pending: tuple[objects.Pod, ...] | None = None
     """The pods that wait beside it; None: not known, as in a test, which has none."""
 
@@ -276,7 +278,7 @@ class ReducibleInputs:
 
     def inputs(self) -> DecisionInputs:
         """Return the decision to be made."""
-        made = cluster_state((*self.others, *self.nodes, *self.placed)).cluster
+        made = cluster_state((*self.others, *self.nodes, *self.placed), self.kubernetes).cluster
         make_claims(made, self.pod)
         pending = Pending(map(made.templates.pod, self.pending)) if self.pending is not None else None
         return DecisionInputs.of(

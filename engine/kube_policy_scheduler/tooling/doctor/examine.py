@@ -16,6 +16,7 @@ from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer, exten
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.doctor.kept_results import kept_results_findings
 from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport, kernel_findings
+from kube_policy_scheduler.tooling.doctor.kubernetes import kubernetes_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.queues import queue_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
@@ -192,6 +193,7 @@ def examine(
         *extender_findings(inspection, extenders),
         *access_findings(access),
         *admission_findings(access.admission if access is not None else None),
+        *kubernetes_findings(inspection),
         *kernel_findings(inspection, kernels),
         *kept_results_findings(inspection),
     )

@@ -7,13 +7,14 @@ that `reclaim after`, gangs and pods that come back are as in the cluster.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.tooling.impact.replay import Step
 from kube_policy_scheduler.tooling.rulesets import Ruleset
 from kube_policy_scheduler.tooling.simulation.run import Eviction, SimulatedCluster, Waiting
@@ -74,6 +75,7 @@ def evictions(
     signals: tuple[Signals, Signals],
     now: float,
     seed: int = 0,
+    kubernetes: KubernetesRules = DEFAULT_RULES,
 ) -> Evictions:
     """Decide the pending pods of a cluster under both sets; pods on nodes stay where they are.
 
@@ -85,6 +87,7 @@ def evictions(
         signals: metrics as the old and the new policies read them.
         now: Unix seconds.
         seed: draws among nodes that are equally good.
+        kubernetes: by whose rules.
     """
     pending = [step for step in steps if not step.was]
     taken = pending[:MOST_PENDING]
@@ -96,32 +99,31 @@ def evictions(
         or thing.spec.node_name
         or f"{thing.metadata.namespace}/{thing.metadata.name}" not in keys
     ]
+    scenario = Scenario(
+        standing,
+        [Arrival(0.0, step.pod.metadata.name, step.pod) for step in taken],
+        starts_at=now,
+        kubernetes=kubernetes,
+    )
     sides = (
-        _evicted(standing, side, taken, read, now=now, seed=seed) if taken else ()
+        _evicted(scenario, side, read, seed=seed) if taken else ()
         for side, read in zip((old, new), signals, strict=True)
     )
     before, after = sides
     return Evictions(before, after, len(taken), len(pending) - len(taken))
 
 
-def _evicted(
-    things: Sequence[Any], side: Ruleset, pending: Sequence[Step], signals: Signals, *, now: float, seed: int
-) -> tuple[GivesWay, ...]:
+def _evicted(scenario: Scenario, side: Ruleset, signals: Signals, *, seed: int) -> tuple[GivesWay, ...]:
     rules = side.policy_set.queues if side.policy_set is not None else None
     patience = max((rule.after_seconds for rule in rules.reclaims), default=0.0) if rules is not None else 0.0
-    scenario = Scenario(
-        things,
-        [Arrival(0.0, step.pod.metadata.name, step.pod) for step in pending],
-        starts_at=now,
-        stops_after=max(LEAST_SECONDS, 2 * patience),
-    )
+    scenario = replace(scenario, stops_after=max(LEAST_SECONDS, 2 * patience))
     variant = PolicyVariant(side.name, side.policy_set, signals)
     simulated = SimulatedCluster(scenario, variant, seed=seed)
     Waiting(simulated).run(progress=lambda done: None)
     found: dict[str, GivesWay] = {}
     for eviction in simulated.tally.evictions:
         if eviction.ran_before and eviction.by is not None:  # not one that started in the meantime, or came back
-            made = _gives_way(eviction, eviction.by, variant.tree, since=now)
+            made = _gives_way(eviction, eviction.by, variant.tree, since=scenario.starts_at)
             found.setdefault(made.pod, made)
     return tuple(found.values())
 

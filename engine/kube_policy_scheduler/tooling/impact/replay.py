@@ -28,6 +28,7 @@ from kube_policy_scheduler.framework.groups.state import gang_state
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held, NoDomain, Placed
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
@@ -236,9 +237,11 @@ class Replay:
 class ReplayedPolicies:
     """One set of policies over a cluster of its own."""
 
-    def __init__(self, ruleset: Ruleset, things: Iterable[Any], signals: Signals, *, seed: int) -> None:
+    def __init__(
+        self, ruleset: Ruleset, things: Iterable[Any], signals: Signals, *, seed: int, kubernetes: KubernetesRules
+    ) -> None:
         self.ruleset, self.signals = ruleset, signals
-        self.state = cluster_state(things)
+        self.state = cluster_state(things, kubernetes)
         self._tried = UndoableCluster(self.state.cluster)
         self._answers = Answers(seed=seed)
         self._members = WaitingMembers()
@@ -351,6 +354,7 @@ def replay(
     steps: Sequence[Step],
     signals: tuple[Signals, Signals],
     seed: int = 0,
+    kubernetes: KubernetesRules = DEFAULT_RULES,
     progress: Callable[[int, int], None] = lambda done, whole: None,
 ) -> Replay:
     """Take the pods out of both clusters, then decide them one after another in each.
@@ -362,10 +366,12 @@ def replay(
         steps: the pods, in order.
         signals: metrics as the old and the new policies read them.
         seed: draws among nodes that are equally good.
+        kubernetes: by whose rules.
         progress: called with the number of decided pods and of all.
     """
     before, after = (
-        ReplayedPolicies(side, things, read, seed=seed) for side, read in zip((old, new), signals, strict=True)
+        ReplayedPolicies(side, things, read, seed=seed, kubernetes=kubernetes)
+        for side, read in zip((old, new), signals, strict=True)
     )
     for side in (before, after):
         for step in steps:

@@ -310,7 +310,7 @@ class SimulatedCluster:
 
     def __init__(self, scenario: Scenario, variant: PolicyVariant, *, seed: int) -> None:
         self.scenario = scenario
-        self.cluster = cluster_state(scenario.things).cluster
+        self.cluster = cluster_state(scenario.things, scenario.kubernetes).cluster
         self.now = Steady(scenario.starts_at)
         self.tally = Tally()
         self.room_changed: Callable[[], None] = lambda: None

@@ -14,6 +14,7 @@ from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates, priority_turn
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
 from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaling
@@ -61,6 +62,8 @@ class Scenario:
     """Nodes that come, go and change."""
     autoscaling: Autoscaling | None = None
     """Nodes that come because pods wait, and go when they are idle."""
+    kubernetes: KubernetesRules = DEFAULT_RULES
+    """By whose rules pods are decided."""
 
     @property
     def nodes_change(self) -> bool:

@@ -25,6 +25,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.answer import Answer, Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
@@ -100,15 +101,19 @@ class CaseCluster(UndoableCluster):
 class CaseClusterBuilder:
     """Makes the clusters of one suite."""
 
-    def __init__(self, suite: Suite, recorded: Sequence[FixtureObject], *, scheduler: str) -> None:
+    def __init__(
+        self, suite: Suite, recorded: Sequence[FixtureObject], *, scheduler: str, kubernetes: KubernetesRules
+    ) -> None:
         """Take a suite and what its `cluster` files hold.
 
         Args:
             suite: the test file.
             recorded: the objects of its cluster files.
             scheduler: the scheduler name of pods that name none.
+            kubernetes: by whose rules pods are decided.
         """
         self._suite = suite
+        self._kubernetes = kubernetes
         self._recorded = recorded
         self._scheduler = scheduler
         self._classes = priority_classes(recorded)
@@ -120,7 +125,7 @@ class CaseClusterBuilder:
             DocumentError: a node or a pod cannot be made; all problems are reported.
         """
         found: list[Diagnostic] = []
-        cluster = Cluster()
+        cluster = Cluster(self._kubernetes)
         nodes = {one.name: one for one in self._recorded if one.kind == "Node"}
         topologies: list[objects.NodeResourceTopology] = []
         for one in self._recorded:

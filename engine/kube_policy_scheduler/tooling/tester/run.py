@@ -12,6 +12,7 @@ from typing import TypeAlias
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Source, errors
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.tester import codes
@@ -218,6 +219,7 @@ class SuiteRun:
         scheduler: str,
         shuffle: bool = False,
         observe: Observe | None = None,
+        kubernetes: KubernetesRules | None = None,
     ) -> None:
         """Take a suite and what its files hold.
 
@@ -228,12 +230,14 @@ class SuiteRun:
             scheduler: the scheduler name of pods that name none.
             shuffle: decide every case a second time with the nodes in a different order, and demand the same.
             observe: called before each decision of the first time.
+            kubernetes: by whose rules; None: as the suite says, else the default.
         """
         self.suite = suite
         self._fixtures = fixtures or Fixtures()
         self._scheduler = scheduler
         self._shuffle = shuffle
-        self._builder = CaseClusterBuilder(suite, self._fixtures.cluster, scheduler=scheduler)
+        rules = kubernetes or suite.kubernetes or DEFAULT_RULES
+        self._builder = CaseClusterBuilder(suite, self._fixtures.cluster, scheduler=scheduler, kubernetes=rules)
         self._case_clusters: dict[bool, CaseCluster] = {}
         self.cases: tuple[AnyCase, ...] = (
             *suite.cases,

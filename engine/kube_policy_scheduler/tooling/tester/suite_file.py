@@ -18,6 +18,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.documents.yaml_nodes import Step as PathStep
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.short_forms import Json, merged
@@ -153,6 +154,8 @@ class Suite:
     seed: int
     cases: tuple[Case, ...]
     """Table cases are several."""
+    kubernetes: KubernetesRules | None = None
+    """By whose rules pods are decided; None: as the cluster files say."""
     invalid: tuple[Invalid, ...] = ()
     forall: tuple[ForAll, ...] = ()
 
@@ -315,6 +318,7 @@ class _Reader:
             pods=self._pods(value, ()),
             metrics=Part(value.get("metrics", {}), ("metrics",)),
             seed=value.get("seed", 0),
+            kubernetes=KubernetesRules(KubernetesVersion.parse(value["kubernetes"])) if "kubernetes" in value else None,
             cases=tuple(
                 case
                 for index, form in enumerate(value.get("cases", ()))
@@ -535,6 +539,7 @@ WIDTH = 100
 _ORDER = (
     "policy",
     "cluster",
+    "kubernetes",
     "now",
     "at",
     "seed",

@@ -13,6 +13,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import DomainRoom
 from kube_policy_scheduler.framework.decide.new_nodes import NewNodes, judge
 from kube_policy_scheduler.framework.groups.state import GangState
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES
 from kube_policy_scheduler.policy.answer import Ahead as Behind
 from kube_policy_scheduler.policy.answer import (
     Answer,
@@ -132,6 +133,8 @@ class Explanation:
     """The pod that it waits for in a strict order."""
     new_nodes: NewNodes | None = None
     """Whether new nodes would help it; None if some node fits, or if it is held."""
+    kubernetes: str = str(DEFAULT_RULES)
+    """By the rules of which Kubernetes this is."""
     room: RoomPlan | None = None
     """Moves of other pods that make room for it, if that was asked; without moves: the search took too long."""
 
@@ -197,6 +200,7 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
         domains=alone.best if isinstance(alone, NoDomain) and bound is None else (),
         ahead=_ahead(ahead, found) if ahead is not None and is_free else None,
         new_nodes=_new_nodes(inside, decision, gangs) if fails and is_free else None,
+        kubernetes=str(inputs.cluster.rules),
     )
 
 

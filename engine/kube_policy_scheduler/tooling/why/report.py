@@ -7,6 +7,7 @@ from typing import Any
 
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES
 from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
@@ -80,6 +81,8 @@ def _notes(found: Explanation) -> Iterator[str]:
         yield f"It runs on {found.bound}, but would not be placed there again: {_lacks(found.bound_lacks)}"
     elif found.bound_lacks is not None:
         yield f"{found.bound} would reject it: {_lacks(found.bound_lacks)}"
+    if found.kubernetes != str(DEFAULT_RULES):
+        yield f"By the rules of Kubernetes {found.kubernetes}"
 
 
 def _domains(found: Explanation, to: Terminal) -> Iterator[str]:
