@@ -1,10 +1,12 @@
 """Taints of nodes and tolerations of pods, tested once per distinct set of taints.
 
-Rules: `Toleration.ToleratesTaint` of Kubernetes 1.36 with the gate TaintTolerationComparisonOperators off.
+Rules: `Toleration.ToleratesTaint` of Kubernetes. The API server admits the operators Lt and Gt only with the gate
+TaintTolerationComparisonOperators (1.35, alpha): what it has admitted is honoured.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -60,7 +62,8 @@ def _taints(info: NodeInfo) -> tuple[TaintKey, ...]:
 def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:
     """Return whether the toleration matches the taint; an empty effect or key matches all.
 
-    The operators Lt and Gt are behind an alpha gate that is off: they match nothing.
+    Lt and Gt compare whole numbers: the value of the taint must be less, or greater, than that of the toleration. What
+    is no number matches nothing.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -71,7 +74,21 @@ def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:
             return toleration.value == taint.value
         case "Exists":
             return True
+        case "Lt" | "Gt" as operator:
+            limit, value = _whole_number(toleration.value), _whole_number(taint.value)
+            if limit is None or value is None:
+                return False
+            return value < limit if operator == "Lt" else value > limit
     return False
+
+
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def _whole_number(text: str) -> int | None:
+    """Return an int64 in its canonical decimal form, None for any other text."""
+    number = int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def tolerated(tolerations: Iterable[objects.Toleration], taint: TaintKey) -> bool:
