@@ -27,6 +27,11 @@ from tests.fakes.scheduler_context import context_of
 OURS = "policy-scheduler"
 
 
+def policies(serves: Callable[[PodInfo], bool]) -> Any:
+    """Return policies that govern these pods, and have no gangs."""
+    return SimpleNamespace(serves=serves, gang_requirements=lambda queued, frame: ())
+
+
 class World:
     """Event handlers with everything around them, at a time that the test sets."""
 
@@ -43,7 +48,7 @@ class World:
             claims=SimpleNamespace(delivered=lambda claim, *, gone=False: None),
         )
         self.algorithm = algorithm = Algorithm(context)
-        algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served))
+        algorithm.policies = policies(lambda pod: pod.scheduler_name in self.served)
         self.event_handlers = EventHandlers(
             context, algorithm, waiting_pods(context, algorithm, PermitReports(context, algorithm))
         )
@@ -92,7 +97,7 @@ def test_pods_bound_by_anyone_count_on_their_nodes_also_if_the_node_comes_later(
 def test_a_pod_that_becomes_ready_wakes_those_that_wait_for_it_only_if_a_policy_asks() -> None:
     for reads in (False, True):
         world = World()
-        world.algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: True))
+        world.algorithm.policies = policies(lambda pod: True)
         world.event_handlers.node_changed(node("n1"))
         world.event_handlers.pod_changed(pod("a", on="n1"))
         if reads:
