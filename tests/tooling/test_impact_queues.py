@@ -154,12 +154,19 @@ def test_a_limit_that_is_kept_lets_the_change_pass() -> None:
     assert found.broken == []
 
 
-def test_a_pod_over_the_quota_of_its_queue_is_said_to_be() -> None:
-    sides = ruleset("old", FITS), ruleset("new", f'queue a for pods where pod.label.q == "a" max cpu 2\n{FITS}')
+@pytest.mark.parametrize(
+    ("queue", "name", "shown"),
+    [
+        ('queue a for pods where pod.label.q == "a" max cpu 2', "a", "a"),
+        ('queue top max cpu 2\nqueue a of top for pods where pod.label.q == "a"', "top", "a, below top,"),
+    ],
+)
+def test_a_pod_over_the_quota_of_its_queue_is_said_to_be(queue: str, name: str, shown: str) -> None:
+    sides = ruleset("old", FITS), ruleset("new", f"{queue}\n{FITS}")
     things = things_of(NODES, running("a", 3))
     steps = steps_of(cluster_state(things), sides, now=1000.0)
     found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
     (change,) = [change for change in found.changes if not change.new.node]
-    assert change.reason.clause == "queue a"
+    assert change.reason.clause == f"queue {name}"
     assert change.reason.place.endswith("1:1")
-    assert change.reason.text == "queue a has no quota for cpu: 2 used, 1 requested, at most 2, so 1 too many"
+    assert change.reason.text == f"queue {shown} has no quota for cpu: 2 used, 1 requested, at most 2, so 1 too many"

@@ -210,6 +210,19 @@ def test_scores_that_hang_on_all_nodes_still_give_a_small_test(text: str) -> Non
     assert made.nodes[1] <= 3
 
 
+@pytest.mark.parametrize(("policy", "kept"), [("filter node.conditions.DiskPressure", True), ("score 1", False)])
+def test_conditions_of_nodes_stay_where_they_matter(policy: str, kept: bool) -> None:
+    node = make_node("n0", {"labels": {}, "cpu": "8"})
+    node.status.conditions = [
+        objects.NodeCondition(type="DiskPressure", status="True"),
+        objects.NodeCondition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z"),
+    ]
+    made = freeze(reducible([node], [], ours("web", {"cpu": "1"}), f"{policy}\n"))
+    (form,) = made.document["nodes"]
+    assert ("DiskPressure" in str(form)) is kept
+    assert "Ready" not in str(form), "a node of a test is ready"
+
+
 def test_short_forms_add_nothing_that_was_not_there() -> None:
     """A short node has its hostname for a label, a short pod two tolerations; neither is so for every real one."""
     spread = objects.TopologySpreadConstraint(

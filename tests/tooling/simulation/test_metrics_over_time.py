@@ -142,6 +142,7 @@ def test_strange_tables_are_refused_with_their_line(text: str, message: str) -> 
         ({"status": "error", "error": "parse error"}, "not answers of Prometheus"),
         ({"data": {"resultType": "vector", "result": []}}, "the answer is a vector, expected a matrix"),
         ({"load": {"error": "bad query"}}, "the answer is an error: bad query"),
+        ({"load": {"status": "error"}}, "the answer is an error: no data"),
         (matrix(({"node": "a1"}, [(0, "x")])), "expected samples as [seconds, text]"),
         (matrix(({"node": "a1"}, [(-5, "1")])), "not in Unix seconds"),
     ],
@@ -150,6 +151,15 @@ def test_strange_answers_are_refused(answer: Any, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_answers(Source("m.json", json.dumps(answer)), (LOAD,))
     assert message in caught.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize(("starts_at", "said"), [(0, True), (50, False), (200, False), (260, False), (301, True)])
+def test_samples_of_another_time_than_that_of_the_pods_are_pointed_out(starts_at: float, said: bool) -> None:
+    metrics = table("time,node,load\n200,a1,10\n300,a1,20\n")
+    loaded = load([Source("a.policy", 'score promql("load") ?? 0\n')]).policy_set
+    scenario = Scenario([node("a1")], [Arrival(0, "p", pod(), 10), Arrival(160, "q", pod(), 10)], starts_at=starts_at)
+    notes = PolicyVariant("one", loaded, metrics=metrics).notes(scenario)
+    assert any("no metric has a sample in the time that is simulated" in note for note in notes) is said
 
 
 def test_an_answer_that_may_be_to_several_queries_is_refused() -> None:

@@ -40,6 +40,7 @@ class TestGuard1AnUnknownNameIsAnError:
             ("{node: b1}", "{unschedulable: {clause: rom}}", "has no clause `rom`", "did you mean `room`?"),
             ("cpu_usage:", "cpu_usge:", "no policy reads the metric `cpu_usge`", "did you mean `cpu_usage`?"),
             ("{node: b1}", "{degraded: [cpu_usge]}", "no policy reads the metric `cpu_usge`", "did you mean"),
+            ("{node: b1}", "{evicts: [hot-node]}", "unknown pod `hot-node`", ""),
             ("{node: b1}", "{max_skew: {by: zoen, at_most: 1}}", "no node of the test has the label `zoen`", "zone"),
             ("name: hot", "each: [{a: 1}]\n  name: ${b} hot", "`each` has no `b`", ""),
             ("name: hot", "each: [{a: 1}]\n  name: hot", "the case uses no `${a}`", ""),
