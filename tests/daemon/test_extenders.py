@@ -664,7 +664,7 @@ def test_an_extender_that_names_a_part_of_a_gang_evicts_nobody_on_that_node(igno
 
     answer = {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "a1"}], "NumPDBViolations": 0}}}
     server = ExtenderServer(preempt=lambda _: answer)
-    played(tell, server, policy=GANG, preempt_verb="preempt", ignorable=ignorable)
+    played(tell, server, policy=GANG.replace("size 2", "size 3"), preempt_verb="preempt", ignorable=ignorable)
 
 
 def test_a_member_that_must_stay_keeps_its_gang_from_an_extender() -> None:
