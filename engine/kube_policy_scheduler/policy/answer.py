@@ -103,11 +103,13 @@ class Held(_Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangWaits(_Answer):
-    """Its gang can't start, whatever room there is: pods, a size or a PodGroup are missing."""
+    """Its gang can't start: pods, a size or a PodGroup are missing, or room for all though one of them fits."""
 
     text: str
     requirement: GangRequirement | None = None
     """Whose members are missing; None: what is asked for is not known."""
+    lacks_room: bool = False
+    """Whether all pods are there that the gang needs: it waits in the queue, and not outside of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +275,9 @@ class Answers:
             if self._decide(inside, preempts=False, verdict=None).host is not None:
                 on_nodes = inputs.cluster.counters.group_size
                 first = next((each for each in requirements if each.filled(on_nodes) < each.size), requirements[0])
-                return GangWaits(inputs=inside, requirements=requirements, text=decision.message, requirement=first)
+                return GangWaits(
+                    inputs=inside, requirements=requirements, text=decision.message, requirement=first, lacks_room=True
+                )
         return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
 
     def _decide(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None) -> Decision:
@@ -295,7 +299,7 @@ class Answers:
             return None
         queue, asked = ActiveQueue(count()), dict[str, DecisionInputs]()
         may_block: dict[str, bool] = {}
-        for each in (inputs, *filter(None, map(inputs.of_other, inputs.rivals()))):
+        for each in (*filter(None, map(inputs.of_other, inputs.rivals())), inputs):  # those that wait came first
             frame, queued = each.frame(), _queued(each)
             if policy.order_of(frame) is order and held(each) is None:
                 asked[each.pod.uid] = each
@@ -308,7 +312,7 @@ class Answers:
             if not may_block[first.pod.uid]:
                 continue
             found = self._alone(asked[first.pod.uid], preempts=True)
-            if isinstance(found, GangWaits):
+            if isinstance(found, GangWaits) and not found.lacks_room:
                 continue  # such a pod waits for its gang outside the queue
             if policy.backfill is None or found.host is None:
                 return Ahead(found, order, policy.backfill)

@@ -138,9 +138,11 @@ class DecisionInputs:
     def rivals(self) -> list[PodInfo]:
         """Return the other pods that wait and that the same policy governs."""
         policies, pending = self.rules.policies, self.pending
-        if policies is None or pending is None:
+        if pending is None:
             return []
         mine = (pod for pod in pending.pods if pod.uid != self.pod.uid)
+        if policies is None:
+            return list(mine)
         return [pod for pod in mine if policies.governing(pod) is self.rules.policy]
 
     def gang_requirements(self) -> tuple[GangRequirement, ...]:

@@ -102,6 +102,7 @@ class HoldsByLabel:
     """What is asked of the policy itself before a decision."""
 
     gangs = orders = ()
+    backfill = None
 
     def holding(self, frame: Frame) -> Any:
         return SimpleNamespace(reason="until the label is gone") if "hold" in frame.pod.labels else None

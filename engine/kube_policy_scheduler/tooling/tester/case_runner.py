@@ -11,6 +11,8 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
@@ -29,6 +31,7 @@ from kube_policy_scheduler.kubernetes_rules import KubernetesRules
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.answer import Answer, Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
@@ -464,6 +467,8 @@ class CaseRunner:
         """Node by uid, also of pods that wait for their gang."""
         self._pods: dict[str, PodInfo] = {}
         self._members = WaitingMembers()
+        self._pending: dict[str, tuple[PodInfo, Step]] = {}
+        """By uid: pods without a node of a policy with `backfill`, which others must not delay."""
         self.open_to: set[str] = set()
         """Nodes that were feasible for any of the pods."""
 
@@ -565,6 +570,7 @@ class CaseRunner:
             now,
             queued=now - waited,
             attempts=case.attempts,
+            pending=Pending(other for other, _ in self._pending.values()) if _backfills(policy) else None,
         )
 
     def _governing(self, step: Step, pod: PodInfo) -> TestedPolicy:
@@ -579,15 +585,31 @@ class CaseRunner:
 
     def _settle(self, decided: Decided, now: float) -> None:
         outcome = decided.outcome
-        if outcome.host is None or self._case.kind is Kind.FORALL:
+        if self._case.kind is Kind.FORALL:
             return
         pod, requirements = decided.frame.pod, decided.answer.requirements
+        if _backfills(decided.policy):
+            self._pending.pop(pod.uid, None)
+            if outcome.host is None:
+                self._pending[pod.uid] = pod, decided.step
+                return
+            pod = msgspec.structs.replace(pod, started=now)  # the others are to know when it ends
+        if outcome.host is None:
+            return
         self._case_cluster.place(pod, outcome.host, order=outcome.device_order, devices=outcome.shared_devices or None)
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
         if requirements:
             self._members.wait(pod.uid, requirements, now)
             self._members.release(self._case_cluster.cluster.counters.group_size)
+            self._settle_mates(decided, now)
+
+    def _settle_mates(self, decided: Decided, now: float) -> None:
+        """Place the members of a gang that waited, once it starts with a pod."""
+        groups = [(each.group_of, each.group) for each in decided.answer.requirements]
+        for uid, (mate, step) in list(self._pending.items()):
+            if uid in self._pending and any(group_of(mate.template) == group for group_of, group in groups):
+                self._settle(self._decided(step, mate, now, in_full=False), now)
 
     def _give_back(self, now: float) -> None:
         """Take the places from gangs whose time is up."""
@@ -611,6 +633,12 @@ class CaseRunner:
                 problem = self._context.document.error(place, codes.UNKNOWN_NODE, message=message, advice=advice)
                 raise DocumentError([problem])
             self._remove(there[name])
+
+
+def _backfills(policy: TestedPolicy) -> bool:
+    """Return whether pods must not delay others, so that it matters who waits."""
+    governing = policy.rules.policy
+    return governing is not None and governing.backfill is not None
 
 
 def planned_names(case: Case) -> Iterator[str]:
