@@ -26,7 +26,7 @@ from kube_policy_scheduler.lang.checking.inference import Inference, Scope
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.environment import collect
 from kube_policy_scheduler.lang.reading.parse import parse
-from kube_policy_scheduler.lang.signature import Builtin, Parameter
+from kube_policy_scheduler.lang.signature import Builtin, Parameter, Receives
 from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
 from tests.builtins import machines as world
 from tests.builtins.machines import SIZE, frame_of, machines
@@ -84,7 +84,7 @@ def calls(builtin: Builtin) -> list[str]:
     """Return calls with the arguments that it needs, and with more of them, as its signature allows."""
     made = []
     for turn in range(2):
-        if builtin.reads_inputs:
+        if builtin.receives is Receives.INPUTS:
             made.append(f"{builtin.name}({NUMBERS[3]}, {2 + turn})")
             continue
         places = [p for p in builtin.parameters if not p.named_only and (turn or p.required or p.variadic)]

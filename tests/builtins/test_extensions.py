@@ -98,17 +98,15 @@ class Clock:
 def number(result: Any, *, maybe: bool = False) -> Builtin:
     """A guarded function of one number that returns this."""
 
-    @builtin(name="f")
-    def sure(x: Number) -> Number:
+    def f(x: Number) -> Number:
         """Return something."""
         return result
 
-    @builtin(name="f")
-    def perhaps(x: Number) -> MaybeNumber:
+    def f_(x: Number) -> MaybeNumber:
         """Return something, or nothing."""
         return result
 
-    return guarded(perhaps if maybe else sure, extension="e", stopwatch=Clock())
+    return guarded(builtin()(f_ if maybe else f), extension="e", stopwatch=Clock())
 
 
 NAN, INF = float("nan"), float("inf")
@@ -138,7 +136,7 @@ class TestGuard:
             number(some).kernel(THREE)
 
     def test_truth_is_bool(self) -> None:
-        @builtin(name="f")
+        @builtin()
         def holds(x: Number) -> Truth:
             """Return what it was given as truth."""
             return x > 0 if isinstance(x, np.ndarray) else 1
@@ -149,18 +147,18 @@ class TestGuard:
             guard.kernel(1.0)
 
     def test_an_exception_names_the_function(self) -> None:
-        @builtin(name="f")
+        @builtin()
         def fails(name: Text) -> Text:
             """Fail."""
             raise KeyError(name)
 
-        with pytest.raises(ExtensionFault, match="function `f` of extension e failed: KeyError: 'a'"):
+        with pytest.raises(ExtensionFault, match="function `fails` of extension e failed: KeyError: 'a'"):
             guarded(fails, extension="e", stopwatch=Clock()).kernel("a")
 
     def test_a_slow_function_is_switched_off_for_a_time(self) -> None:
         calls: list[int] = []
 
-        @builtin(name="f")
+        @builtin()
         def slow(x: Number) -> Number:
             """Take long."""
             calls.append(1)
@@ -182,7 +180,7 @@ class TestGuard:
     def test_a_function_that_reads_the_frame_knows_how_many_rows_there_are(self) -> None:
         frame = SimpleNamespace(size=2)
 
-        @builtin(name="g")
+        @builtin()
         def rows(frame: Any) -> Number:
             """Return one value for each row."""
             return np.arange(frame.size)

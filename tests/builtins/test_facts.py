@@ -15,7 +15,7 @@ WITHOUT_A_FIELD = {"node.pods", "node.devices", "node.volume_room"}
 
 
 def test_opposites_are_builtins_whose_opposite_they_are() -> None:
-    named = {name: builtin.opposite for name, builtin in BUILTINS.items() if builtin.opposite}
+    named = {name: builtin.words.opposite for name, builtin in BUILTINS.items() if builtin.words.opposite}
     assert named
     assert all(named.get(other) == name for name, other in named.items())
 
@@ -26,7 +26,7 @@ def test_what_builtins_read_can_be_read() -> None:
 
 
 def test_default_filters_that_builtins_ask_exist() -> None:
-    asked = {builtin.plugin for builtin in BUILTINS.values()} - {""}
+    asked = {builtin.words.plugin for builtin in BUILTINS.values()} - {""}
     assert asked <= {plugin.name for plugin in kubernetes_filters()}
 
 
@@ -43,7 +43,7 @@ def test_advice_calls_only_what_exists() -> None:
 
 
 def test_a_foreign_word_means_one_thing() -> None:
-    words = [word for builtin in BUILTINS.values() for word in builtin.foreign]
+    words = [word for builtin in BUILTINS.values() for word in builtin.words.foreign]
     assert len(words) == len(set(words))
     assert not set(words) & (foreign.FUNCTIONS.keys() | BUILTINS.keys())
     for root in ("node", "pod"):
@@ -54,7 +54,7 @@ def test_a_foreign_word_means_one_thing() -> None:
 
 def test_every_foreign_word_gets_its_advice() -> None:
     for builtin in BUILTINS.values():
-        for word in builtin.foreign:
+        for word in builtin.words.foreign:
             assert builtin.advice in [found.help for found in said(f"score 1 + {word}(1)")], word
     for path, field in FIELDS.items():
         for word in field.foreign:

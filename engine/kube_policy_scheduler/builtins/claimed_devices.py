@@ -20,6 +20,7 @@ from kube_policy_scheduler.lang.signature import (
     MaybeQuantityReader,
     MaybeTextReader,
     NumberReader,
+    Receives,
     builtin,
 )
 from kube_policy_scheduler.lang.types import Depends, Shape
@@ -51,7 +52,7 @@ def class_devices_together(device_class: ConstantText, attribute: ConstantText) 
     return lambda frame: columns_of(frame.cluster, device_class, attribute).columns()[1][frame.rows]
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST), by_device_order=True)
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST), receives=Receives.DEVICE_ORDER)
 def claimed_least(name: ConstantText) -> MaybeQuantityReader:
     """Return the smallest value of a capacity or attribute among the devices that the pod's claims would get.
 
@@ -66,7 +67,7 @@ def claimed_least(name: ConstantText) -> MaybeQuantityReader:
     return lambda frame: of_claimed(frame, least)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST), by_device_order=True)
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST), receives=Receives.DEVICE_ORDER)
 def claimed_most(name: ConstantText) -> MaybeQuantityReader:
     """Return the largest value of a capacity or attribute among the devices that the pod's claims would get.
 
@@ -80,7 +81,7 @@ def claimed_most(name: ConstantText) -> MaybeQuantityReader:
     return lambda frame: of_claimed(frame, most)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, by_device_order=True)
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, receives=Receives.DEVICE_ORDER)
 def claimed_text(attribute: ConstantText) -> MaybeTextReader:
     """Return an attribute that is a text or a version and the same for all devices that the pod's claims would get.
 
@@ -98,7 +99,7 @@ def claimed_text(attribute: ConstantText) -> MaybeTextReader:
     return read
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(1, _MOST), by_device_order=True)
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(1, _MOST), receives=Receives.DEVICE_ORDER)
 def claimed_kinds(attribute: ConstantText) -> MaybeNumberReader:
     """Return the number of different values of an attribute among the devices that the pod's claims would get.
 
@@ -113,13 +114,13 @@ def claimed_kinds(attribute: ConstantText) -> MaybeNumberReader:
     return lambda frame: of_claimed(frame, kinds)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED | _CLASS, bounds=(0, _MOST), by_device_order=True)
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED | _CLASS, bounds=(0, _MOST), receives=Receives.DEVICE_ORDER)
 def class_devices_left(device_class: ConstantText) -> NumberReader:
     """Return the number of devices of a DeviceClass that stay free on the node after the pod's claims are allocated."""
     return _left(device_class, "")
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED | _CLASS, bounds=(0, _MOST), by_device_order=True)
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED | _CLASS, bounds=(0, _MOST), receives=Receives.DEVICE_ORDER)
 def class_devices_together_left(device_class: ConstantText, attribute: ConstantText) -> NumberReader:
     """Return what `class_devices_together()` is after the pod's claims are allocated on the node."""
     return _left(device_class, attribute)

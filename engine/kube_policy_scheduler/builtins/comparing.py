@@ -6,11 +6,13 @@ import numpy as np
 
 from kube_policy_scheduler.framework.extremes import span_of
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.signature import Number, Numbers, Same, builtin
+from kube_policy_scheduler.lang.signature import Number, Numbers, Same, Words, builtin
 from kube_policy_scheduler.lang.types import Depends, Shape
 
 
-@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True, foreign=("normalise",))
+@builtin(
+    shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True, words=Words(foreign=("normalise",))
+)
 def normalize(frame: Frame, x: Same) -> Number:
     """Return x scaled to 0 to 100 over the feasible nodes: lowest 0, highest 100; if all are equal, 0."""
     values = _column(frame, x)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -37,6 +38,8 @@ from kube_policy_scheduler.lang.signature import (
     MaybeNumberReader,
     MaybeText,
     Number,
+    Receives,
+    Words,
     builtin,
 )
 from kube_policy_scheduler.lang.types import Depends, Shape
@@ -302,18 +305,12 @@ def _by_value(
     return ValueReader(query_of(query, max_age=max_age, every=every, by=label, about=About.VALUES))
 
 
+_FOR_CLUSTER = builtin(staged=True, shape=Shape.DECISION, depends=Depends.SIGNAL, bounds=(-MAX_VALUE, MAX_VALUE))
+_BY_VALUE = builtin(staged=True, receives=Receives.COLUMNS, depends=Depends.SIGNAL, bounds=(-MAX_VALUE, MAX_VALUE))
 QUERIES: Mapping[str, Builtin] = MappingProxyType(
     {
-        "cluster": builtin(
-            name="promql", staged=True, shape=Shape.DECISION, depends=Depends.SIGNAL, bounds=(-MAX_VALUE, MAX_VALUE)
-        )(_of_cluster),
-        "value": builtin(
-            name="promql",
-            staged=True,
-            by_column=True,
-            depends=Depends.SIGNAL,
-            bounds=(-MAX_VALUE, MAX_VALUE),
-        )(_by_value),
+        "cluster": msgspec.structs.replace(_FOR_CLUSTER(_of_cluster), name="promql"),
+        "value": msgspec.structs.replace(_BY_VALUE(_by_value), name="promql"),
     }
 )
 """What `metric NAME = promql("…") for cluster` and `… by LABEL as TEXT` are."""
@@ -327,8 +324,7 @@ QUERIES: Mapping[str, Builtin] = MappingProxyType(
     shape=Shape.NODE,
     depends=Depends.SIGNAL,
     bounds=(-MAX_VALUE, MAX_VALUE),
-    foreign=("prom", "prometheus", "query", "metrics", "metric"),
-    advice='write `promql("…")`',
+    words=Words(foreign=("prom", "prometheus", "query", "metrics", "metric"), advice='write `promql("…")`'),
 )
 def promql(
     query: ConstantText,
@@ -349,7 +345,7 @@ _MOST_PODS = 1e9
 
 
 @builtin(
-    reads_inputs=True,
+    receives=Receives.INPUTS,
     depends=Depends.SIGNAL | Depends.ROW | Depends.CLUSTER,
     reads=("node.pods",),
     bounds=lambda x, y, *_: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),

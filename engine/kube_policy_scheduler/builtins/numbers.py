@@ -14,7 +14,7 @@ from kube_policy_scheduler.lang.compiling.over_time import (
     rounded_down,
     rounded_up,
 )
-from kube_policy_scheduler.lang.signature import MaybeNumber, Number, Numbers, Same, Text, builtin
+from kube_policy_scheduler.lang.signature import MaybeNumber, Number, Numbers, Same, Text, Words, builtin
 
 
 def _columns(*values: Numbers) -> bool:
@@ -32,9 +32,7 @@ def clamp(x: Same, low: Same, high: Same) -> Same:
 
 
 @builtin(
-    name="abs",
-    over_time=magnitude,
-    bounds=lambda x: (0.0 if x[0] <= 0 <= x[1] else min(abs(x[0]), abs(x[1])), max(-x[0], x[1])),
+    over_time=magnitude, bounds=lambda x: (0.0 if x[0] <= 0 <= x[1] else min(abs(x[0]), abs(x[1])), max(-x[0], x[1]))
 )
 def abs_(x: Same) -> Same:
     """Return the absolute value of x."""
@@ -42,7 +40,9 @@ def abs_(x: Same) -> Same:
 
 
 @builtin(
-    name="min", opposite="max", over_time=least, bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_))
+    over_time=least,
+    bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_)),
+    words=Words(opposite="max"),
 )
 def min_(first: Same, *others: Same) -> Same:
     """Return the smallest value; missing if one value is missing."""
@@ -53,10 +53,9 @@ def min_(first: Same, *others: Same) -> Same:
 
 
 @builtin(
-    name="max",
-    opposite="min",
     over_time=largest,
     bounds=lambda *all_: (max(x[0] for x in all_), max(x[1] for x in all_)),
+    words=Words(opposite="min"),
 )
 def max_(first: Same, *others: Same) -> Same:
     """Return the largest value; missing if one value is missing."""
@@ -70,7 +69,7 @@ def _lesser(a: Numbers, b: Numbers) -> Numbers:
     return math.nan if a != a or b != b else min(a, b)
 
 
-@builtin(name="round", bounds=lambda x: (min(x[0], math.floor(x[0])), max(x[1], math.ceil(x[1]))))
+@builtin(bounds=lambda x: (min(x[0], math.floor(x[0])), max(x[1], math.ceil(x[1]))))
 def round_(x: Number) -> Number:
     """Return x rounded to a whole number; halves are rounded away from zero."""
     if isinstance(x, np.ndarray):
@@ -125,7 +124,7 @@ def sqrt(x: Number) -> MaybeNumber:
     return math.sqrt(x) if x >= 0 else math.nan
 
 
-@builtin(bounds=(-1e30, 1e30), foreign=("float", "int", "tonumber", "double", "parse"))
+@builtin(bounds=(-1e30, 1e30), words=Words(foreign=("float", "int", "tonumber", "double", "parse")))
 def number(text: Text) -> MaybeNumber:
     """Return a text as a number, such as the label `generation=7`; missing if it is not a number."""
     stripped: str = text.strip()

@@ -34,6 +34,7 @@ from kube_policy_scheduler.lang.signature import (
     Truth,
     TruthReader,
     TypeSpec,
+    Words,
     builtin,
 )
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
@@ -68,9 +69,7 @@ def _scored(plugin: ScorePlugin, frame: Frame) -> FloatArray:
     shape=Shape.NODE,
     depends=_ROW,
     reads=_ROOM,
-    plugin=NodeResourcesFit.name,
-    foreign=("fit", "hasroom", "enough"),
-    advice="write `fits(cpu, mem)`",
+    words=Words(plugin=NodeResourcesFit.name, foreign=("fit", "hasroom", "enough"), advice="write `fits(cpu, mem)`"),
 )
 def fits(*resources: ResourceWord) -> TruthReader:
     """Return whether the node has enough free resources for the pod: these resources, or all that it requests.
@@ -124,8 +123,7 @@ class Fits:
     depends=_STATIC,
     bounds=(0, 1e9),
     reads=("pod.request.cpu", "pod.request.mem", "node.price"),
-    foreign=("podcost", "pricepod", "priceofpod", "costofpod"),
-    advice="write `pod_price()`",
+    words=Words(foreign=("podcost", "pricepod", "priceofpod", "costofpod"), advice="write `pod_price()`"),
 )
 def pod_price(frame: Frame) -> MaybeNumber:
     """Return what the pod costs per hour on the node: the node's price times the largest share of a resource that the
@@ -138,8 +136,7 @@ def pod_price(frame: Frame) -> MaybeNumber:
     shape=Shape.NODE,
     depends=_STATIC,
     reads=_TAINTS,
-    foreign=("tolerates", "toleration", "tolerations"),
-    advice="write `tolerated()`",
+    words=Words(foreign=("tolerates", "toleration", "tolerations"), advice="write `tolerated()`"),
 )
 def tolerated(frame: Frame) -> Truth:
     """Return whether the pod tolerates all NoSchedule and NoExecute taints of the node."""
@@ -199,7 +196,9 @@ class ScoreReader:
         return self.plugin.score_one(frame, prepared.state, frame.only_row) if isinstance(prepared, Ready) else 0.0
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="most_allocated")
+@builtin(
+    staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, words=Words(opposite="most_allocated")
+)
 def least_allocated(*resources: ResourceWord) -> NumberReader:
     """Return 0 to 100: the free share of the node with the pod, averaged over the resources (cpu and mem).
 
@@ -210,7 +209,9 @@ def least_allocated(*resources: ResourceWord) -> NumberReader:
     return _by_resource(LeastAllocated, resources)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="least_allocated")
+@builtin(
+    staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, words=Words(opposite="least_allocated")
+)
 def most_allocated(*resources: ResourceWord) -> NumberReader:
     """Return 0 to 100: the used share of the node with the pod, averaged over the resources (cpu and mem).
 
@@ -241,8 +242,7 @@ def image_locality(frame: Frame) -> Number:
     depends=_CLUSTER,
     bounds=(0, 100),
     reads=("node.volume_room",),
-    foreign=("storagescore", "storagecapacityscore", "volumescore"),
-    advice="write `storage_preference()`",
+    words=Words(foreign=("storagescore", "storagecapacityscore", "volumescore"), advice="write `storage_preference()`"),
 )
 def storage_preference(frame: Frame, shape: StorageShape = MOST_ROOM) -> Number:
     """Return 0 to 100: how much of the storage that the node can reach stays free after the pod's new claims.

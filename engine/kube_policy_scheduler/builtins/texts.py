@@ -17,6 +17,7 @@ from kube_policy_scheduler.lang.signature import (
     TextList,
     Truth,
     TypeSpec,
+    Words,
     builtin,
 )
 from kube_policy_scheduler.lang.types import Kind
@@ -62,20 +63,22 @@ Pattern = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=pattern)]
 """A regular expression, compiled when the policy is checked."""
 
 
-@builtin(foreign=("regex", "regexp", "rematch", "match", "like", "test"), advice='write `text matches "…"`')
+@builtin(
+    words=Words(foreign=("regex", "regexp", "rematch", "match", "like", "test"), advice='write `text matches "…"`')
+)
 def matches(text: Text, pattern: Pattern) -> Truth:
     """Return whether a regular expression (RE2 syntax) matches the whole text; also written `text matches "…"`."""
     return pattern.fullmatch(text) is not None
 
 
-@builtin(opposite="endswith")
+@builtin(words=Words(opposite="endswith"))
 def startswith(text: Text, prefix: Text) -> Truth:
     """Return whether the text starts with another text."""
     result: bool = text.startswith(prefix)
     return result
 
 
-@builtin(opposite="startswith")
+@builtin(words=Words(opposite="startswith"))
 def endswith(text: Text, suffix: Text) -> Truth:
     """Return whether the text ends with another text."""
     result: bool = text.endswith(suffix)
@@ -103,9 +106,11 @@ def split(text: Text, separator: ConstantText) -> TextList:
 
 @builtin(
     bounds=(-1e19, 1e19),
-    reads_text="a quantity",
-    foreign=("resource", "bytes", "tobytes"),
-    advice='write for example `quantity("4Gi")`, or the amount itself: `4Gi`',
+    words=Words(
+        reads_text="a quantity",
+        foreign=("resource", "bytes", "tobytes"),
+        advice='write for example `quantity("4Gi")`, or the amount itself: `4Gi`',
+    ),
 )
 def quantity(text: Text) -> MaybeQuantity:
     """Return a text such as `4Gi`, `500m` or `2` as an amount of cpu or bytes, or as a number, by what it meets.
@@ -120,9 +125,11 @@ def quantity(text: Text) -> MaybeQuantity:
 
 @builtin(
     bounds=(0, 1e11),
-    reads_text="a duration",
-    foreign=("toduration", "parseduration", "interval", "timedelta"),
-    advice='write for example `duration("1h30m")`, or the duration itself: `90min`',
+    words=Words(
+        reads_text="a duration",
+        foreign=("toduration", "parseduration", "interval", "timedelta"),
+        advice='write for example `duration("1h30m")`, or the duration itself: `90min`',
+    ),
 )
 def duration(text: Text) -> MaybeDuration:
     """Return a text such as `90s`, `10min`, `1h30m` or `7d` as a duration; missing if it is not one.
@@ -137,9 +144,11 @@ def duration(text: Text) -> MaybeDuration:
 
 @builtin(
     bounds=(0, 1e11),
-    reads_text="a time",
-    foreign=("timestamp", "parsetime", "date", "datetime", "strptime", "totime"),
-    advice='write for example `time("2026-11-22T12:53:00Z")`',
+    words=Words(
+        reads_text="a time",
+        foreign=("timestamp", "parsetime", "date", "datetime", "strptime", "totime"),
+        advice='write for example `time("2026-11-22T12:53:00Z")`',
+    ),
 )
 def time(text: Text) -> MaybeDuration:
     """Return a text as a time, which is a duration since 1970: `time(pod.label.deadline) - now() < 1h`.
@@ -156,9 +165,11 @@ def time(text: Text) -> MaybeDuration:
 
 
 @builtin(
-    reads_text="a version",
-    foreign=("semver", "toversion", "parseversion"),
-    advice='write for example `version("1.33.2")`',
+    words=Words(
+        reads_text="a version",
+        foreign=("semver", "toversion", "parseversion"),
+        advice='write for example `version("1.33.2")`',
+    )
 )
 def version(text: Text) -> MaybeVersion:
     """Return a text as a version, which compares with other versions; missing if it is not one.
@@ -173,8 +184,10 @@ def version(text: Text) -> MaybeVersion:
 
 @builtin(
     bounds=(0, 1e7),
-    foreign=("len", "size", "cardinality"),
-    advice="write `length(…)` for texts and lists, `count(p in node.pods)` for pods",
+    words=Words(
+        foreign=("len", "size", "cardinality"),
+        advice="write `length(…)` for texts and lists, `count(p in node.pods)` for pods",
+    ),
 )
 def length(text: Text) -> Number:
     """Return the number of characters of a text, or of items of a list: `length(pod.images)`."""

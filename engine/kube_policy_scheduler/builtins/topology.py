@@ -14,6 +14,7 @@ from kube_policy_scheduler.lang.signature import (
     MaybeBytesReader,
     MaybeTruthReader,
     ResourceWord,
+    Words,
     builtin,
 )
 from kube_policy_scheduler.lang.types import Depends, Shape
@@ -26,8 +27,7 @@ _ROOM = ("pod.request.cpu", "pod.request.mem", "pod.qos", "node.pods")
     shape=Shape.NODE,
     depends=Depends.TEMPLATE | Depends.ROW | Depends.NUMA,
     reads=_ROOM,
-    foreign=("numa", "numafit", "singlenuma", "topologyfits"),
-    advice="write `fits_numa(cpu, mem)`",
+    words=Words(foreign=("numa", "numafit", "singlenuma", "topologyfits"), advice="write `fits_numa(cpu, mem)`"),
 )
 def fits_numa(*resources: ResourceWord) -> MaybeTruthReader:
     """Return whether NUMA nodes have room for what the kubelet aligns of the pod: of these resources, or of all.
@@ -58,8 +58,10 @@ def fits_numa(*resources: ResourceWord) -> MaybeTruthReader:
     depends=Depends.NODE | Depends.CLUSTER,
     bounds=(0, 1e19),
     reads=("node.volume_room",),
-    foreign=("storagecapacity", "volumecapacity", "diskspace"),
-    advice='write `volume_room("fast")`, with the name of the StorageClass',
+    words=Words(
+        foreign=("storagecapacity", "volumecapacity", "diskspace"),
+        advice='write `volume_room("fast")`, with the name of the StorageClass',
+    ),
 )
 def volume_room(storage_class: ConstantText) -> MaybeBytesReader:
     """Return the size of the largest volume of a StorageClass that could be made for the node, in bytes.

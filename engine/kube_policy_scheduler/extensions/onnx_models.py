@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 from kube_policy_scheduler.installation import command_for
-from kube_policy_scheduler.lang.signature import MaybeNumber, TypeSpec, Unavailable, builtin
+from kube_policy_scheduler.lang.signature import MaybeNumber, TypeSpec, Unavailable, Words, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
 logger = logging.getLogger(__name__)
@@ -312,7 +312,7 @@ def _arguments_problem(file: Model, count: int) -> str:
 ModelFile: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=find_model)]
 
 
-@builtin(shape=Shape.NODE, depends=Depends.CLUSTER, scores_only=True, problem=_arguments_problem)
+@builtin(shape=Shape.NODE, depends=Depends.CLUSTER, scores_only=True, words=Words(problem=_arguments_problem))
 def model(frame: Any, file: ModelFile, *inputs: MaybeNumber) -> MaybeNumber:
     """Return what a trained model (ONNX) says of each node. The inputs are its columns, in order. If an input of a node
     is missing, the result is missing."""

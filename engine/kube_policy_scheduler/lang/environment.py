@@ -281,7 +281,7 @@ class QueryKey(NamedTuple):
 
 
 class QueryInput(NamedTuple):
-    """A metric query among the arguments of a builtin that `reads_inputs`."""
+    """A metric query among the arguments of a builtin that takes them (`Receives.INPUTS`)."""
 
     query: Any
     key: QueryKey | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from enum import Enum
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -144,6 +145,40 @@ class Parameter(msgspec.Struct, frozen=True):
         return f"{text} = {self.default}" if shown else f"{text}?"
 
 
+class Receives(Enum):
+    """What the kernel of a builtin is called with, if not with the values of its arguments."""
+
+    VALUES = "values"
+    """Of texts, once per distinct one."""
+    COLUMNS = "columns"
+    """Whole columns of texts as they are."""
+    INPUTS = "inputs"
+    """Its second argument is what its arguments read from outside: a `QueryInput` for each metric."""
+    DEVICE_ORDER = "device order"
+    """A frame in which devices are in the order that `devices by` selects: it is about those that a pod would get."""
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What tools and messages say about a builtin."""
+
+    opposite: str = ""
+    """The builtin that is often confused with it: mutation tests substitute it."""
+    foreign: tuple[str, ...] = ()
+    """Its names in other languages, in lower case and without `_`."""
+    advice: str = ""
+    """What to write for those, if it is not a plain call."""
+    plugin: str = ""
+    """The default filter of Kubernetes with the same condition: if both reject a node, that is one reason."""
+    reads_text: str = ""
+    """What it reads a text as, with its article: a constant text that is not one is an error."""
+    problem: Callable[[Any, int], str] | None = None
+    """Takes the first constant as the kernel does, and the number of arguments that are not constants; returns what is
+    wrong with a call, "" for nothing."""
+
+
+NO_WORDS = Words()
+
+
 class Builtin(msgspec.Struct, frozen=True):
     """A function of the language."""
 
@@ -162,31 +197,21 @@ class Builtin(msgspec.Struct, frozen=True):
     bounds: Bounds | None
     scores_only: bool
     """It compares nodes with each other, which only a score may."""
-    by_device_order: bool = False
-    """It is about the devices that a pod would get, which `devices by` selects."""
-    reads_inputs: bool = False
-    """The kernel's second argument is what its arguments read from outside: a `QueryInput` for each metric."""
-    by_column: bool = False
-    """The kernel takes texts as they are, whole columns too; otherwise it is called once per distinct text."""
+    receives: Receives = Receives.VALUES
+    """What the kernel is called with."""
     over_time: Callable[..., Any] | None = None
     """The same for values that change as time passes: takes the time and a `Line` for each argument
     (`compiling.over_time`); None: it is not known when the result changes."""
     reads: tuple[str, ...] = ()
     """What the result depends on besides its arguments: fields as a policy writes them, `node.pods`, `node.devices`,
     `node.volume_room`."""
-    opposite: str = ""
-    """The builtin that is often confused with it: mutation tests substitute it."""
-    plugin: str = ""
-    """The default filter of Kubernetes with the same condition: if both reject a node, that is one reason."""
-    reads_text: str = ""
-    """What it reads a text as, with its article: a constant text that is not one is an error."""
-    problem: Callable[[Any, int], str] | None = None
-    """Takes the first constant as the kernel does, and the number of arguments that are not constants; returns what is
-    wrong with a call, "" for nothing."""
-    foreign: tuple[str, ...] = ()
-    """Its names in other languages, in lower case and without `_`."""
-    advice: str = ""
-    """What to write for those."""
+    words: Words = NO_WORDS
+    """What tools and messages say about it."""
+
+    @property
+    def advice(self) -> str:
+        """Return what to write for its names in other languages."""
+        return self.words.advice or f"write `{self.name}(…)`"
 
     @property
     def signature(self) -> str:
@@ -196,50 +221,38 @@ class Builtin(msgspec.Struct, frozen=True):
 
 def builtin(
     *,
-    name: str = "",
     shape: Shape | None = None,
     depends: Depends = Depends.NOTHING,
     bounds: Bounds | tuple[float, float] | None = None,
     staged: bool = False,
     scores_only: bool = False,
-    by_device_order: bool = False,
-    reads_inputs: bool = False,
-    by_column: bool = False,
+    receives: Receives = Receives.VALUES,
     over_time: Callable[..., Any] | None = None,
     reads: tuple[str, ...] = (),
-    opposite: str = "",
-    plugin: str = "",
-    reads_text: str = "",
-    problem: Callable[[Any, int], str] | None = None,
-    foreign: tuple[str, ...] = (),
-    advice: str = "",
+    words: Words = NO_WORDS,
 ) -> Callable[[Callable[..., Any]], Builtin]:
-    """Make a function of the language from an annotated Python function.
+    """Make a function of the language from an annotated Python function: `min` from `min_`, as Python has its own.
 
     Args:
-        name: where Python keeps the word for itself (`min_` is `min`).
         shape: of the result, if it is not that of the arguments.
         depends: what the result depends on besides the arguments.
         bounds: of a number result: constant, or from the bounds of the number arguments.
         staged: the function takes constants only and returns the kernel, which takes a frame.
         scores_only: it compares nodes with each other.
-        by_device_order: it is about the devices that a pod would get.
-        reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
-        by_column: the function takes whole columns of texts.
+        receives: what the function is called with, if not with the values of its arguments.
         over_time: the function over lines; see `Builtin`.
-        reads, opposite, plugin, reads_text, foreign: for tools and messages; see `Builtin`.
-        problem: of a call; see `Builtin`.
-        advice: what to write for a foreign name, if it is not a plain call.
+        reads: for tools; see `Builtin`.
+        words: what tools and messages say about it.
     """
 
     def make(function: Callable[..., Any]) -> Builtin:
         hints = get_type_hints(function, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())
         reads_frame = bool(parameters) and parameters[0].name == "frame"
-        first = reads_frame + reads_inputs
+        first = reads_frame + (receives is Receives.INPUTS)
         fixed = bounds if isinstance(bounds, tuple) else None
         return Builtin(
-            name=name or function.__name__.rstrip("_"),
+            name=function.__name__.rstrip("_"),
             doc=inspect.getdoc(function) or "",
             parameters=tuple(_parameter(p, hints[p.name]) for p in parameters[first:]),
             gives=takes(hints["return"]),
@@ -250,17 +263,10 @@ def builtin(
             depends=depends,
             bounds=(lambda *_: fixed) if fixed is not None else bounds,  # type: ignore[arg-type]
             scores_only=scores_only,
-            by_device_order=by_device_order,
-            reads_inputs=reads_inputs,
-            by_column=by_column,
+            receives=receives,
             over_time=over_time,
             reads=reads,
-            opposite=opposite,
-            plugin=plugin,
-            reads_text=reads_text,
-            problem=problem,
-            foreign=foreign,
-            advice=advice or f"write `{name or function.__name__.rstrip('_')}(…)`",
+            words=words,
         )
 
     return make

@@ -24,7 +24,7 @@ from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, label_problem
-from kube_policy_scheduler.lang.signature import Builtin, Parameter, TypeSpec
+from kube_policy_scheduler.lang.signature import Builtin, Parameter, Receives, TypeSpec
 from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.lang.types import BYTES as BYTES_UNIT
 from kube_policy_scheduler.lang.types import CORES as CORES_UNIT
@@ -1048,7 +1048,7 @@ class Binding(msgspec.Struct):
         if takes.kind is Kind.TRUTH:
             return operators.truth(value, found)
         if value.info.type.kind is not takes.kind:
-            if self.builtin.by_column:
+            if self.builtin.receives is Receives.COLUMNS:
                 advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
                 found.append(operators.wrong_type(value, "a text after `as`", advice=advice))
             else:
@@ -1064,7 +1064,7 @@ class Binding(msgspec.Struct):
         shown, name = one_line(" ".join(argument.span.text.split()), 40), self.builtin.name
         if value.info.type.kind is Kind.LIST:
             return f"test each item: `any({name}(i, …) for i in {shown})`"
-        if self.builtin.reads_text and isinstance(value, typed.Constant) and value.info.type.kind is Kind.NUMBER:
+        if self.builtin.words.reads_text and isinstance(value, typed.Constant) and value.info.type.kind is Kind.NUMBER:
             if name in ("quantity", "duration"):
                 return f"write the amount itself, `{shown}`"
             return f'write it in quotes: `{name}("{shown}")`'
@@ -1145,7 +1145,7 @@ class Binding(msgspec.Struct):
                 continue
             for query in part.inputs:
                 key = None
-                if part.builtin.by_column:
+                if part.builtin.receives is Receives.COLUMNS:
                     key = _query_key(part.arguments[0])
                     if key is None:
                         shown = one_line(part.arguments[0].span.text, 40)
@@ -1174,12 +1174,14 @@ class Binding(msgspec.Struct):
             maybe = maybe or any(v.info.maybe for v in values)
         kernel = builtin.kernel
         constant = next((each for each in positional if not isinstance(each, ArgumentSlot)), None)
-        problem = builtin.problem(constant, len(values)) if builtin.problem is not None and constant is not None else ""
+        ask = builtin.words.problem
+        problem = ask(constant, len(values)) if ask is not None and constant is not None else ""
         if problem:
             advice = f"the signature is `{builtin.signature}`"
             self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, problem, help=advice))
-        inputs = self._inputs(values) if builtin.reads_inputs else ()
-        if builtin.reads_inputs and not inputs:
+        reads_inputs = builtin.receives is Receives.INPUTS
+        inputs = self._inputs(values) if reads_inputs else ()
+        if reads_inputs and not inputs:
             message = f"`{builtin.name}` needs a metric, but its arguments contain none"
             advice = f'write for example `{builtin.name}(promql("cpu_usage"), 5)`'
             self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
@@ -1203,7 +1205,7 @@ class Binding(msgspec.Struct):
         if builtin.bounds is not None:
             pairs = [(v.info.low, v.info.high) for v in values if v.info.type.kind is Kind.NUMBER]
             low, high = builtin.bounds(*pairs)
-        if builtin.reads_text and isinstance(values[0], typed.Constant):
+        if builtin.words.reads_text and isinstance(values[0], typed.Constant):
             if not self._reads_constant(values[0], kernel(values[0].value)):
                 return unknown(self.expr.span)
             maybe = False
@@ -1219,7 +1221,7 @@ class Binding(msgspec.Struct):
         """Return whether a constant text could be read, and report it if it could not."""
         if read is not None and read == read:
             return True
-        message = f'"{one_line(str(given.value), 40)}" is not {self.builtin.reads_text}'
+        message = f'"{one_line(str(given.value), 40)}" is not {self.builtin.words.reads_text}'
         self.inference.found.append(codes.BAD_ARGUMENT.at(given.span, message, help=self.builtin.advice))
         return False
 

@@ -53,6 +53,7 @@ from kube_policy_scheduler.lang.environment import (
     StateReads,
     Texts,
 )
+from kube_policy_scheduler.lang.signature import Receives
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
 from kube_policy_scheduler.lang.versions import version_key
 
@@ -126,7 +127,7 @@ class Compiler:
             case typed.Apply(arguments=arguments):
                 call = apply_call(value, [self.compile(argument) for argument in arguments])
                 order = self._device_order
-                if order is None or not value.builtin.by_device_order:
+                if order is None or value.builtin.receives is not Receives.DEVICE_ORDER:
                     return call
                 return lambda frame: call(frame.ordered(order))
             case typed.Negative(operand=operand):
@@ -434,7 +435,7 @@ def _contained_numbers(x: Evaluate, items: Evaluate, value: typed.Contained, *, 
 def apply_call(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Return the callable of a call, from those of its arguments."""
     kernel, reads_frame = value.kernel, value.builtin.reads_frame or value.builtin.staged
-    if value.builtin.by_column:
+    if value.builtin.receives is Receives.COLUMNS:
         return ByColumn(kernel, tuple(arguments))
     if any(a.info.type.kind is Kind.TEXT for a in value.arguments):
         return _by_text(value, arguments)
@@ -541,7 +542,12 @@ def _text_read(value: typed.Typed) -> typed.Read | None:
                     return None
                 read = part
             case typed.Apply(builtin=builtin, arguments=arguments):
-                if builtin.reads_frame or builtin.staged or builtin.by_column or builtin.shape is not None:
+                if (
+                    builtin.reads_frame
+                    or builtin.staged
+                    or builtin.receives is Receives.COLUMNS
+                    or builtin.shape is not None
+                ):
                     return None
                 calls = calls or any(argument.info.type.kind is Kind.TEXT for argument in arguments)
             case _ if not isinstance(part, _BETWEEN):

@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
 from kube_policy_scheduler.lang.environment import Field, Texts
-from kube_policy_scheduler.lang.signature import TypeSpec
+from kube_policy_scheduler.lang.signature import Receives, TypeSpec
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Kind, Shape
 
 _ROUNDED_ALIKE = frozenset({"abs", "ceil", "clamp", "floor", "max", "min", "round"})
@@ -87,7 +87,12 @@ def _is_operation(value: typed.Typed) -> bool:
         case typed.ListOf():
             return True
         case typed.Apply(builtin=builtin, arguments=arguments):
-            if builtin.shape is not None or builtin.staged or builtin.reads_frame or builtin.by_column:
+            if (
+                builtin.shape is not None
+                or builtin.staged
+                or builtin.reads_frame
+                or builtin.receives is Receives.COLUMNS
+            ):
                 return False
             if builtin.name not in _ROUNDED_ALIKE and all(a.info.type.kind not in TEXT_KINDS for a in arguments):
                 return False

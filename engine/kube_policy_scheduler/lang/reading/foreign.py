@@ -181,7 +181,7 @@ FUNCTIONS = {
     **dict.fromkeys(("mean", "average"), "write `avg(p.request.cpu for p in node.pods)`"),
     "model": "this is an extension: write `policies: {extensions: [onnx]}` in the configuration, and use `--config`",
 }  # fmt: skip
-"""By the name of a function that no builtin is either (`Builtin.foreign`), in lower case."""
+"""By the name of a function that no builtin is either (`Words.foreign`), in lower case."""
 
 FIELDS = {
     "node": {
@@ -228,5 +228,5 @@ def function_advice(name: str, builtins: Iterable[Builtin]) -> str:
     """Return what to write for an unknown function; "" if nothing is known."""
     lower = name.lower()
     bare = lower.replace("_", "")
-    meant = (each.advice for each in builtins if bare in each.foreign)
+    meant = (each.advice for each in builtins if bare in each.words.foreign)
     return next(meant, "") or FUNCTIONS.get(lower) or FUNCTIONS.get(bare, "")

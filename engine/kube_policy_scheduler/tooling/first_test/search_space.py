@@ -426,7 +426,7 @@ class SearchSpace:
                     found.setdefault(place, {}).update(dict.fromkeys(NODES))
             if isinstance(part, typed.Same | typed.Contained | typed.Apply | typed.ListAggregate):
                 words = texts_of(typed.below(part))
-                if isinstance(part, typed.Apply) and part.builtin.reads_text:
+                if isinstance(part, typed.Apply) and part.builtin.words.reads_text:
                     words = tuple(_readable(part.builtin.gives, self._every))
                 for read in typed.below(part):
                     if isinstance(read, typed.Read):

@@ -275,8 +275,8 @@ def mutants(file: syntax.File, builtins: Mapping[str, Builtin], *, several: bool
     """
     found = [mutant for statement in file.statements for mutant in _statement(statement, several=several)]
     for call in (part for statement in file.statements for part in walk(statement)):
-        if isinstance(call, expressions.Call) and call.function in builtins and builtins[call.function].opposite:
-            found.append(_other_function(call.function, builtins[call.function].opposite, call.name_span))
+        if isinstance(call, expressions.Call) and call.function in builtins and builtins[call.function].words.opposite:
+            found.append(_other_function(call.function, builtins[call.function].words.opposite, call.name_span))
     unique = {(m.span.start, m.span.end, m.text): m for m in reversed(found) if m.text != m.span.text}
     return tuple(sorted(unique.values(), key=lambda m: (m.span.start, m.span.end, m.kind, m.text)))
 

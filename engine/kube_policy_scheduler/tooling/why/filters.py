@@ -189,7 +189,7 @@ def _operands(one: FilterVerdict, frame: Frame) -> Iterator[FilterVerdict]:
 
 
 def _obstacle(value: typed.Typed, name: str) -> str:
-    return value.builtin.plugin or name if isinstance(value, typed.Apply) else name
+    return value.builtin.words.plugin or name if isinstance(value, typed.Apply) else name
 
 
 HARD = ("NoSchedule", "NoExecute")
