@@ -43,17 +43,27 @@ class _Members(msgspec.Struct, eq=False):
     """How many of them count on a node."""
     version: int = 0
     """Another number whenever other pods are members, or one of them has changed."""
+    requirement: GangRequirement | None = None
+    """What one of the gated ones requires; None if that is unknown."""
+    gated: dict[int, dict[str, QueuedPod]] = msgspec.field(default_factory=dict)
+    """Those that wait until the group is large enough, by the size that they wait for, and uid; 0: for it to exist."""
+    sizes: list[int] = msgspec.field(default_factory=list)
+    """Of `gated`, ascending."""
 
 
 _NOBODY = _Members()
 
 
 class QueuedGroups:
-    """Members by group; a group without members is forgotten."""
+    """Members by group, and which of them are gated until it is large enough; a group without members is forgotten."""
 
     def __init__(self) -> None:
         self._groups: dict[Group, _Members] = {}
         self._versions = count(1)
+        self._gated: dict[str, tuple[QueuedPod, Group, int]] = {}
+        """The gated pods by uid, each with the group and the size that it waits for."""
+        self._schedulers: set[str] = set()
+        """The scheduler names of groups so far."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -68,12 +78,14 @@ class QueuedGroups:
             members = self._groups.get(group)
             if members is None:
                 members = self._groups[group] = _Members()
+                self._schedulers.add(group.scheduler_name)
             members.pods[queued.pod.uid] = queued
             members.with_place += queued.has_place
             members.version = next(self._versions)
 
     def quit(self, queued: QueuedPod) -> None:
-        """Remove a pod from its groups."""
+        """Remove a pod from its groups; it is not gated any more."""
+        self.ungate(queued.pod.uid)
         for group in queued.groups:
             members = self._groups[group]
             del members.pods[queued.pod.uid]
@@ -117,95 +129,60 @@ class QueuedGroups:
                 found.append(f"gang {group}: {members.with_place} are said to have a place, {number} have")
         return found + [f"gang {group} has no members" for group, members in self._groups.items() if not members.pods]
 
+    # --- members that are gated until the group is large enough ----------------------------------------
 
-class _Gated(msgspec.Struct, eq=False):
-    """The held pods of one group, which is too small, or absent."""
+    @property
+    def gated(self) -> list[QueuedPod]:
+        """The gated pods."""
+        return [queued for queued, _, _ in self._gated.values()]
 
-    requirement: GangRequirement | None = None
-    """What one of them requires; None if unknown."""
-    by_size: dict[int, dict[str, QueuedPod]] = msgspec.field(default_factory=dict)
-    """By the size that they wait for, and uid; 0: for the group to exist."""
-    sizes: list[int] = msgspec.field(default_factory=list)
-    """Of `by_size`, ascending."""
+    def is_gated(self, uid: str) -> bool:
+        """Return whether a pod waits until its group exists and is large enough."""
+        return uid in self._gated
 
-    def pods(self) -> Iterator[QueuedPod]:
-        """Yield them."""
-        return (queued for pods in self.by_size.values() for queued in pods.values())
-
-
-class GroupsMissingMembers:
-    """Held pods whose group is too small, or absent; those that may continue are found without visiting the others."""
-
-    def __init__(self) -> None:
-        self._pods: dict[str, tuple[QueuedPod, Group, int]] = {}
-        """With the group and size that each waits for."""
-        self._groups: dict[Group, _Gated] = {}
-        self._named: dict[tuple[str, str], dict[Group, None]] = {}
-        """By rule and `namespace/key`."""
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    def __iter__(self) -> Iterator[QueuedPod]:
-        return (queued for queued, _, _ in self._pods.values())
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods
-
-    def add(self, queued: QueuedPod, membership: Membership) -> None:
-        """Gate a pod until its group is large enough."""
+    def gate(self, queued: QueuedPod, membership: Membership) -> None:
+        """Gate a member until its group is large enough; others of that size are found without visiting the rest."""
         group, requirement = membership.waits_for, membership.missing_members
         assert group is not None
-        size = requirement.size if requirement is not None else 0
-        self._pods[queued.pod.uid] = queued, group, size
-        gated = self._groups.get(group)
-        if gated is None:
-            gated = self._groups[group] = _Gated()
-            self._named.setdefault((group.rule, str(group)), {})[group] = None
-        if size not in gated.by_size:
-            gated.by_size[size] = {}
-            insort(gated.sizes, size)
-        gated.by_size[size][queued.pod.uid] = queued
-        if requirement is not None:
-            gated.requirement = requirement
+        size, members = requirement.size if requirement is not None else 0, self._groups[group]
+        self._gated[queued.pod.uid] = queued, group, size
+        members.requirement = requirement or members.requirement
+        if size not in members.gated:
+            members.gated[size] = {}
+            insort(members.sizes, size)
+        members.gated[size][queued.pod.uid] = queued
 
-    def remove(self, uid: str) -> None:
-        """Release a pod."""
-        _, group, size = self._pods.pop(uid)
-        gated = self._groups[group]
-        del gated.by_size[size][uid]
-        if gated.by_size[size]:
-            return
-        del gated.by_size[size], gated.sizes[bisect_left(gated.sizes, size)]
-        if not gated.by_size:
-            del self._groups[group]
-            named = self._named[group.rule, str(group)]
-            del named[group]
-            if not named:
-                del self._named[group.rule, str(group)]
+    def ungate(self, uid: str) -> bool:
+        """Return whether a pod was gated; it is not any more."""
+        known = self._gated.pop(uid, None)
+        if known is None:
+            return False
+        _, group, size = known
+        members = self._groups[group]
+        del members.gated[size][uid]
+        if not members.gated[size]:
+            del members.gated[size], members.sizes[bisect_left(members.sizes, size)]
+        if not members.gated:
+            members.requirement = None
+        return True
 
-    def groups(self) -> list[Group]:
-        """Return the groups that have waiting pods."""
-        return list(self._groups)
+    def with_gated(self) -> list[Group]:
+        """Return the groups that have gated pods."""
+        return list(dict.fromkeys(group for _, group, _ in self._gated.values()))
 
-    def named(self, rule: str, name: str) -> list[Group]:
-        """Return the groups of a rule with the name `namespace/key` that have waiting pods."""
-        return list(self._named.get((rule, name), ()))
+    def gated_requirement(self, group: Group) -> GangRequirement | None:
+        """Return what one of the gated pods of a group requires; None if that is unknown."""
+        return self._groups.get(group, _NOBODY).requirement
 
-    def requirement(self, group: Group) -> GangRequirement | None:
-        """Return what one of the waiting pods of a group requires; None if unknown."""
-        gated = self._groups.get(group)
-        return gated.requirement if gated is not None else None
-
-    def waiting(self, group: Group) -> list[QueuedPod]:
-        """Return the pods that wait for a group."""
-        gated = self._groups.get(group)
-        return list(gated.pods()) if gated is not None else []
+    def gated_by(self, rule: str, name: str) -> Iterator[QueuedPod]:
+        """Yield the gated pods of the group `namespace/key` of a rule, of whatever scheduler."""
+        namespace, _, key = name.partition("/")
+        for scheduler in self._schedulers:
+            members = self._groups.get(Group(rule, namespace, scheduler, key), _NOBODY)
+            yield from (queued for pods in members.gated.values() for queued in pods.values())
 
     def ready(self, group: Group, number: int) -> Iterator[QueuedPod]:
-        """Yield the pods for which a group of this size is large enough."""
-        gated = self._groups.get(group)
-        if gated is None:
-            return iter(())
-        enough = gated.sizes[: bisect_right(gated.sizes, number)]
-        return (queued for size in enough if size for queued in gated.by_size[size].values())
+        """Yield the gated pods for which a group of this size is large enough."""
+        members = self._groups.get(group, _NOBODY)
+        enough = members.sizes[: bisect_right(members.sizes, number)]
+        return (queued for size in enough if size for queued in members.gated[size].values())

@@ -25,12 +25,7 @@ from kube_policy_scheduler.framework.queue.backoff_queue import BackoffQueue, ba
 from kube_policy_scheduler.framework.queue.long_turns import LongTurns
 from kube_policy_scheduler.framework.queue.pod_transitions import move
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, PodsOverQuota, QuotaWait
-from kube_policy_scheduler.framework.queue.queued_groups import (
-    NO_GROUPS,
-    GroupsMissingMembers,
-    Membership,
-    QueuedGroups,
-)
+from kube_policy_scheduler.framework.queue.queued_groups import NO_GROUPS, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queue.queued_pod import (
     Place,
     PodState,
@@ -101,15 +96,13 @@ class SchedulingQueue:
         """By uid: pods with scheduling gates. Only an update of the pod can ungate them."""
         self._held_by_policy: dict[str, QueuedPod] = {}
         """By uid: pods that a policy holds. They are checked again at intervals."""
-        self._missing_members = GroupsMissingMembers()
-        """Gated until their group exists and is large enough."""
         self._ask_again: dict[str, QueuedPod] = {}
         """Gated pods to check again soon, because their group has changed."""
         self._unreported: dict[str, QueuedPod] = {}
         """Gated pods whose reason was not reported yet, without those with scheduling gates."""
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
-        """Pods that only the size of their group can gate."""
+        """Pods that only the size of their group can gate, with those that it does."""
         self._ledger = Ledger()
         """Where an attempt that ends looks for events since it began."""
         self._long_turns = LongTurns()
@@ -152,7 +145,7 @@ class SchedulingQueue:
 
     def gated(self) -> Iterator[QueuedPod]:
         """Return the gated pods."""
-        return iter([*self._with_gates.values(), *self._held_by_policy.values(), *self._missing_members])
+        return iter([*self._with_gates.values(), *self._held_by_policy.values(), *self._groups.gated])
 
     def held_by_policy(self) -> list[QueuedPod]:
         """Return the pods that a policy holds."""
@@ -160,7 +153,7 @@ class SchedulingQueue:
 
     def groups_missing_members(self) -> list[Group]:
         """Return the groups that gate pods, because they are too small or do not exist."""
-        return self._missing_members.groups()
+        return self._groups.with_gated()
 
     def newly_gated(self, *, since: float) -> list[QueuedPod]:
         """Return the gated pods that arrived at this time or before, without a call of `mark_reported` since.
@@ -223,7 +216,7 @@ class SchedulingQueue:
 
     def waits_for_members(self, queued: QueuedPod) -> bool:
         """Return whether a pod is gated until its group exists and is large enough."""
-        return queued.pod.uid in self._missing_members
+        return self._groups.is_gated(queued.pod.uid)
 
     def group_version(self, group: Group) -> int:
         """Return a number that is another one whenever other pods are in a group, or one of them has changed."""
@@ -244,9 +237,8 @@ class SchedulingQueue:
                 case Place.ACTIVE | Place.BACKOFF:
                     right = queued.ticket in ready or not self._is_sorted
                 case Place.GATED:
-                    right = (uid in self._with_gates) + (uid in self._held_by_policy) + (
-                        uid in self._missing_members
-                    ) == 1
+                    where = uid in self._with_gates, uid in self._held_by_policy, self._groups.is_gated(uid)
+                    right = sum(where) == 1
                 case Place.UNSCHEDULABLE:
                     right = self._unschedulable.would_be_found(queued)
                 case Place.IN_FLIGHT | Place.PERMIT:
@@ -601,7 +593,7 @@ class SchedulingQueue:
 
     def recheck_gated(self) -> int:
         """Check all gated pods again; return how many were ungated."""
-        return sum(self.recheck(queued) for queued in [*self._held_by_policy.values(), *self._missing_members])
+        return sum(self.recheck(queued) for queued in [*self._held_by_policy.values(), *self._groups.gated])
 
     def recheck(self, queued: QueuedPod) -> bool:
         """Check a gated pod without scheduling gates again; return whether it was ungated."""
@@ -614,18 +606,17 @@ class SchedulingQueue:
 
     def recheck_group(self, group: Group) -> None:
         """Ungate the pods of a group that is large enough now."""
-        requirement = self._missing_members.requirement(group)
+        requirement = self._groups.gated_requirement(group)
         if requirement is not None:
             number = requirement.filled(
                 lambda group_of, other: self._groups.without_place(other) + self._placed(group_of, other)
             )
-            self._ask_again.update((queued.pod.uid, queued) for queued in self._missing_members.ready(group, number))
+            self._ask_again.update((queued.pod.uid, queued) for queued in self._groups.ready(group, number))
             self.ask_again()
 
     def group_changed(self, rule: str, name: str) -> None:
         """Check the pods again that wait for the group `namespace/key` of a rule."""
-        for group in self._missing_members.named(rule, name):
-            self._ask_again.update((queued.pod.uid, queued) for queued in self._missing_members.waiting(group))
+        self._ask_again.update((queued.pod.uid, queued) for queued in self._groups.gated_by(rule, name))
         self.ask_again()
 
     def ask_again(self) -> None:
@@ -633,7 +624,7 @@ class SchedulingQueue:
         for queued in list(islice(self._ask_again.values(), ASKED_AT_ONCE)):
             uid = queued.pod.uid
             del self._ask_again[uid]
-            if self._pods.get(uid) is queued and uid in self._missing_members:
+            if self._pods.get(uid) is queued and self._groups.is_gated(uid):
                 self._leave(queued)
                 self._enqueue(queued)
 
@@ -682,7 +673,7 @@ class SchedulingQueue:
             self._with_gates[uid] = queued
             return
         if membership.waits_for is not None:
-            self._missing_members.add(queued, membership)
+            self._groups.gate(queued, membership)
         else:
             self._held_by_policy[uid] = queued
         if queued.reported_reason != why or queued.pod.nominated_node:
@@ -739,7 +730,7 @@ class SchedulingQueue:
                 uid = queued.pod.uid
                 self._unreported.pop(uid, None)
                 if self._with_gates.pop(uid, None) is None and self._held_by_policy.pop(uid, None) is None:
-                    self._missing_members.remove(uid)
+                    self._groups.ungate(uid)
             case Place.UNSCHEDULABLE:
                 self._unschedulable.remove(queued)
             case Place.ACTIVE:
