@@ -123,6 +123,12 @@ class Feature(Enum):
         " preemption, and no budget protected pods without labels",
         since=38,
     )
+    POD_GROUPS_EVICTED_WHOLE = Entry(
+        "PodGroupsEvictedWhole",
+        "preemption for a single pod takes a PodGroup with the `disruptionMode` `{all: {}}` as one victim, on whatever"
+        " nodes its pods are. Before, it takes no pod of such a group",
+        since=37,
+    )
     DEVICE_CONFIG_WRITTEN_ONCE = Entry(
         "DeviceConfigWrittenOnce",
         "parameters of a claim for a driver are written once into its allocation, and those for all requests without"

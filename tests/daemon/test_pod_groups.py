@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodCondition, PodGroup, PodGroupStatus
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import containers
 
@@ -262,6 +263,66 @@ def test_part_of_a_group_that_is_disrupted_whole_is_never_evicted(spec: dict[str
         assert len(calm.on_nodes()) == 2
 
     story("", tell, cpus=(1, 1))
+
+
+SINCE_137 = KubernetesRules(KubernetesVersion(37))
+
+
+@pytest.mark.parametrize("policy", ["", "gang by pod.label.job size 1"])
+def test_since_1_37_a_group_that_is_disrupted_whole_is_one_victim(policy: str) -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, disruptionMode={"all": {}}))
+        pods(calm, "train", "a", "b", "c")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b", "c"]
+        calm.pod("important", priority=10)
+        await calm.after(60)
+        assert "important" in calm.on_nodes()
+        assert not {"a", "b", "c"} & set(calm.server.pods), (
+            "all of them go, also those on other nodes and above minCount"
+        )
+
+    story(policy, tell, cpus=(1, 1, 1), kubernetes=SINCE_137)
+
+
+def test_since_1_37_a_whole_group_is_spared_where_a_pod_alone_does() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, disruptionMode={"all": {}}))
+        pods(calm, "train", "a", "b")
+        calm.pod("plain")
+        await calm.after(5)
+        calm.pod("important", priority=10)
+        await calm.after(60)
+        assert calm.on_nodes() == ["a", "b", "important"]
+
+    story("", tell, cpus=(1, 1, 1), kubernetes=SINCE_137)
+
+
+@pytest.mark.parametrize(
+    ("spec", "priority"),
+    [
+        ({"disruptionMode": {"all": {}}}, 10),
+        ({"disruptionMode": {"later": {}}}, 0),
+        ({"disruptionMode": {"all": {}}, "parentCompositePodGroupName": "tree"}, 0),
+    ],
+)
+def test_since_1_37_groups_stay_whose_members_must_or_whose_mode_is_not_known(
+    spec: dict[str, Any], priority: int
+) -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, gang("train", 2))
+        pods(calm, "train", "a")
+        calm.server.create_pod(
+            "b", {"schedulingGroup": {"podGroupName": "train"}, "priority": priority} | containers(1000), {}
+        )
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b"]
+        exists(calm, native("train", **GANG_OF_2, **spec))
+        calm.pod("important", priority=5)
+        await calm.after(60)
+        assert calm.on_nodes() == ["a", "b"]
+
+    story("", tell, cpus=(1, 1), kubernetes=SINCE_137)
 
 
 def test_a_pod_without_a_group_is_evicted_instead() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.chaos import containers, policies_of
 from tests.simulation.replica import Replica, Reports
@@ -15,12 +16,13 @@ from tests.simulation.virtual_time import run
 class Calm:
     """An API server and one scheduler under a policy."""
 
-    def __init__(self, policy: str, *, cpus: tuple[int, ...]) -> None:
+    def __init__(self, policy: str, *, cpus: tuple[int, ...], kubernetes: KubernetesRules = DEFAULT_RULES) -> None:
         self.server = ApiServer(Random(1))
         for number, cpu in enumerate(cpus):
             self.server.set_node(f"n{number}", cpu=cpu, labels={})
         self.policies = policies_of(policy)
-        self.process = Replica(self.server, self.policies, name="r1", seed=1)
+        self.kubernetes = kubernetes
+        self.process = Replica(self.server, self.policies, name="r1", seed=1, kubernetes=kubernetes)
 
     policies_of = staticmethod(policies_of)
 
@@ -33,7 +35,9 @@ class Calm:
         """Kill the scheduler and start another one."""
         before = self.told
         self.process.kill()
-        self.process = Replica(self.server, self.policies, name="r2", seed=2, told=before.told)
+        self.process = Replica(
+            self.server, self.policies, name="r2", seed=2, told=before.told, kubernetes=self.kubernetes
+        )
 
     def pod(self, name: str, *, millis: int = 1000, priority: int = 0, owner: str = "", **labels: str) -> None:
         """Create a pod; owner: the ReplicaSet that replaces it if it is evicted."""
@@ -61,10 +65,16 @@ class Calm:
         assert found == [], found
 
 
-def story(policy: str, tell: Callable[[Calm], Awaitable[None]], *, cpus: tuple[int, ...]) -> None:
+def story(
+    policy: str,
+    tell: Callable[[Calm], Awaitable[None]],
+    *,
+    cpus: tuple[int, ...],
+    kubernetes: KubernetesRules = DEFAULT_RULES,
+) -> None:
     """Run a test's story in virtual time."""
 
     async def main() -> None:
-        await tell(Calm(policy, cpus=cpus))
+        await tell(Calm(policy, cpus=cpus, kubernetes=kubernetes))
 
     run(main())

@@ -20,6 +20,7 @@ from kube_policy_scheduler.adapters.kube.past_usage_lease import PastUsageLease
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.preemption_victims import Evictor
 from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, RebalancingSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
@@ -38,6 +39,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of
@@ -164,9 +166,10 @@ class Replica:
         election: LeaderElectionSettings = ALONE,
         shares: bool = False,
         told: Counter[str] | None = None,
+        kubernetes: KubernetesRules = DEFAULT_RULES,
     ) -> None:
-        """told: counts reports, including those of earlier lives."""
-        self.name, self.server = name, server
+        """told: counts reports, including those of earlier lives. kubernetes: by whose rules pods are decided."""
+        self.name, self.server, self._kubernetes = name, server, kubernetes
         self.machine = Machine()
         self._looked_at = -1
         self._refused_at = -1.0
@@ -215,6 +218,7 @@ class Replica:
         self.scheduler = WorldScheduler(
             context_of(
                 self.told,
+                Cluster(self._kubernetes),
                 observer=self.observers,
                 cycle=Cycle(seed=1 if shares else seed),
                 binder=self,

@@ -21,6 +21,7 @@ from kube_policy_scheduler.cluster.objects import (
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, GroupTree, MissingGroupError
+from kube_policy_scheduler.framework.preempt.whole_groups import is_evicted_whole
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_WITHIN_SECONDS = 300.0
@@ -109,15 +110,17 @@ def _native_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]
     key, is_child = _topology(there.spec.scheduling_constraints or {}), bool(there.spec.parent_composite_pod_group_name)
     if is_child:
         yield from _composite_requirements(group, there, frame)
+    is_whole = is_evicted_whole(frame.cluster, there)
     requirement = _requirement(
         group,
         NATIVE,
         size=_min_count(there.spec),
         within_seconds=NATIVE_WITHIN_SECONDS,
-        always=is_child or key is not None,
+        always=is_child or is_whole or key is not None,
     )
     if requirement is not None:
-        yield msgspec.structs.replace(requirement, levels=(key,)) if key is not None else requirement
+        levels = (key,) if key is not None else ()
+        yield msgspec.structs.replace(requirement, levels=levels, evicts_whole=is_whole)
 
 
 def _min_count(spec: PodGroupSpec) -> int:

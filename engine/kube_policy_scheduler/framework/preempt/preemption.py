@@ -33,8 +33,8 @@ from kube_policy_scheduler.framework.preempt.victims import (
     Candidates,
     KeptVictims,
     Victims,
-    in_whole_groups,
 )
+from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays, with_whole_groups
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.quota import QUOTA
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
@@ -272,12 +272,12 @@ def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bo
 
 def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame, PodInfo], bool] | None:
     """Return which pods must stay at any priority, by a policy or because of their PodGroup; None: none must."""
-    by_policy, is_in_whole_group = rule.spares if rule is not None else None, in_whole_groups(cluster)
-    if is_in_whole_group is None:
+    by_policy, its_group_stays = rule.spares if rule is not None else None, in_group_that_stays(cluster)
+    if its_group_stays is None:
         return by_policy
 
     def spares(frame: Frame, victim: PodInfo) -> bool:
-        return is_in_whole_group(victim) or (by_policy is not None and by_policy(frame, victim))
+        return its_group_stays(victim) or (by_policy is not None and by_policy(frame, victim))
 
     return spares
 
@@ -285,15 +285,16 @@ def spares_of(cluster: Cluster, rule: PreemptionRule | None) -> Callable[[Frame,
 def evictable_gangs(
     frame: Frame, profile: Profile, spares: Callable[[Frame, PodInfo], bool] | None
 ) -> EvictableGangs | None:
-    """Return the gangs of which a pod may evict members; None: no policy has gangs. spares: as `spares_of`."""
-    if profile.gangs_of is None:
+    """Return the gangs of which a pod may evict members; None: there are none. spares: as `spares_of`."""
+    gangs_of = with_whole_groups(profile.gangs_of, frame.cluster)
+    if gangs_of is None:
         return None
     priority = frame.pod.priority
 
     def stays(pod: PodInfo) -> bool:
         return pod.priority >= priority or (spares is not None and spares(frame, pod))
 
-    return EvictableGangs(frame, profile.gangs_of, stays=stays)
+    return EvictableGangs(frame, gangs_of, stays=stays)
 
 
 def _sparing(

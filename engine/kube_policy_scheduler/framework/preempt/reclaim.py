@@ -27,7 +27,8 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
 from kube_policy_scheduler.framework.preempt.rights import Rights, holds
 from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
-from kube_policy_scheduler.framework.preempt.victims import Budgets, in_whole_groups
+from kube_policy_scheduler.framework.preempt.victims import Budgets
+from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
 from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule, nominated_before
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
@@ -457,9 +458,9 @@ class _Attempt:
         return (quota_too and uses_quota) or not rows.isdisjoint(self._rows_of(unit))
 
     def _is_spared(self, unit: Unit) -> bool:
-        is_in_whole_group, spares = in_whole_groups(self.cluster), self.rule.spares
+        its_group_stays, spares = in_group_that_stays(self.cluster), self.rule.spares
         pods = [*unit.pods, *(pod for other in self.units.surplus_of(unit) for pod in other.pods)]
-        if unit.gang is None and is_in_whole_group is not None and is_in_whole_group(pods[0]):
+        if unit.gang is None and its_group_stays is not None and its_group_stays(pods[0]):
             return True
         if any(self.usage.quota_of(pod.template) is None for pod in pods):
             return True

@@ -16,8 +16,8 @@ from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
-from kube_policy_scheduler.cluster.object_store import key_of, object_key, parent_group
-from kube_policy_scheduler.cluster.objects import CompositePodGroup, LabelSelector, PodDisruptionBudget, PodGroup
+from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.cluster.objects import LabelSelector, PodDisruptionBudget
 from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
@@ -83,50 +83,6 @@ def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
             pod.name,
         ),
     )
-
-
-def in_whole_groups(cluster: Cluster) -> Callable[[PodInfo], bool] | None:
-    """Return whether a pod belongs to a PodGroup that must be disrupted as a whole; None: no group must.
-
-    Preemption takes victims from one node, so it never takes such a pod. A group is disrupted as a whole if a
-    CompositePodGroup above it is. A group that is not known counts, and so does one below a composite that is not.
-    """
-    store = cluster.store
-    versions = store.version(PodGroup), store.version(CompositePodGroup)
-    single = store.keep("groups-evicted-one-by-one", versions, lambda: _single_groups(cluster))
-    if single is None:
-        return None
-
-    def is_in_one(pod: PodInfo) -> bool:
-        group = pod.template.spec.scheduling_group
-        name = group.pod_group_name if group is not None else None
-        return name is not None and name != "" and key_of(pod.namespace, name) not in single
-
-    return is_in_one
-
-
-def _single_groups(cluster: Cluster) -> frozenset[str] | None:
-    """Return the groups whose pods may be evicted one by one, as `namespace/name`; None if there are no groups."""
-    groups = list(cluster.all(PodGroup))
-    if not groups:
-        return None
-    return frozenset(object_key(group.metadata) for group in groups if _is_single(cluster, group))
-
-
-def _is_single(cluster: Cluster, group: PodGroup) -> bool:
-    """Return whether pods of a group may be evicted one by one."""
-    above: PodGroup | CompositePodGroup | None = group
-    seen: set[str] = set()
-    while above is not None:
-        mode = above.spec.disruption_mode
-        if not (mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})):
-            return False
-        parent = parent_group(above)
-        if not parent:
-            return True
-        above = None if parent in seen else cluster.get(CompositePodGroup, parent)
-        seen.add(parent)
-    return False
 
 
 class FoundVictims:
