@@ -297,6 +297,27 @@ def test_an_alternative_that_is_too_large_is_passed_over(count: int) -> None:
     assert [one["request"] for one in allocation(found)["results"]] == ["r/s1"]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_claims_that_have_devices_score_beside_those_that_get_some(version: str) -> None:
+    slices = [a_slice(f"s-{node}", [{"name": name} for name in "de"], node=node) for node in ("n", "m")]
+    slices[1]["spec"]["devices"] = [{"name": "d", "attributes": {"old": {"bool": True}}}]
+    new = {"cel": {"expression": f'!("old" in device.attributes["{DRIVER}"])'}}
+    wants = {"name": "r", "firstAvailable": [dict(one) for one in ALTERNATIVES["firstAvailable"]]}
+    wants["firstAvailable"][0]["selectors"] = [new]
+    held_results = [{"request": "r0/s1", "driver": DRIVER, "pool": "elsewhere", "device": "x"}]
+    before = a_claim(ALTERNATIVES, name="b", status={"allocation": {"devices": {"results": held_results}}})
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "p"},
+        "spec": {"resourceClaims": [{"name": name, "resourceClaimName": name} for name in "bc"]},
+    }
+    found = decided(version, [before, a_claim(wants)], slices, pod=pod)
+    # 7 of the second alternative that is there, and 8 of the first one or 7 of the second one; twice the part of 15
+    assert {node: one["DynamicResources"] for node, one in found["scores"].items()} == {
+        "n": 200,
+        "m": 2 * (14 * 100 // 15),
+    }
+
+
 # --- DeviceTaintRules --------------------------------------------------------------------------------------
 
 BAD = {"key": "bad", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
