@@ -228,7 +228,7 @@ def _capacities(cluster: Cluster, nodes: int) -> None:
 def _turn(run: Run, pod: PodInfo) -> object:
     queued = QueuedPod(pod, queued=NOW - 60.0, timestamp=NOW - 60.0)
     assert run.policy is not None
-    return run.policy.turn(queued, queued.frame(run.cluster, NOW, signals=run.signals))
+    return run.policy.position(queued, queued.frame(run.cluster, NOW, signals=run.signals))
 
 
 def _held(run: Run, pod: PodInfo) -> object:

@@ -62,7 +62,7 @@ class Side:
             }
             self.cluster.set_node(msgspec.convert(body, objects.Node))
         self.queue = SchedulingQueue()
-        self.queue.use(turn=lambda queued: self.rules.turn(queued, self.frame), hold=lambda queued: None)
+        self.queue.use(position=lambda queued: self.rules.position(queued, self.frame), hold=lambda queued: None)
         for number in range(PODS):
             self.queue.add(self.pod(number), self.now)
 

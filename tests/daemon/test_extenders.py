@@ -16,7 +16,7 @@ from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, ExtenderTurns
+from kube_policy_scheduler.daemon.scheduling.extenders import ExtenderLock, Extenders
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.documents.extender_settings import HttpExtenderSettings, ManagedResource
 from kube_policy_scheduler.framework.invariants import violations
@@ -301,7 +301,7 @@ def test_one_pod_at_a_time_and_the_most_important_first() -> None:
 def test_pods_of_equal_priority_keep_the_order_in_which_the_queue_gave_them() -> None:
     """It lets tenants take turns; by the time of its last attempt, each retried pod would pass each new one."""
     queue, cluster = SchedulingQueue(), Cluster()
-    turns = ExtenderTurns(queue)
+    turns = ExtenderLock(queue)
     for number, (at, name) in enumerate([(0.0, "first"), (9.0, "new"), (5.0, "retried"), (6.0, "important")]):
         priority = 5 if name == "important" else 0
         queue.add(make_pod(cluster, name, priority=priority), at)

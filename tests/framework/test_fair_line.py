@@ -73,7 +73,7 @@ def test_a_queue_whose_first_pod_leaves_is_served_by_what_the_next_one_requests(
     policies, cluster = loaded.policy_set, Cluster()
     cluster.set_node(node(100))
     queue = SchedulingQueue(
-        turn=lambda queued: policies.turn(
+        position=lambda queued: policies.position(
             queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued)
         )
     )
@@ -101,7 +101,7 @@ def test_the_memory_of_past_usage_begins_when_a_pod_is_taken_not_when_somebody_a
     cluster = Cluster()
     cluster.set_node(node(100))
     queue = SchedulingQueue(
-        turn=lambda queued: policies.turn(queued, lambda queued: Frame(queued.pod, cluster, 2000.0))
+        position=lambda queued: policies.position(queued, lambda queued: Frame(queued.pod, cluster, 2000.0))
     )
     queue.add(pod_of(cluster, "p", cpu=1, d="0"), 1000.0)
     usage = cluster.usage_of(policies.queues.tree)
@@ -138,12 +138,12 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
 
     def place(ticket: int) -> Any:
         """Return what orders the first pods of all queues."""
-        queued, turn = waiting[ticket]
-        assert turn.fair is not None
-        usage, queue, parts = turn.fair.usage, turn.fair.queue, list(turn.key[0])
+        queued, position = waiting[ticket]
+        assert position.fair is not None
+        usage, queue, parts = position.fair.usage, position.fair.queue, list(position.key[0])
         share = usage.order(queue, usage.amounts(queued.pod))[usage.common_levels :] if queue is not None else ()
-        parts[turn.fair.place] = share
-        return tuple(parts), *turn.key[1:], ticket
+        parts[position.fair.place] = share
+        return tuple(parts), *position.key[1:], ticket
 
     def plain() -> int | None:
         """Return the pod that is next: the first one of its queue, and of these the first by the present shares."""
@@ -160,11 +160,13 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
                 pod = pod_of(cluster, f"p{number}", cpu=cpu, priority=int(important), **labels)
                 queued = QueuedPod(pod, queued=1000.0 + department, timestamp=1000.0)
                 queued.ticket = number
-                turn = policies.turn(queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued))
-                assert turn.fair is not None
-                line = line or FairLine(turn.fair, lambda entry: entry[1] != entry[2].ticket)
-                waiting[number] = queued, turn
-                line.push(queued, turn)
+                position = policies.position(
+                    queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued)
+                )
+                assert position.fair is not None
+                line = line or FairLine(position.fair, lambda entry: entry[1] != entry[2].ticket)
+                waiting[number] = queued, position
+                line.push(queued, position)
             case "pop" if line is not None:
                 first = plain()
                 line.catch_up(2000.0)

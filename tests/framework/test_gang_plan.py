@@ -25,7 +25,12 @@ from kube_policy_scheduler.framework.groups import plan as planning
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue.scheduling_queue import Membership, QueuedPod, SchedulingQueue, priority_turn
+from kube_policy_scheduler.framework.queue.scheduling_queue import (
+    Membership,
+    QueuedPod,
+    SchedulingQueue,
+    priority_position,
+)
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
@@ -85,7 +90,7 @@ class Stage:
             self.run(f"low{number}", on, cores=cores, priority=priority)
         self.algorithm, self.queue = Algorithm(self.cluster, text), SchedulingQueue()
         self.queue.use(
-            turn=priority_turn,
+            position=priority_position,
             hold=lambda _: None,
             membership=self._membership,
             placed=self.cluster.counters.group_size,

@@ -17,11 +17,11 @@ from kube_policy_scheduler.framework.queue import scheduling_queue
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     MOVED_AT_ONCE,
     Place,
+    PositionOf,
     QueuedPod,
     QueuePosition,
     SchedulingQueue,
-    TurnOf,
-    priority_turn,
+    priority_position,
 )
 
 FIT = frozenset({"NodeResourcesFit"})
@@ -234,19 +234,19 @@ def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
     for at, name in enumerate("abcd"):
         queue.add(make_pod(name), float(at))
     queue.use(
-        turn=lambda queued: QueuePosition("latest first", ((-queued.timestamp,),)),
+        position=lambda queued: QueuePosition("latest first", ((-queued.timestamp,),)),
         hold=lambda queued: "not now" if queued.pod.name == "c" else None,
     )
 
     assert popped(queue, 10.0) == ["d", "b", "a"]
 
-    queue.use(turn=priority_turn, hold=lambda queued: None)
+    queue.use(position=priority_position, hold=lambda queued: None)
     assert popped(queue, 10.0) == ["c"]
 
 
 def test_lines_of_different_orders_compete_by_priority_and_exchange_only_their_own_turns() -> None:
     """Line a has the first turn and the third, since its pods came so; its order says which pod uses which."""
-    queue = SchedulingQueue(turn=lambda queued: QueuePosition(queued.pod.name[0], queued.pod.name))
+    queue = SchedulingQueue(position=lambda queued: QueuePosition(queued.pod.name[0], queued.pod.name))
     for at, (name, priority) in enumerate([("a2", 0), ("b1", 0), ("a1", 0), ("b2", 9)]):
         queue.add(make_pod(name, priority=priority), float(at))
 
@@ -265,29 +265,29 @@ def flood(queue: SchedulingQueue, templates: Templates, *, pods: int) -> None:
 def ordered(line: str) -> Callable[[QueuedPod], QueuePosition]:
     """Return what puts the pods of a flood into a line with an order of its own, the last one first."""
 
-    def turn(queued: QueuedPod) -> QueuePosition:
+    def position(queued: QueuedPod) -> QueuePosition:
         number = queued.pod.name.removeprefix("flood")
-        return QueuePosition(line, ((-int(number),),)) if number != queued.pod.name else priority_turn(queued)
+        return QueuePosition(line, ((-int(number),),)) if number != queued.pod.name else priority_position(queued)
 
-    return turn
+    return position
 
 
 def of_tenant(name: str) -> PodInfo:
     return Templates().pod(objects.Pod(metadata=objects.ObjectMeta(name=name, namespace="other", uid=name)))
 
 
-@pytest.mark.parametrize("turn", [priority_turn, ordered("team-a/x")], ids=["", "order by"])
-def test_a_flood_of_ten_thousand_rejected_pods_does_not_delay_another_tenants_new_pod(turn: TurnOf) -> None:
-    queue, templates = SchedulingQueue(turn=turn), Templates()
+@pytest.mark.parametrize("position", [priority_position, ordered("team-a/x")], ids=["", "order by"])
+def test_a_flood_of_ten_thousand_rejected_pods_does_not_delay_another_tenants_new_pod(position: PositionOf) -> None:
+    queue, templates = SchedulingQueue(position=position), Templates()
     flood(queue, templates, pods=10_000)
     queue.add(of_tenant("new"), 101.0)
 
     assert "new" in popped(queue, 101.0)[:2]
 
 
-@pytest.mark.parametrize("turn", [priority_turn, ordered("team-a/x")], ids=["", "order by"])
-def test_a_flood_does_not_delay_another_tenants_rejected_pod_either(turn: TurnOf) -> None:
-    queue, templates = SchedulingQueue(turn=turn), Templates()
+@pytest.mark.parametrize("position", [priority_position, ordered("team-a/x")], ids=["", "order by"])
+def test_a_flood_does_not_delay_another_tenants_rejected_pod_either(position: PositionOf) -> None:
+    queue, templates = SchedulingQueue(position=position), Templates()
     flood(queue, templates, pods=10_000)
     queue.add(of_tenant("again"), 101.0)
     for _ in range(2):
@@ -300,9 +300,9 @@ def test_a_flood_does_not_delay_another_tenants_rejected_pod_either(turn: TurnOf
     assert "again" in popped(queue, 120.0)[:3]
 
 
-@pytest.mark.parametrize("turn", [priority_turn, ordered("team-a/x")], ids=["", "order by"])
-def test_the_flood_gets_its_turns_as_well(turn: TurnOf) -> None:
-    queue, templates = SchedulingQueue(turn=turn), Templates()
+@pytest.mark.parametrize("position", [priority_position, ordered("team-a/x")], ids=["", "order by"])
+def test_the_flood_gets_its_slots_as_well(position: PositionOf) -> None:
+    queue, templates = SchedulingQueue(position=position), Templates()
     flood(queue, templates, pods=10)
     for number in range(10):
         queue.add(make_pod(f"new{number}", templates=templates), 101.0)
@@ -413,7 +413,7 @@ def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
 ) -> None:
     """New rules order by name, the other way round, and hold every fifth pod, say; pods come and end before the pop."""
 
-    def turn(queued: QueuedPod) -> QueuePosition:
+    def position(queued: QueuedPod) -> QueuePosition:
         return QueuePosition("names", ((-int(queued.pod.name.removeprefix("pod-")),), queued.pod.uid))
 
     def hold(queued: QueuedPod) -> str | None:
@@ -435,7 +435,7 @@ def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
                         queue.wake(queued.pod.uid, ClusterEvent.POD_DELETE, 0.1)
                 if place == "gone":
                     queue.remove(f"pod-{number}")
-            queue.use(turn=turn, hold=hold)
+            queue.use(position=position, hold=hold)
             for number, what in meanwhile:
                 match what:
                     case "end":
@@ -461,11 +461,11 @@ def test_new_rules_for_very_many_pods_are_left_to_steps() -> None:
         queue.add(make_pod(f"pod-{number}"), 0.0)
     asked: list[str] = []
 
-    def turn(queued: QueuedPod) -> QueuePosition:
+    def position(queued: QueuedPod) -> QueuePosition:
         asked.append(queued.pod.name)
-        return priority_turn(queued)
+        return priority_position(queued)
 
-    queue.use(turn=turn, hold=lambda queued: None)
+    queue.use(position=position, hold=lambda queued: None)
     steps = [len(asked)]
     while queue.move_some(0.0):
         steps.append(len(asked) - sum(steps))

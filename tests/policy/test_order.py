@@ -29,7 +29,7 @@ class Line:
     cluster: object = field(default_factory=lambda: cluster(node("a")))
 
     def __post_init__(self) -> None:
-        self.queue = SchedulingQueue(turn=lambda queued: self.policy.turn(queued, self.frame(queued)))
+        self.queue = SchedulingQueue(position=lambda queued: self.policy.position(queued, self.frame(queued)))
 
     def frame(self, queued: QueuedPod):  # type: ignore[no-untyped-def]
         return queued.frame(self.cluster, self.now, signals=self.signals)  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def filled(world: World, pods: Sequence[tuple[str, int]]) -> None:
     """Let a world serve pods of queues, so many of each in this order, from the real queue of pending pods."""
     policy = world.rules.policies[0]
 
-    queue = SchedulingQueue(turn=lambda queued: policy.turn(queued, world.frame(queued.pod)))
+    queue = SchedulingQueue(position=lambda queued: policy.position(queued, world.frame(queued.pod)))
     for name, number in pods:
         for _ in range(number):
             pod = world.pod(name)

@@ -634,7 +634,7 @@ class Daemon:
             kernels=self._kernels_text,
             rebalancing=self._rebalancer.state(),
             extenders=self._extenders.states() if self._extenders is not None else (),
-            wait_for_extenders=len(self._scheduler.extender_turns),
+            wait_for_extenders=len(self._scheduler.extender_lock),
             kubernetes=str(self._api_server.version.in_force),
         )
 

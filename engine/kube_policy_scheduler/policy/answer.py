@@ -303,9 +303,9 @@ class Answers:
             frame, queued = each.frame(), _queued(each)
             if policy.order_of(frame) is order and held(each) is None:
                 asked[each.pod.uid] = each
-                turn = policy.turn(queued, frame)
-                may_block[each.pod.uid] = turn.strict
-                queue.push(queued, turn)
+                position = policy.position(queued, frame)
+                may_block[each.pod.uid] = position.strict
+                queue.push(queued, position)
         while (first := queue.pop(Steady(inputs.now))) is not None:
             if asked[first.pod.uid] is inputs:
                 return None

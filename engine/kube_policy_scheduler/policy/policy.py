@@ -22,11 +22,11 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import (
-    FairTurn,
+    FairPosition,
     QueuedPod,
     QueuePosition,
+    priority_position,
     priority_sort,
-    priority_turn,
 )
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.lang.checked import Canary, ClauseKind
@@ -171,16 +171,16 @@ class Policy:
         """Return the `order by` clause that orders a pod; None: Kubernetes' order."""
         return next((each for each in self.orders if each.condition is None or each.condition(frame)), None)
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
-        """Return when a pod's turn is that it governs: as `order by` says, or as Kubernetes does."""
+    def position(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
+        """Return the position of a pod that it governs in the queue: as `order by` says, or as Kubernetes does."""
         order = self.order_of(frame)
         if order is None:
-            return priority_turn(queued)
+            return priority_position(queued)
         queues = self.profile.queues
         if order.share is not None and queues is not None:
             usage = frame.cluster.usage_of(queues.tree)
             queue = usage.quota_of(frame.template)
-            fair = FairTurn(usage, queue, order.share)
+            fair = FairPosition(usage, queue, order.share)
             return QueuePosition(self._line(order), (order.evaluate(frame), *priority_sort(queued)), fair=fair)
         line = self._line(order)
         backfill = self.backfill if order.strict else None

@@ -18,7 +18,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, erro
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_position
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.owners import scope_of
@@ -168,10 +168,10 @@ class PolicySet:
         gangs = policy.gang_requirements(frame(queued)) if policy is not None and policy.gangs else ()
         return (*pod_group_requirements(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
 
-    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
-        """Return when a pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+    def position(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
+        """Return the position of a pod in the queue: as its policy orders its pods, or as Kubernetes does."""
         policy = self.governing(queued.pod) if self._has_orders else None
-        return priority_turn(queued) if policy is None else policy.turn(queued, frame(queued))
+        return priority_position(queued) if policy is None else policy.position(queued, frame(queued))
 
     def named(self, name: str) -> Policy | None:
         """Return a policy by its name."""

@@ -18,7 +18,7 @@ from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue, gates, priority_turn
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue, gates, priority_position
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.times import Steady
 
@@ -66,7 +66,7 @@ def _asking(
     queue, now = SchedulingQueue(), Steady(inputs.now)
     gangs = WaitingPods[WaitingPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)
     queue.use(
-        turn=priority_turn,
+        position=priority_position,
         hold=algorithm.hold,
         membership=gangs.membership,
         placed=inputs.cluster.counters.group_size,

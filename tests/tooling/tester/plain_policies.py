@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready, Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Filter, Score
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_turn
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_position
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy import Policy
@@ -87,8 +87,8 @@ class PlainPolicy:
     def clauses(self) -> tuple[()]:
         return ()
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
-        return priority_turn(queued)
+    def position(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
+        return priority_position(queued)
 
     @property
     def rules(self) -> Rules:

@@ -31,7 +31,7 @@ async def pages(
     field_selector: str = "",
     label_selector: str = "",
     compare: bool = False,
-    turns: asyncio.Semaphore | None = None,
+    permits: asyncio.Semaphore | None = None,
 ) -> AsyncGenerator[Page[T]]:
     """Yield all pages. Close it with `aclosing`.
 
@@ -44,7 +44,7 @@ async def pages(
         field_selector: of the objects.
         label_selector: of the objects.
         compare: whether pods may come as `ListedPod`, which a long list is faster with.
-        turns: one of which each request takes, shared with other lists; None: there is no limit.
+        permits: one of which each request takes, shared with other lists; None: there is no limit.
 
     Raises:
         KubeError: a page could not be read; `Gone` where the server forgot its place between two pages.
@@ -62,7 +62,7 @@ async def pages(
     async def ask() -> Page[T]:
         nonlocal listed, similar
         path = resource.collection(query=query)
-        async with turns or nullcontext():
+        async with permits or nullcontext():
             body = await client.request("GET", path, resource=resource.label, timeout_seconds=LIST_TIMEOUT_SECONDS)
         page = decoder.page(body, similar.result() if similar is not None and similar.done() else None)
         listed += len(page.objects)

@@ -117,7 +117,7 @@ class FirstList(msgspec.Struct, frozen=True):
     """From asking for it to the watch after it, less than `GAP_SECONDS`."""
     compare: bool = False
     """Whether the handler takes pods also as `ListedPod`; a long list is faster with it."""
-    turns: asyncio.Semaphore | None = None
+    permits: asyncio.Semaphore | None = None
     """Limits how many lists are asked for at a time; None: they are not limited."""
 
 
@@ -434,7 +434,7 @@ class Reflector(Generic[T]):
             field_selector=self._selector.fields,
             label_selector=self._selector.labels,
             compare=self._first_list.compare,
-            turns=self._first_list.turns,
+            permits=self._first_list.permits,
         )
 
     def _distinct(self, page: Page[T]) -> Sequence[T]:

@@ -117,9 +117,9 @@ class LivePolicies:
         """Return the unit of pods that one replica decides alone, as `kube_policy_scheduler.policy.units` has it."""
         return unit_of(pod, self._set.governing(pod), by_pod=by_pod)
 
-    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
-        """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
-        return self._set.turn(queued, frame)
+    def position(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
+        """Return the position of the pod in the queue: as its policy orders its pods, or as Kubernetes does."""
+        return self._set.position(queued, frame)
 
 
 class PolicyCompiler:

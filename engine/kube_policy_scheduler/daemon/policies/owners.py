@@ -213,7 +213,7 @@ class Owners:
         """
         owners = settings.policies.owners
         self._loops = loops
-        self._turns = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._checker = checker
         self._told = report
         homes = {each.scheduling_policies: each.name for each in owners if each.scheduling_policies is not None}
@@ -243,7 +243,7 @@ class Owners:
                     prepare=prepare,
                     past=PastPolicies(partial(former, each.name), partial(store, owner=each.name)),
                     loops=loops,
-                    part=PartOfAll(each.name, self._turns, self._rest, partial(together.withdraw, each.name)),
+                    part=PartOfAll(each.name, self._lock, self._rest, partial(together.withdraw, each.name)),
                 ),
             )
             for each in owners

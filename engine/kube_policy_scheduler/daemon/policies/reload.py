@@ -56,7 +56,7 @@ class PartOfAll(msgspec.Struct, frozen=True):
     """What a reloader needs to know whose policies decide beside those of others."""
 
     owner: str
-    turns: asyncio.Lock
+    lock: asyncio.Lock
     """Held by the reloader that works: one owner's policies are taken over at a time, in the order of their arrival."""
     rest_seconds: Callable[[float], float]
     """Returns how long an owner must wait after a change that took so many seconds."""
@@ -212,7 +212,7 @@ class PolicyReloader(Generic[PolicySetT]):
             part: where other policies decide beside these; None: these are all.
         """
         self._part = part
-        self._turns = part.turns if part is not None else asyncio.Lock()
+        self._lock = part.lock if part is not None else asyncio.Lock()
         self._worked_seconds = 0.0
         """Of this process, for the present candidate: compiling and activating, without waiting for anybody."""
         self._compile = compile_policies
@@ -348,8 +348,8 @@ class PolicyReloader(Generic[PolicySetT]):
         log.error("no earlier accepted policies can be used: no pods are scheduled until there are usable policies")
 
     async def _put_in_force(self, found: PolicySources, *, arrived_at: float, origin: str = "") -> ReloadRecord:
-        """As `_put_in_force_alone`, in turn with the reloaders of other owners: they share a checker."""
-        async with self._turns:
+        """As `_put_in_force_alone`, never beside the reloaders of other owners: they share a checker."""
+        async with self._lock:
             return await self._put_in_force_alone(found, arrived_at=arrived_at, origin=origin)
 
     async def _put_in_force_alone(self, found: PolicySources, *, arrived_at: float, origin: str) -> ReloadRecord:

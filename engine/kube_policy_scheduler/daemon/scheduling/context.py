@@ -199,7 +199,7 @@ class Policies(Protocol):
         """Return why the pod must wait outside the active queue, or None."""
         ...
 
-    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
+    def position(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return the position of the pod in the queue."""
         ...
 

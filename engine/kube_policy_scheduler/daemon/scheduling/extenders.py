@@ -348,7 +348,7 @@ def _pod_text(pod: PodInfo) -> bytes:
     return _encode({"metadata": metadata, "spec": spec})
 
 
-class ExtenderTurns:
+class ExtenderLock:
     """Pods that extenders are to be asked about: one at a time, the one with the highest priority first.
 
     Of equal priority they keep the order in which the queue gave them, in which tenants take turns.

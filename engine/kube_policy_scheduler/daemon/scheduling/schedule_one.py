@@ -39,7 +39,7 @@ from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, P
 from kube_policy_scheduler.daemon.scheduling.deferred_resizes import DeferredResizes
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
-from kube_policy_scheduler.daemon.scheduling.extenders import Extenders, ExtenderTurns, PodGone
+from kube_policy_scheduler.daemon.scheduling.extenders import ExtenderLock, Extenders, PodGone
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
@@ -143,7 +143,7 @@ class Scheduler:
         self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight, self.evictions)
         self.short_gangs = ShortGangEvictions(context, self.waiting_pods.short, self.in_flight, self.evictions)
         self.extenders = context.extenders
-        self.extender_turns = ExtenderTurns(context.queue)
+        self.extender_lock = ExtenderLock(context.queue)
 
     # --- inputs of decisions ---------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Scheduler:
         self.cluster.forget_rules(has_queues=any(profile.queues is not None for profile in policies.profiles))
         frame = self.algorithm.frame
         self.queue.use(
-            turn=lambda queued: policies.turn(queued, frame),
+            position=lambda queued: policies.position(queued, frame),
             hold=lambda queued: policies.hold(queued, frame),
             membership=self.waiting_pods.membership,
             placed=self.cluster.counters.group_size,
@@ -182,7 +182,7 @@ class Scheduler:
             self.waiting_pods.withdraw_all(keeps_nominations=True)
             for refusal in self._refusals.values():
                 self._evict_nobody(refusal.decision.preemption)
-            for queued in (*self.extender_turns.withdraw_all(), *(each.queued for each in self._refusals.values())):
+            for queued in (*self.extender_lock.withdraw_all(), *(each.queued for each in self._refusals.values())):
                 self.queue.resume_attempt(queued, self._clock())
             self._refusals.clear()
             if self._searching is not None:
@@ -240,7 +240,7 @@ class Scheduler:
             or bool(self._refusals)
             or self.is_searching
             or self.waiting_pods.has_next()
-            or self.extender_turns.has_next()
+            or self.extender_lock.has_next()
             or self.queue.has_active()
         )
 
@@ -304,7 +304,7 @@ class Scheduler:
                     break
                 continue
             searching, self._searching = self._searching, None
-            queued = self.waiting_pods.next() or self.extender_turns.next() or self.queue.pop(self._clock())
+            queued = self.waiting_pods.next() or self.extender_lock.next() or self.queue.pop(self._clock())
             if searching is not None:
                 self._resume_search(searching, behind=True)
             if queued is None:
@@ -321,7 +321,7 @@ class Scheduler:
         """Return whether a task works on a pod that is in flight."""
         if self._searching is not None and self._searching.pod.uid == uid:
             return True
-        return self.in_flight.has(uid) or self.extender_turns.has(uid) or uid in self._refusals
+        return self.in_flight.has(uid) or self.extender_lock.has(uid) or uid in self._refusals
 
     def columns_in_steps(self) -> Iterator[None]:
         """Make in steps what the first decision would make in one turn: 150 ms with 130,000 nodes."""
@@ -406,7 +406,7 @@ class Scheduler:
                 goes_on = self._find_node(queued, began)
         except OutOfTurn:
             policies = self.algorithm.policies
-            if queued.groups or policies is None or policies.turn(queued, self.algorithm.frame).strict:
+            if queued.groups or policies is None or policies.position(queued, self.algorithm.frame).strict:
                 self._resume_search(queued)  # its gang, or its line, waits for it
             else:
                 self._searching = queued
@@ -482,7 +482,7 @@ class Scheduler:
             self.hand_over.assume(queued, decision.host)
             self._start(queued, partial(self._pass_on, queued, decision.host, began))
         elif self.extenders is not None and self.extenders.are_asked(queued.pod):
-            if self.extender_turns.begin(queued):
+            if self.extender_lock.begin(queued):
                 self._start(queued, partial(self._ask_extenders, queued, self.extenders, began))
         else:
             self._place(queued, decision, decision.host, requirements, began)
@@ -534,7 +534,7 @@ class Scheduler:
             if self._is_in_flight(queued):  # the watch will show its end
                 self._attempt_failed(queued, "the pod does not exist any more", began=began)
         finally:
-            self.extender_turns.end()
+            self.extender_lock.end()
             self.context.wakeups.requested.set()
 
     def _is_in_flight(self, queued: QueuedPod) -> bool:

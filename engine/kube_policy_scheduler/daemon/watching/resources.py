@@ -97,7 +97,7 @@ def reflectors(
     compiled: whether long lists of nodes and pods are read with a compiled loop, where numba is installed.
     """
     found: list[Reflector[Any]] = []
-    turns = asyncio.Semaphore(LISTS_AT_A_TIME)
+    permits = asyncio.Semaphore(LISTS_AT_A_TIME)
     selectors = {NODES: Selector(labels=node_selector), PODS: Selector(UNFINISHED_PODS, pod_selector)}
     usual = Patience(few_objects=few_objects)
     added = Patience(few_objects=few_objects, optional_seconds=ADDED_PATIENCE_SECONDS)
@@ -113,7 +113,7 @@ def reflectors(
                     after=found[0].synced if resource is PODS else None,
                     watch_after_seconds=0.0 if is_large else WATCH_AFTER_SECONDS,
                     compare=compiled and is_large,
-                    turns=None if is_large else turns,
+                    permits=None if is_large else permits,
                 ),
                 patience=added if resource.read is Read.WHERE_SERVED else usual,
                 random=random,

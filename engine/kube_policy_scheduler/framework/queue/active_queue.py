@@ -1,4 +1,4 @@
-"""Pods that can be decided now: `turns` says which line is next, and this which pod of the line is the first one.
+"""Pods that can be decided now: `slots` says which line is next, and this which pod of the line is the first one.
 
 A policy's `order by` makes a line of its own; the pods without one are a line, too. Keys that change while pods wait
 grow in a straight line for a while, so pods of one slope stay in order; the heads of the slopes are compared at each
@@ -18,7 +18,7 @@ import msgspec
 from kube_policy_scheduler.framework.queue.fair_line import FairLine
 from kube_policy_scheduler.framework.queue.pod_transitions import move
 from kube_policy_scheduler.framework.queue.queued_pod import LAST, Place, PodState, QueuedPod, QueuePosition
-from kube_policy_scheduler.framework.queue.turns import UNORDERED, Turn, Turns
+from kube_policy_scheduler.framework.queue.slots import UNORDERED, Slot, Slots
 from kube_policy_scheduler.times import Steady
 
 Heap = list[tuple[Any, int, QueuedPod]]
@@ -49,7 +49,7 @@ class ActiveQueue:
         """Strict lines whose pods may be tried before one that waits."""
         self._fair: dict[str, FairLine] = {}
         """Lines whose order follows the shares of queues."""
-        self._turns = Turns()
+        self._slots = Slots()
         self._now = Steady(0.0)
 
     def clear(self) -> None:
@@ -61,62 +61,64 @@ class ActiveQueue:
         self._waited.clear()
         self._strict.clear()
         self._backfills.clear()
-        self._turns.clear()
+        self._slots.clear()
 
-    def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
+    def push(self, queued: QueuedPod, position: QueuePosition) -> None:
         """Add a pod, or give it a new position."""
         self._leave_fair(queued)
         move(queued, PodState.ACTIVE)
         queued.ticket = next(self._tickets)
-        self._turns.give(queued, turn.line)
+        self._slots.give(queued, position.line)
         if self._blocking:
             self._blocking.pop(queued.pod.uid, None)
-        if turn.fair is not None:
-            line = self._fair.get(turn.line)
-            if line is None or line.usage is not turn.fair.usage:
+        if position.fair is not None:
+            line = self._fair.get(position.line)
+            if line is None or line.usage is not position.fair.usage:
                 old = line.entries() if line is not None else ()
-                line = self._fair[turn.line] = FairLine(turn.fair, self._is_stale)
+                line = self._fair[position.line] = FairLine(position.fair, self._is_stale)
                 for key, _, other in old:
-                    queue = turn.fair.usage.quota_of(other.pod.template)
+                    queue = position.fair.usage.quota_of(other.pod.template)
                     line.push(
                         other,
-                        msgspec.structs.replace(turn, key=key, fair=msgspec.structs.replace(turn.fair, queue=queue)),
+                        msgspec.structs.replace(
+                            position, key=key, fair=msgspec.structs.replace(position.fair, queue=queue)
+                        ),
                     )
-            line.push(queued, turn)
-        elif turn.line not in (UNORDERED, LAST):
-            self._add(queued, queued.ticket, turn, blocks=False)
+            line.push(queued, position)
+        elif position.line not in (UNORDERED, LAST):
+            self._add(queued, queued.ticket, position, blocks=False)
 
     def leave(self, queued: QueuedPod) -> None:
         """Note that a pod leaves other than by `pop`: its entry is about to be stale."""
         self._leave_fair(queued)
-        self._turns.end(queued)
+        self._slots.end(queued)
 
     def _leave_fair(self, queued: QueuedPod) -> None:
         for line in self._fair.values():
             line.leave(queued.ticket)
 
-    def block(self, queued: QueuedPod, turn: QueuePosition) -> None:
+    def block(self, queued: QueuedPod, position: QueuePosition) -> None:
         """Let a pod of a strict line that waits for its next attempt block those behind it."""
         number = self._blocking[queued.pod.uid] = next(self._tickets)
-        if turn.backfill is not None:
+        if position.backfill is not None:
             self._waited.add(queued.pod.uid)
-        self._add(queued, number, turn, blocks=True)
+        self._add(queued, number, position, blocks=True)
 
     def unblock(self, uid: str) -> None:
         """Unblock the pods behind a deleted one."""
         self._blocking.pop(uid, None)
         self._waited.discard(uid)
 
-    def _add(self, queued: QueuedPod, number: int, turn: QueuePosition, *, blocks: bool) -> None:
-        if turn.strict:
-            self._strict.add(turn.line)
-        if turn.backfill is not None:
-            self._backfills.add(turn.line)
-        key, slopes, until = turn.key, (turn.slopes if any(turn.slopes) else ()), turn.until
-        name = (turn.line, blocks, slopes)
+    def _add(self, queued: QueuedPod, number: int, position: QueuePosition, *, blocks: bool) -> None:
+        if position.strict:
+            self._strict.add(position.line)
+        if position.backfill is not None:
+            self._backfills.add(position.line)
+        key, slopes, until = position.key, (position.slopes if any(position.slopes) else ()), position.until
+        name = (position.line, blocks, slopes)
         if slopes and name not in self._heaps and len(self._heaps) > MOST_SLOPES:
             key = (_at(key[0], slopes, self._now), *key[1:])
-            name, until = (turn.line, blocks, ()), min(until, self._now + _RESORT_SECONDS)
+            name, until = (position.line, blocks, ()), min(until, self._now + _RESORT_SECONDS)
         self._push(self._heaps.setdefault(name, []), (key, number, queued))
         if until < math.inf:
             self._push(self._ends, (until, number, queued))
@@ -135,11 +137,11 @@ class ActiveQueue:
         """Return the numbers of all entries, stale ones included."""
         fair = (line.tickets() for line in self._fair.values())
         heaps = {ticket for heap in self._heaps.values() for _, ticket, _ in heap}
-        return heaps.union(self._turns.tickets(), *fair)
+        return heaps.union(self._slots.tickets(), *fair)
 
-    def has_turn(self, queued: QueuedPod) -> bool:
-        """Return whether a pod brings its line a turn, as each active one does and no other."""
-        return self._turns.has(queued)
+    def has_slot(self, queued: QueuedPod) -> bool:
+        """Return whether a pod brings its line a slot, as each active one does and no other."""
+        return self._slots.has(queued)
 
     def pop_ended(self, now: Steady) -> QueuedPod | None:
         """Return a pod whose position has expired, so that it is pushed or blocks again; None if there is none."""
@@ -158,15 +160,15 @@ class ActiveQueue:
         found = self._next()
         if found is None:
             return None
-        turn, first = found
+        slot, first = found
         if first is None:
-            queued = turn.holder
+            queued = slot.holder
         elif isinstance(first, FairLine):
             queued = first.pop()
         else:
             queued = heapq.heappop(self._heaps[first])[2]
         assert queued is not None
-        self._turns.use(turn, queued)
+        self._slots.use(slot, queued)
         return queued
 
     def blocked(self) -> dict[str, QueuedPod]:
@@ -190,13 +192,17 @@ class ActiveQueue:
         """Return whether room may be reserved for a pod, because it waited in a line with `backfill`."""
         return uid in self._waited
 
-    def first_waiting(self, turn: QueuePosition) -> QueuedPod | None:
+    def first_waiting(self, position: QueuePosition) -> QueuedPod | None:
         """Return the first pod that waits of a strict line, if it comes before a position; None: there is none."""
-        names = [name for name in self._heads().get(turn.line, ()) if name[1]]
+        names = [name for name in self._heads().get(position.line, ()) if name[1]]
         if not names:
             return None
         first = min(names, key=self._key_now)
-        own = (_at(turn.key[0], turn.slopes, self._now), *turn.key[1:]) if any(turn.slopes) else turn.key
+        own = (
+            (_at(position.key[0], position.slopes, self._now), *position.key[1:])
+            if any(position.slopes)
+            else position.key
+        )
         return self._heaps[first][0][2] if self._key_now(first) <= own else None
 
     def _heads(self) -> dict[str, list[_HeapName]]:
@@ -211,8 +217,8 @@ class ActiveQueue:
                 del self._heaps[name]
         return heads
 
-    def _next(self) -> tuple[Turn, _HeapName | FairLine | None] | None:
-        """Return the turn that is used next, and whose head uses it; None: its holder."""
+    def _next(self) -> tuple[Slot, _HeapName | FairLine | None] | None:
+        """Return the slot that is used next, and whose head uses it; None: its holder."""
         firsts: dict[str, _HeapName | FairLine] = {}
         heads: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
@@ -227,8 +233,8 @@ class ActiveQueue:
             head = fair.head()
             if head is not None:
                 firsts[line], heads[line] = fair, head[2]
-        turn = self._turns.next(heads)
-        return (turn, firsts.get(turn.line)) if turn is not None else None
+        slot = self._slots.next(heads)
+        return (slot, firsts.get(slot.line)) if slot is not None else None
 
     def _key_now(self, name: _HeapName) -> Any:
         """Return the key of a heap's head at the current time."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
-from kube_policy_scheduler.framework.queue.queued_pod import FairTurn, QueuedPod, QueuePosition
+from kube_policy_scheduler.framework.queue.queued_pod import FairPosition, QueuedPod, QueuePosition
 from kube_policy_scheduler.times import Steady
 
 Entry = tuple[Any, int, QueuedPod]
@@ -57,9 +57,9 @@ class _Tournament:
 class FairLine:
     """The active pods of one line."""
 
-    def __init__(self, turn: FairTurn, is_stale: Callable[[Entry], bool]) -> None:
-        self.usage: QuotaUsage = turn.usage
-        self._place = turn.place
+    def __init__(self, position: FairPosition, is_stale: Callable[[Entry], bool]) -> None:
+        self.usage: QuotaUsage = position.usage
+        self._place = position.place
         self._is_stale = is_stale
         self._heaps: dict[str, list[Entry]] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
@@ -89,10 +89,10 @@ class FairLine:
         """Return the entries that are not stale."""
         return [entry for heap in self._heaps.values() for entry in heap if not self._is_stale(entry)]
 
-    def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
+    def push(self, queued: QueuedPod, position: QueuePosition) -> None:
         """Add a pod."""
-        assert turn.fair is not None
-        queue = turn.fair.queue
+        assert position.fair is not None
+        queue = position.fair.queue
         name = queue.name if queue is not None else _NO_QUEUE
         heap = self._heaps.get(name)
         if heap is None:
@@ -100,7 +100,7 @@ class FairLine:
             path = tuple(each.name for each in queue.path()) if queue is not None else ()
             self._paths[name] = path = path[::-1][self.usage.common_levels :]
             self._above.update(zip(path, (_TOP[0], *path), strict=False))
-        heapq.heappush(heap, (turn.key, queued.ticket, queued))
+        heapq.heappush(heap, (position.key, queued.ticket, queued))
         if heap[0][1] == queued.ticket:
             self._enter(name)
         elif len(heap) > 256 and len(heap) & (len(heap) - 1) == 0:  # occasionally: at powers of two

@@ -145,7 +145,7 @@ class QueuedPod(msgspec.Struct, eq=False):
         )
 
 
-class FairTurn(msgspec.Struct, frozen=True):
+class FairPosition(msgspec.Struct, frozen=True):
     """The queue of a pod whose order follows the shares of queues."""
 
     usage: QuotaUsage
@@ -170,7 +170,7 @@ class QueuePosition(msgspec.Struct, frozen=True):
     """Whether a pod that waits for its next attempt blocks those behind it."""
     backfill: BackfillRule | None = None
     """What lets pods behind one that waits start, in a strict order; then they are not blocked. None: nothing."""
-    fair: FairTurn | None = None
+    fair: FairPosition | None = None
     """The queue of quotas that it belongs to, if the order follows their shares."""
 
 
@@ -178,12 +178,12 @@ LAST = "\0last"
 """The line behind all others; no policy has this name."""
 
 
-def last_turn() -> QueuePosition:
+def last_position() -> QueuePosition:
     """Return the position of a pod that waits behind all others."""
     return QueuePosition(LAST, ())
 
 
-def priority_turn(queued: QueuedPod) -> QueuePosition:
+def priority_position(queued: QueuedPod) -> QueuePosition:
     """Return the position of a pod in Kubernetes' order."""
     return QueuePosition("", priority_sort(queued))
 

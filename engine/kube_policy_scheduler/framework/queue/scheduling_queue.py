@@ -32,9 +32,9 @@ from kube_policy_scheduler.framework.queue.queued_pod import (
     QueuedPod,
     QueuePosition,
     gates,
-    last_turn,
+    last_position,
+    priority_position,
     priority_sort,
-    priority_turn,
 )
 from kube_policy_scheduler.times import Steady
 
@@ -46,8 +46,8 @@ __all__ = [
     "QueuedPod",
     "SchedulingQueue",
     "gates",
+    "priority_position",
     "priority_sort",
-    "priority_turn",
 ]
 
 UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
@@ -73,7 +73,7 @@ _STANDING: Callable[[QueuedPod], Standing] = attrgetter(
     "place._value_", "rejectors", "pod.template.spec.scheduler_name"
 )
 
-TurnOf = Callable[[QueuedPod], QueuePosition]
+PositionOf = Callable[[QueuedPod], QueuePosition]
 HoldReason = Callable[[QueuedPod], str | None]
 """PreEnqueue: why a pod is gated, or None."""
 MembershipOf = Callable[[QueuedPod], Membership]
@@ -83,8 +83,8 @@ _READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
 class SchedulingQueue:
     """All pending pods."""
 
-    def __init__(self, *, turn: TurnOf = priority_turn, hold: HoldReason = gates) -> None:
-        self._turn = turn
+    def __init__(self, *, position: PositionOf = priority_position, hold: HoldReason = gates) -> None:
+        self._position = position
         self._hold = hold
         self._membership: MembershipOf = lambda queued: NO_GROUPS
         self._placed: NumberOf = lambda group_of, group: 0
@@ -196,11 +196,11 @@ class SchedulingQueue:
         """
         if not self._active.has_backfill:
             return None
-        turn = self._turn(queued)
-        first = self._active.first_waiting(turn) if turn.backfill is not None else None
-        if first is None or first is queued or turn.backfill is None:
+        position = self._position(queued)
+        first = self._active.first_waiting(position) if position.backfill is not None else None
+        if first is None or first is queued or position.backfill is None:
             return None
-        return turn.line, first, turn.backfill
+        return position.line, first, position.backfill
 
     def has_to_ask(self) -> bool:
         """Return whether `ask_again` has work."""
@@ -246,7 +246,7 @@ class SchedulingQueue:
                 case _:
                     assert_never(queued.place)
             is_active = queued.place is Place.ACTIVE
-            if not right or (self._is_sorted and self._active.has_turn(queued) != is_active):
+            if not right or (self._is_sorted and self._active.has_slot(queued) != is_active):
                 found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
         waiting = {*(queued.pod.uid for queued in self.gated()), *self._unreported, *self._unschedulable.uids()}
         found += [f"pod {uid} waits and is not pending any more" for uid in sorted(waiting - self._pods.keys())]
@@ -421,7 +421,7 @@ class SchedulingQueue:
             self._gate(queued, membership)
 
     def resume_attempt(self, queued: QueuedPod, now: Steady, *, behind: bool = False) -> None:
-        """Put back a pod whose attempt is not finished: it keeps its turn, and goes on with it.
+        """Put back a pod whose attempt is not finished: it keeps its slot, and goes on with it.
 
         behind: it goes on after the pods of its priority that are there now, since its attempt may take long.
         """
@@ -537,7 +537,7 @@ class SchedulingQueue:
     def use(
         self,
         *,
-        turn: TurnOf,
+        position: PositionOf,
         hold: HoldReason,
         membership: MembershipOf = lambda queued: NO_GROUPS,
         placed: NumberOf = lambda group_of, group: 0,
@@ -548,7 +548,7 @@ class SchedulingQueue:
 
         placed: how many members of a group have a node.
         """
-        self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
+        self._position, self._hold, self._membership, self._placed = position, hold, membership, placed
         self.sort_again()
 
     def sort_again(self) -> None:
@@ -686,7 +686,7 @@ class SchedulingQueue:
 
     def _push_active(self, queued: QueuedPod) -> None:
         queued.waits_last = self._long_turns.waits_last(queued)
-        self._active.push(queued, last_turn() if queued.waits_last else self._turn(queued))
+        self._active.push(queued, last_position() if queued.waits_last else self._position(queued))
 
     def _back_off(self, queued: QueuedPod) -> None:
         self._backoff.push(queued)
@@ -697,10 +697,10 @@ class SchedulingQueue:
         if self._long_turns.waits_last(queued):
             self._active.unblock(queued.pod.uid)
             return  # it is in no line with others
-        turn = self._turn(queued)
-        if turn.strict:
+        position = self._position(queued)
+        if position.strict:
             queued.serves_time = True  # otherwise the back-off of pods behind it would end early
-            self._active.block(queued, turn)
+            self._active.block(queued, position)
 
     def _waits_no_longer(self, queued: QueuedPod) -> None:
         """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""

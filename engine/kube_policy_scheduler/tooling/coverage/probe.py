@@ -286,7 +286,7 @@ class Probe:
         self._of(policy).visit_kind(frame, ClauseKind.GANG)
 
     def queued(self, frame: Frame, policy: Policy) -> None:
-        """Count what the policy says about when a pod's turn is."""
+        """Count what the policy says about the position of a pod in the queue."""
         self._of(policy).queue(frame)
 
     def clear(self) -> None:

@@ -496,14 +496,14 @@ class Waiting:
         rules, algorithm = simulated.algorithm.rules, simulated.algorithm
         algorithm.gangs.pauses = False  # in virtual time, a plan takes none
         self._queue.use(
-            turn=lambda queued: rules.turn(queued, algorithm.frame),
+            position=lambda queued: rules.position(queued, algorithm.frame),
             hold=lambda queued: rules.hold(queued, algorithm.frame),
             membership=self._waiting_pods.membership,
             placed=simulated.cluster.counters.group_size,
         )
         self._stand_ins = StandIns(
             self._queue,
-            lambda queued: rules.turn(queued, algorithm.frame),
+            lambda queued: rules.position(queued, algorithm.frame),
             simulated.cluster,
             members_are_alike=self._waiting_pods.are_alike,
             has_begun=self._waiting_pods.has_begun,

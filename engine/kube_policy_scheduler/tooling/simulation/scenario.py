@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates, priority_turn
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates, priority_position
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
@@ -192,10 +192,10 @@ class Rules:
         held = asked.holding(queued, frame) if waits is None and asked is not None else None
         return held[1].reason if held is not None else waits
 
-    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
-        """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+    def position(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
+        """Return the position of the pod in the queue: as its policy orders its pods, or as Kubernetes does."""
         asked = self._asked(queued.pod)
-        return asked.turn(queued, frame) if asked is not None else priority_turn(queued)
+        return asked.position(queued, frame) if asked is not None else priority_position(queued)
 
 
 def _standing_in(policy_set: PolicySet) -> PolicySet:

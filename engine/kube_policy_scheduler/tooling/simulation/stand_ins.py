@@ -88,7 +88,7 @@ class StandIns:
     def __init__(
         self,
         queue: SchedulingQueue,
-        turn: Callable[[QueuedPod], QueuePosition],
+        position: Callable[[QueuedPod], QueuePosition],
         cluster: Cluster,
         *,
         members_are_alike: Callable[[QueuedPod, GangRequirement], bool],
@@ -100,14 +100,14 @@ class StandIns:
 
         Args:
             queue: of the pods.
-            turn: returns the position of a pod.
+            position: returns the position of a pod.
             cluster: where they are placed.
             members_are_alike: returns whether all members of a pod's gang request the same, and may be anywhere.
             has_begun: returns whether members of a gang have a place.
             request: returns what a pod, or its gang as a whole, asks its queue for.
             each_reason: whether each pod must be tried again when the reason why it does not fit has changed.
         """
-        self._queue, self._turn, self._cluster, self._each_reason = queue, turn, cluster, each_reason
+        self._queue, self._position, self._cluster, self._each_reason = queue, position, cluster, each_reason
         self._members_are_alike, self._has_begun = members_are_alike, has_begun
         self._request = request
         self._lines: dict[_Kind, _Line] = {}
@@ -162,7 +162,7 @@ class StandIns:
         self._queue.rejected(queued, _BEHIND, now, wakes=_ONLY_CALLED)
         self._keeps_its_turn(queued)
         self._behind[uid] = number = next(self._numbers)
-        heapq.heappush(line.behind, (self._turn(queued).key, number, queued))
+        heapq.heappush(line.behind, (self._position(queued).key, number, queued))
 
     def _asks_for(self, line: _Line, requirements: Sequence[GangRequirement], profile: Profile) -> None:
         """Note what the first of a line was refused for just now."""
@@ -241,10 +241,10 @@ class StandIns:
             if line.first.place is not Place.UNSCHEDULABLE or not (line.is_due or self._with_room(kind, line.open)):
                 del self._helped[kind]
                 continue
-            turn = self._turn(line.first)
-            entry = _rank(turn, line.first), line.first.ticket, kind
-            if turn.line not in best or entry[:2] < best[turn.line][:2]:
-                best[turn.line] = entry
+            position = self._position(line.first)
+            entry = _rank(position, line.first), line.first.ticket, kind
+            if position.line not in best or entry[:2] < best[position.line][:2]:
+                best[position.line] = entry
         for _, _, kind in best.values():
             uid = self._helped.pop(kind).first.pod.uid
             self._called.add(uid)
@@ -294,8 +294,8 @@ class StandIns:
             return None
         if any(ClusterEvent.CLOCK in profile.wakes.get(name, ()) for name in decision.rejectors - {RECLAIM}):
             return None
-        turn = self._turn(queued)
-        if turn.strict or turn.slopes or turn.backfill is not None:
+        position = self._position(queued)
+        if position.strict or position.slopes or position.backfill is not None:
             return None
         if requirements and not (len(requirements) == 1 and self._members_are_alike(queued, requirements[0])):
             return None
@@ -308,7 +308,7 @@ class StandIns:
             wanted = (each for each in template.requests.items() if each[0] != "pods" and each[0] not in ignored)
             request = _Request(
                 profile,
-                turn.line,
+                position.line,
                 of.name if of is not None else None,
                 tuple(sorted(wanted)),
                 pod.priority,
@@ -333,13 +333,13 @@ class StandIns:
         queued.timestamp, queued.rejections = queued.queued, 0
 
 
-def _rank(turn: QueuePosition, queued: QueuedPod) -> Any:
+def _rank(position: QueuePosition, queued: QueuedPod) -> Any:
     """Return what orders the pods of one line, with the shares as they are now."""
-    fair = turn.fair
+    fair = position.fair
     if fair is None:
-        return turn.key
-    parts = list(turn.key[0])
+        return position.key
+    parts = list(position.key[0])
     parts[fair.place] = ()
     if fair.queue is not None:
         parts[fair.place] = fair.usage.order(fair.queue, fair.usage.amounts(queued.pod))[fair.usage.common_levels :]
-    return (tuple(parts), *turn.key[1:])
+    return (tuple(parts), *position.key[1:])

@@ -67,9 +67,9 @@ class TestedPolicy:
         """Return what decides about its pods."""
         return Rules(self.policy.profile, self.policy)
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
-        """Return when the pod's turn is."""
-        return self.policy.turn(queued, frame)
+    def position(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
+        """Return the position of the pod in the queue."""
+        return self.policy.position(queued, frame)
 
     def conjuncts(self, frame: Frame) -> Iterator[Conjunct]:
         """Return what the parts of its filters say about all nodes."""

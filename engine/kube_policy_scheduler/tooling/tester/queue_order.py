@@ -35,7 +35,7 @@ class Waiting:
     def enter(self, queue: ActiveQueue) -> None:
         """Let it wait in a queue."""
         queued = self._queued()
-        queue.push(queued, self.policy.turn(queued, self.frame))
+        queue.push(queued, self.policy.position(queued, self.frame))
 
     def _queued(self) -> QueuedPod:
         frame = self.frame

@@ -1,8 +1,8 @@
-"""Whose turn it is among the lines of the queue; the order within a line is not its business.
+"""Whose slot is next among the lines of the queue; the order within a line is not its business.
 
-Each active pod brings its line one turn, and the line uses it for whichever of its pods is first: so an `order by`
-only exchanges the turns that its pods have without it, and moves nobody else's. A line competes with the priority of
-its first pod. At equal priority, the turns of new pods come in the order in which the pods came, as in Kubernetes.
+Each active pod brings its line one slot, and the line uses it for whichever of its pods is first: so an `order by`
+only exchanges the slots that its pods have without it, and moves nobody else's. A line competes with the priority of
+its first pod. At equal priority, the slots of new pods come in the order in which the pods came, as in Kubernetes.
 Those of retried pods are a lane of their own: both lanes alternate, and within it so do the namespaces (start-time
 fair queueing), so a tenant whose ten thousand pods fit nowhere takes no more than its share of the attempts.
 """
@@ -19,58 +19,58 @@ import msgspec
 from kube_policy_scheduler.framework.queue.queued_pod import LAST, QueuedPod
 
 UNORDERED = ""
-"""The line without an order of its own: each of its pods uses its own turn, as in the one behind all others."""
+"""The line without an order of its own: each of its pods uses its own slot, as in the one behind all others."""
 _STALE_SLACK = 256
-"""Turns that are over which a heap may hold in addition to an equal number of others."""
+"""Slots that are over which a heap may hold in addition to an equal number of others."""
 
 
 class Lane(Enum):
-    """What the turns of equal priority are ordered by."""
+    """What the slots of equal priority are ordered by."""
 
     NEW = "new"
     RETRIED = "retried"
 
 
-class Turn(msgspec.Struct, eq=False):
+class Slot(msgspec.Struct, eq=False):
     """One attempt of a line."""
 
     line: str
     priority: int
     lane: Lane
     tag: float
-    """Of fair queueing: the turns of a lane come by tag, then by time."""
+    """Of fair queueing: the slots of a lane come by tag, then by time."""
     holder: QueuedPod | None
-    """The pod for which it was given, or that waits in exchange for the one that used its turn; None: it is over."""
+    """The pod for which it was given, or that waits in exchange for the one that used its slot; None: it is over."""
 
 
-_Entry = tuple[float, float, int, Turn]
+_Entry = tuple[float, float, int, Slot]
 _KeyOf = tuple[str, int, Lane]
 
 
-class Turns:
-    """The turns of all lines."""
+class Slots:
+    """The slots of all lines."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Turn] = {}
-        """By uid: the turn of each active pod."""
+        self._held: dict[str, Slot] = {}
+        """By uid: the slot of each active pod."""
         self._heaps: dict[_KeyOf, list[_Entry]] = {}
         self._numbers = count()
         self._last = Lane.RETRIED
         self._retried = 0
-        """How many turns are those of retried pods."""
+        """How many slots are those of retried pods."""
         self._served: dict[int, float] = {}
-        """Fair queueing's virtual time, by priority: the tag of the turn that was used last."""
+        """Fair queueing's virtual time, by priority: the tag of the slot that was used last."""
         self._tags: dict[tuple[int, str], float] = {}
-        """The tag that the next turn of a priority and namespace gets at least."""
+        """The tag that the next slot of a priority and namespace gets at least."""
 
     def clear(self) -> None:
-        """Forget all turns."""
+        """Forget all slots."""
         self._held.clear()
         self._heaps.clear()
         self._forget_tags()
 
     def give(self, queued: QueuedPod, line: str) -> None:
-        """Give a line the turn of a pod; if the pod has one in another line, it comes along."""
+        """Give a line the slot of a pod; if the pod has one in another line, it comes along."""
         priority, had = queued.pod.priority, self._held.get(queued.pod.uid)
         if had is not None and had.priority == priority:
             if had.line == line:
@@ -81,37 +81,37 @@ class Turns:
         else:
             lane, tag = Lane.NEW, 0.0
         self.end(queued)
-        turn = self._held[queued.pod.uid] = Turn(line, priority, lane, tag, queued)
+        slot = self._held[queued.pod.uid] = Slot(line, priority, lane, tag, queued)
         self._retried += lane is Lane.RETRIED
         heap = self._heaps.setdefault((line, priority, lane), [])
-        heapq.heappush(heap, (tag, queued.timestamp, next(self._numbers), turn))
+        heapq.heappush(heap, (tag, queued.timestamp, next(self._numbers), slot))
         size = len(heap)
         if not size & (size - 1) and size > _STALE_SLACK:  # occasionally: at powers of two
             heap[:] = [entry for entry in heap if entry[3].holder is not None]
             heapq.heapify(heap)
 
     def end(self, queued: QueuedPod) -> None:
-        """End the turn of a pod that leaves unused, if it has one."""
-        turn = self._held.pop(queued.pod.uid, None)
-        if turn is not None:
-            turn.holder = None
-            self._retried -= turn.lane is Lane.RETRIED
+        """End the slot of a pod that leaves unused, if it has one."""
+        slot = self._held.pop(queued.pod.uid, None)
+        if slot is not None:
+            slot.holder = None
+            self._retried -= slot.lane is Lane.RETRIED
             if not self._retried:
                 self._forget_tags()
 
-    def use(self, turn: Turn, queued: QueuedPod) -> None:
-        """Let the first pod of a line go; the holder of the turn waits on with that pod's."""
-        own, holder = self._held[queued.pod.uid], turn.holder
-        self._last = turn.lane
-        if turn.lane is Lane.RETRIED:
-            self._served[turn.priority] = turn.tag
+    def use(self, slot: Slot, queued: QueuedPod) -> None:
+        """Let the first pod of a line go; the holder of the slot waits on with that pod's."""
+        own, holder = self._held[queued.pod.uid], slot.holder
+        self._last = slot.lane
+        if slot.lane is Lane.RETRIED:
+            self._served[slot.priority] = slot.tag
         if holder is not None and holder is not queued:
             own.holder, self._held[holder.pod.uid] = holder, own
-            turn.holder, self._held[queued.pod.uid] = queued, turn
+            slot.holder, self._held[queued.pod.uid] = queued, slot
         self.end(queued)
 
-    def next(self, firsts: Mapping[str, QueuedPod]) -> Turn | None:
-        """Return whose turn it is; None: nobody's.
+    def next(self, firsts: Mapping[str, QueuedPod]) -> Slot | None:
+        """Return whose slot is next; None: nobody's.
 
         Args:
             firsts: the lines with an order that have a pod to go, with the first one.
@@ -120,8 +120,8 @@ class Turns:
         found = {key: entry for key in list(self._heaps) if (entry := self._first(key)) is not None}
         return self._next_of(UNORDERED, found, at) or self._next_of(LAST, found, {})
 
-    def _next_of(self, unordered: str, found: Mapping[_KeyOf, _Entry], at: Mapping[str, int]) -> Turn | None:
-        """Return whose turn it is among a line without an order and those with one, with the priorities of these."""
+    def _next_of(self, unordered: str, found: Mapping[_KeyOf, _Entry], at: Mapping[str, int]) -> Slot | None:
+        """Return whose slot is next among a line without an order and those with one, with the priorities of these."""
         priorities = (*at.values(), *(priority for line, priority, _ in found if line == unordered))
         first = max(priorities, default=None)
         lanes: dict[Lane, _Entry] = {}
@@ -134,12 +134,12 @@ class Turns:
         return next((entry[3] for entry in lanes.values()), None)
 
     def tickets(self) -> set[int]:
-        """Return the tickets of the pods that hold turns of a line without an order."""
-        turns = self._held.values()
-        return {each.holder.ticket for each in turns if each.line in (UNORDERED, LAST) and each.holder is not None}
+        """Return the tickets of the pods that hold slots of a line without an order."""
+        slots = self._held.values()
+        return {each.holder.ticket for each in slots if each.line in (UNORDERED, LAST) and each.holder is not None}
 
     def has(self, queued: QueuedPod) -> bool:
-        """Return whether a pod holds a turn."""
+        """Return whether a pod holds a slot."""
         return queued.pod.uid in self._held
 
     def _first(self, key: _KeyOf) -> _Entry | None:
@@ -155,7 +155,7 @@ class Turns:
         priority = queued.pod.priority
         share, served = (priority, queued.pod.namespace), self._served.get(priority, 0.0)
         if queued.unfinished:
-            return served  # it goes on with the attempt that it had its turn for
+            return served  # it goes on with the attempt that it had its slot for
         tag = max(served, self._tags.get(share, 0.0))
         self._tags[share] = tag + 1.0
         return tag

@@ -1,6 +1,6 @@
-"""Turns between lines: whatever the orders of owners are, they move only their own pods.
+"""Slots between lines: whatever the orders of owners are, they move only their own pods.
 
-The specification is the queue without any order: an order exchanges turns within its line, and those of others come as
+The specification is the queue without any order: an order exchanges slots within its line, and those of others come as
 they would without it.
 """
 
@@ -21,9 +21,9 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
     QueuedPod,
     QueuePosition,
     SchedulingQueue,
-    priority_turn,
+    priority_position,
 )
-from kube_policy_scheduler.framework.queue.turns import Lane
+from kube_policy_scheduler.framework.queue.slots import Lane
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import load
 from tests.lang.clusters import NOW, cluster, node, pod
@@ -65,12 +65,12 @@ class Stage:
         self.now = NOW
         self.cluster = cluster(node("n"))
         self.policies = {owner: policy_of(owner, text) for owner, text in orders.items() if text}
-        self.queue = SchedulingQueue(turn=self._turn)
+        self.queue = SchedulingQueue(position=self._position)
         self.made = 0
 
-    def _turn(self, queued: QueuedPod) -> QueuePosition:
+    def _position(self, queued: QueuedPod) -> QueuePosition:
         found = self.policies.get(queued.pod.namespace)
-        return priority_turn(queued) if found is None else found.turn(queued, self._frame(queued))
+        return priority_position(queued) if found is None else found.position(queued, self._frame(queued))
 
     def _frame(self, queued: QueuedPod) -> Any:
         return queued.frame(self.cluster, self.now, signals=Signals.EMPTY)
@@ -114,7 +114,7 @@ ANY_ORDERS = st.fixed_dictionaries({owner: st.sampled_from(ORDERS) for owner in 
 
 
 @given(ANY_ORDERS, STEPS)
-def test_an_order_exchanges_only_the_turns_of_its_own_line(orders: dict[str, str], steps: list[Step]) -> None:
+def test_an_order_exchanges_only_the_slots_of_its_own_line(orders: dict[str, str], steps: list[Step]) -> None:
     """Owners are tried in the sequence in which they would be without any order."""
     stages = [Stage(orders), Stage({})]
     for step in steps:
@@ -159,7 +159,7 @@ def test_an_order_exchanges_only_the_turns_of_its_own_line(orders: dict[str, str
     "b",
     1,
 )
-def test_a_new_pod_waits_for_at_most_as_many_turns_of_retried_pods_as_of_new_ones(
+def test_a_new_pod_waits_for_at_most_as_many_slots_of_retried_pods_as_of_new_ones(
     orders: dict[str, str], steps: list[Step], owner: str, flood: int
 ) -> None:
     """Whatever is ordered and retried, deleted and changed; and new pods go in the order in which they came."""
@@ -185,9 +185,9 @@ def test_a_new_pod_waits_for_at_most_as_many_turns_of_retried_pods_as_of_new_one
                 stage.queue.add(again, stage.now)
         assert stage.queue.misplaced() == []
     stage.now += 0.25
-    # a new pod may have gone with the turn of a retried one of its line: then that one has its turn
-    turns = stage.queue._active._turns._held.values()
-    first = len([turn for turn in turns if turn.lane is Lane.NEW and turn.holder.pod.namespace != owner])
+    # a new pod may have gone with the slot of a retried one of its line: then that one has its slot
+    slots = stage.queue._active._slots._held.values()
+    first = len([slot for slot in slots if slot.lane is Lane.NEW and slot.holder.pod.namespace != owner])
     own = len([queued for queued in stage.queue if queued.pod.namespace == owner])
     stage.add(owner, 0)
     before = stage.owners()
@@ -262,7 +262,7 @@ def test_an_attempt_that_was_put_off_goes_on_before_the_pods_that_wait_with_it()
 
 
 def long_turn(stage: Stage, uid: str) -> bool:
-    """Have a pod decided, out of turn, in a turn that is too long; return whether it waits behind all others."""
+    """Have a pod decided, out of slot, in a slot that is too long; return whether it waits behind all others."""
     queued = stage.queue.take(uid)
     assert queued is not None
     waits = stage.queue.took_too_long(queued, stage.now)
@@ -345,18 +345,18 @@ def test_a_thousand_replicas_get_no_two_long_turns_each() -> None:
     made = [stage.add("a", 0) for _ in range(1000)]
     assert len({each.template for each in made}) == 1
     stage.add("b", 0)
-    turns = 0
+    slots = 0
     for _ in range(2000):
         queued = stage.queue.pop(stage.now)
         if queued is None:
             continue
         if queued.pod.namespace == "b":
             break
-        turns += 1
+        slots += 1
         stage.queue.took_too_long(queued, stage.now)
         stage.queue.rejected(queued, frozenset({"Fit"}), stage.now)
 
-    assert turns == 4
+    assert slots == 4
     assert stage.queue.misplaced() == []
 
 
@@ -365,7 +365,7 @@ def test_replicas_go_on_where_one_of_them_has_found_a_node() -> None:
     made = [stage.add("a", 0) for _ in range(10)]
     for each in made[:4]:
         long_turn(stage, each.uid)
-    assert stage.queue.waiting_last() == 1, "the others learn of it when it is their turn"
+    assert stage.queue.waiting_last() == 1, "the others learn of it when they are next"
     queued = stage.queue.take(made[0].uid)
     assert queued is not None
     stage.queue.done(queued.pod.uid)
