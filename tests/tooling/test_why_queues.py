@@ -78,3 +78,15 @@ def test_programs_get_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     assert standing["borrowers"] == [["research", "2"]]
     assert (found["reclaims"], found["victims"]) == (True, ["research/r2"])
+
+
+def test_what_is_short_and_by_what_the_pod_would_be_guaranteed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = " ".join(why(tmp_path, "p1", seconds=10, capsys=capsys).split())
+    assert f"It would be guaranteed by {GPU} in production: only what is guaranteed by the same resource" in text
+    assert f"Short for it: {GPU}" in text
+    borrows = " ".join(why(tmp_path, "r9", seconds=10, capsys=capsys).split())
+    assert "It would be borrowed: pods that are guaranteed what it holds may take its place" in borrows
+    running = " ".join(why(tmp_path, "p0", seconds=10, capsys=capsys).split())
+    assert f"It is guaranteed by {GPU} in production" in running

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -11,6 +12,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
 from kube_policy_scheduler.framework.preempt.reclaim import next_victims
+from kube_policy_scheduler.framework.preempt.standing import Standing, standings
 from kube_policy_scheduler.framework.preempt.victims import by_importance
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
@@ -18,6 +20,8 @@ from kube_policy_scheduler.wording import amount, plural
 
 MOST_VICTIMS = 5
 """Units that are named as the next to be evicted."""
+MOST_UNITS = 3
+"""Units that are named of those that stand alike in a queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class QueueReport:
     """What the nodes offer, by resource in column units."""
     victims: tuple[Unit, ...]
     """Who would be evicted next, the first one first."""
+    standings: Mapping[str, tuple[Standing, ...]] = field(default_factory=dict)
+    """By queue, its own units, those below it left out: the strongest guarantees first, then what is borrowed."""
 
 
 def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
@@ -42,7 +48,11 @@ def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, n
     outside = sum(usage.quota_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
-    return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims))
+    by_queue: dict[str, list[Standing]] = {}
+    for queue, standing in standings(cluster, rules, now=now):
+        by_queue.setdefault(queue.name, []).append(standing)
+    shown = {name: tuple(there) for name, there in by_queue.items()}
+    return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims), shown)
 
 
 def members(queue: Quota) -> list[PodInfo]:
@@ -99,11 +109,23 @@ def _queue_data(state: QuotaState, found: QueueReport) -> dict[str, Any]:
         "max": _shown(state.maximum),
         "lend": _shown(state.lend),
         "used": _shown(state.used),
+        "will": _shown(state.will),
         "borrowed": _shown(state.borrowed),
         "share": round(state.share, 6),
         "weight": state.weight,
         "pods": state.pods,
         "pending": found.pending.get(state.name, 0),
+        "units": [_unit_data(each) for each in found.standings.get(state.name, ())],
+    }
+
+
+def _unit_data(standing: Standing) -> dict[str, Any]:
+    unit = standing.unit
+    return {
+        "pods": [pod.key for pod in unit.pods],
+        "surplus": unit.is_surplus,
+        "guaranteedBy": standing.resource or None,
+        "in": standing.queue or None,
     }
 
 
@@ -114,7 +136,7 @@ def _shown(amounts: Mapping[str, int]) -> dict[str, str]:
 def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
     """Yield a report as people read it: a row for each queue and resource."""
     rows: list[tuple[str, ...]] = [
-        ("queue", "resource", "guaranteed", "used", "borrowed", "max", "share", "pods", "pending")
+        ("queue", "resource", "guaranteed", "used", "will", "borrowed", "max", "share", "pods", "pending")
     ]
     styles: dict[int, str] = {0: DIM}
     for state in found.states:
@@ -127,6 +149,10 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
             rows.append(_row(state, name, found, is_first=number == 0))
     yield from to.table(rows, right_from=2, styles=styles)
     yield ""
+    units = [line for state in found.states for line in _units(state.name, found.standings.get(state.name, ()))]
+    if units:
+        yield from to.table([("queue", "units", "pods", "which"), *units], right_from=4)
+        yield ""
     if found.outside:
         yield f"{plural(found.outside, 'pod')} on nodes outside every queue"
     if not found.victims:
@@ -136,6 +162,25 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
     for unit in found.victims:
         others = f" and {plural(len(unit.pods) - 1, 'more pod')} of its gang" if len(unit.pods) > 1 else ""
         yield from to.item("  ", f"{unit.queue.name}: {unit.pods[0].key}{others} (priority {unit.priority})")
+
+
+def _units(name: str, there: Sequence[Standing]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the units of a queue that stand alike, in one row."""
+    shown = name
+    for text, alike in groupby(there, key=lambda standing: standing.text.removesuffix(f" in {name}")):
+        units = list(alike)
+        named = [_called(standing.unit) for standing in units[:MOST_UNITS]]
+        more = f" and {len(units) - MOST_UNITS} more" if len(units) > MOST_UNITS else ""
+        pods = sum(len(standing.unit.pods) for standing in units)
+        yield shown, text, str(pods), ", ".join(named) + more
+        shown = ""
+
+
+def _called(unit: Unit) -> str:
+    """Return what a unit is called: its pod, or its gang with the number of its pods."""
+    if len(unit.pods) > 1:
+        return f"{unit.pods[0].key} and {plural(len(unit.pods) - 1, 'more pod')} of its gang"
+    return f"{unit.pods[0].key} (surplus)" if unit.is_surplus else unit.pods[0].key
 
 
 def _row(state: QuotaState, name: str, found: QueueReport, *, is_first: bool) -> tuple[str, ...]:
@@ -150,6 +195,7 @@ def _row(state: QuotaState, name: str, found: QueueReport, *, is_first: bool) ->
         name,
         shown(state.guaranteed),
         shown(state.used),
+        shown(state.will),
         shown(state.borrowed),
         shown(state.maximum),
         *once,

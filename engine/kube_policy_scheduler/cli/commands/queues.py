@@ -18,7 +18,9 @@ Examples:
 
 \b
 A queue is guaranteed its `min`. What it uses above that is borrowed. The share is what it borrows, as a part of what
-the nodes have, divided by its weight; the queue with the smallest share is served first. The command changes nothing.
+the nodes have, divided by its weight; the queue with the smallest share is served first. "will" is what it uses when
+the evictions under way are done. A pod or gang is guaranteed as a whole, by one resource, or borrowed as a whole: only
+what is borrowed, or guaranteed by a weaker resource, is evicted for a guarantee. The command changes nothing.
 
 \b
 Exit codes: 0 the queues are shown; 2 the command could not run, or the policies have no queues.
@@ -40,7 +42,8 @@ def command(
 ) -> int:
     """Show the queues of a cluster: guaranteed, used, borrowed and maximum amounts, shares, and pending pods.
 
-    Below the tree are the pods or gangs that would be evicted next if other queues needed their guarantee.
+    Below the tree are the pods and gangs of each queue, guaranteed or borrowed, and those that would be evicted next if
+    other queues needed their guarantee.
     """
     from kube_policy_scheduler.tooling.queues import data, lines, report
 

@@ -669,7 +669,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
 
     for queue in usage.queues():
         for unit in units.own(queue) if queue.members else ():
-            is_borrowed = guarantees.strongest(unit, queue.path()) is None
+            is_borrowed = guarantees.rank(unit, queue) is None  # so queues beside it may take it
             if (
                 unit.is_placed
                 and unit.queue is queue

@@ -41,7 +41,13 @@ from kube_policy_scheduler.tooling.why.filters import (
     plain,
     refusals,
 )
-from kube_policy_scheduler.tooling.why.queues import QueueStanding, reclaim_message, standings
+from kube_policy_scheduler.tooling.why.queues import (
+    QueueStanding,
+    rank_sentence,
+    reclaim_message,
+    short_resources,
+    standings,
+)
 from kube_policy_scheduler.tooling.why.scores import Ranking, ranking
 
 
@@ -117,6 +123,10 @@ class Explanation:
     """Those that concern it."""
     queues: tuple[QueueStanding, ...] = ()
     """How its queue stands in each resource that it requests."""
+    rank: str = ""
+    """Whether it is guaranteed or borrowed in its queues, and by which resource; "" if it belongs to no queue."""
+    lacks: tuple[str, ...] = ()
+    """The resources of which there is too little for it, if it belongs to a queue: only these say who may go."""
     reclaim: str = ""
     """Why no borrower gives way to it, "" if one does or need not."""
     reclaims: bool = False
@@ -192,6 +202,8 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
         preemption_node=preemption.nominated_node if preemption is not None else None,
         limits=tuple(limits(asked.frame, inputs.profile)),
         queues=tuple(standings(asked.frame, inputs.profile)),
+        rank=rank_sentence(asked.frame, inputs.profile, bound=bound is not None),
+        lacks=short_resources(asked.frame, inputs.profile, decision) if fails and held is None else (),
         reclaim=reclaim_message(decision) if fails and held is None else "",
         reclaims=preemption is not None and preemption.reclaims,
         gangs=gangs,

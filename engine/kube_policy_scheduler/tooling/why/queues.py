@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.standing import standing_after
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.wording import amount, listed
 
 _MOST_BORROWERS = 3
+_INSUFFICIENT = "Insufficient "
+"""How the reasons of NodeResourcesFit begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,40 @@ def _standing(usage: QuotaUsage, queue: Quota, place: int, wanted: int) -> Queue
         usage.share(queue),
         tuple((name, quantity(resource, over)) for over, name in largest),
     )
+
+
+def short_resources(frame: Frame, profile: Profile, decision: Decision) -> tuple[str, ...]:
+    """Return the resources of which there is too little for a pod, each once: on the nodes, and in its queues.
+
+    Only these say who may be evicted for it.
+    """
+    rules = profile.queues
+    if rules is None:
+        return ()
+    if decision.reclaim is not None and decision.reclaim.short:
+        return decision.reclaim.short
+    usage = frame.cluster.usage_of(rules.tree)
+    queue = usage.quota_of(frame.template)
+    found = [usage.tree.resources[place] for place, _ in usage.short(queue, usage.amounts(frame.pod))] if queue else []
+    reasons = decision.diagnosis.counts() if decision.diagnosis is not None else {}
+    insufficient = [reason.removeprefix(_INSUFFICIENT) for reason in reasons if reason.startswith(_INSUFFICIENT)]
+    return tuple(dict.fromkeys((*found, *sorted(insufficient))))
+
+
+def rank_sentence(frame: Frame, profile: Profile, *, bound: bool) -> str:
+    """Return whether a pod is guaranteed or borrowed, and by which resource; "" if it belongs to no queue.
+
+    bound: whether it is on a node, from which it was taken off.
+    """
+    if profile.queues is None or frame.cluster.usage_of(profile.queues.tree).quota_of(frame.template) is None:
+        return ""
+    found = standing_after(frame, profile.queues)
+    if found is None:
+        return ""
+    what = ("It is" if bound else "It would be") + f" {found.text}"
+    if found.resource:
+        return f"{what}: only what is guaranteed by the same resource or a stronger one may take its place"
+    return f"{what}: pods that are guaranteed what it holds may take its place"
 
 
 def reclaim_message(decision: Decision) -> str:

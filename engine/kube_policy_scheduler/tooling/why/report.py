@@ -14,7 +14,7 @@ from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Term
 from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
 from kube_policy_scheduler.tooling.why.filters import NearMiss
 from kube_policy_scheduler.tooling.why.scores import Ranking, Term
-from kube_policy_scheduler.wording import amount, plural, signed
+from kube_policy_scheduler.wording import amount, listed, plural, signed
 
 _MOVES = 5
 """Moves that are named in the text; `--format json` names all."""
@@ -64,6 +64,10 @@ def _cause(found: Explanation, cause: Cause) -> str:
 def _notes(found: Explanation) -> Iterator[str]:
     yield from (printable(limit.sentence()) for limit in found.limits)
     yield from (printable(standing.sentence()) for standing in found.queues)
+    if found.rank:
+        yield printable(found.rank)
+    if found.queues and found.lacks:
+        yield printable(f"Short for it: {listed(found.lacks)}")
     if found.reclaim:
         yield printable(found.reclaim[:1].upper() + found.reclaim[1:])
     yield from (printable(f"Devices: {sentence}") for sentence in found.devices)
