@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
 from kube_policy_scheduler.framework.preempt.reclaim import next_victims
-from kube_policy_scheduler.framework.preempt.standing import Standing, standings
+from kube_policy_scheduler.framework.preempt.standing import UnitStanding, standings
 from kube_policy_scheduler.framework.preempt.victims import by_importance
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
@@ -37,7 +37,7 @@ class QueueReport:
     """What the nodes offer, by resource in column units."""
     victims: tuple[Unit, ...]
     """Who would be evicted next, the first one first."""
-    standings: Mapping[str, tuple[Standing, ...]] = field(default_factory=dict)
+    standings: Mapping[str, tuple[UnitStanding, ...]] = field(default_factory=dict)
     """By queue, its own units, those below it left out: the strongest guarantees first, then what is borrowed."""
 
 
@@ -48,7 +48,7 @@ def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, n
     outside = sum(usage.quota_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
-    by_queue: dict[str, list[Standing]] = {}
+    by_queue: dict[str, list[UnitStanding]] = {}
     for queue, standing in standings(cluster, rules, now=now):
         by_queue.setdefault(queue.name, []).append(standing)
     shown = {name: tuple(there) for name, there in by_queue.items()}
@@ -119,7 +119,7 @@ def _queue_data(state: QuotaState, found: QueueReport) -> dict[str, Any]:
     }
 
 
-def _unit_data(standing: Standing) -> dict[str, Any]:
+def _unit_data(standing: UnitStanding) -> dict[str, Any]:
     unit = standing.unit
     return {
         "pods": [pod.key for pod in unit.pods],
@@ -164,7 +164,7 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
         yield from to.item("  ", f"{unit.queue.name}: {unit.pods[0].key}{others} (priority {unit.priority})")
 
 
-def _units(name: str, there: Sequence[Standing]) -> Iterator[tuple[str, str, str, str]]:
+def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the units of a queue that stand alike, in one row."""
     shown = name
     for text, alike in groupby(there, key=lambda standing: standing.text.removesuffix(f" in {name}")):

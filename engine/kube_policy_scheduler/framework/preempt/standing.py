@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from kube_policy_scheduler.framework.quota import QuotaRules
 
 
-class Standing(msgspec.Struct, frozen=True):
+class UnitStanding(msgspec.Struct, frozen=True):
     """How one unit stands."""
 
     unit: Unit
@@ -31,7 +31,7 @@ class Standing(msgspec.Struct, frozen=True):
         return f"guaranteed by {self.resource} in {self.queue}" if self.resource else "borrowed"
 
 
-def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tuple[Quota, Standing]]:
+def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tuple[Quota, UnitStanding]]:
     """Yield the units of each queue, without those of the queues below it: the strongest guarantees first.
 
     A unit of several queues is told of each. now: Unix seconds.
@@ -46,7 +46,7 @@ def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tu
             yield queue, _standing(usage, unit, queue, guarantees)
 
 
-def standing_of(cluster: Cluster, rules: QuotaRules, pod: PodInfo, *, now: float) -> Standing | None:
+def standing_of(cluster: Cluster, rules: QuotaRules, pod: PodInfo, *, now: float) -> UnitStanding | None:
     """Return how the unit of a running pod stands; None: it belongs to no queue. now: Unix seconds."""
     usage = cluster.usage_of(rules.tree)
     queue = usage.quota_of(pod.template)
@@ -56,7 +56,7 @@ def standing_of(cluster: Cluster, rules: QuotaRules, pod: PodInfo, *, now: float
     return _standing(usage, units.unit_of(pod), queue, Guarantees(usage, units.of))
 
 
-def standing_after(frame: Frame, rules: QuotaRules) -> Standing | None:
+def standing_after(frame: Frame, rules: QuotaRules) -> UnitStanding | None:
     """Return how a pod that waits would stand if it had a node now; None: it belongs to no queue."""
     cluster = frame.cluster
     usage = cluster.usage_of(rules.tree)
@@ -68,13 +68,13 @@ def standing_after(frame: Frame, rules: QuotaRules) -> Standing | None:
     for each in queue.path():
         rank = guarantees.rank_after(unit, each, ())
         if rank is not None:
-            return Standing(unit, usage.tree.resources[rank], each.name)
-    return Standing(unit)
+            return UnitStanding(unit, usage.tree.resources[rank], each.name)
+    return UnitStanding(unit)
 
 
-def _standing(usage: QuotaUsage, unit: Unit, queue: Quota, guarantees: Guarantees) -> Standing:
+def _standing(usage: QuotaUsage, unit: Unit, queue: Quota, guarantees: Guarantees) -> UnitStanding:
     for each in queue.path():
         rank = guarantees.rank(unit, each)
         if rank is not None:
-            return Standing(unit, usage.tree.resources[rank], each.name)
-    return Standing(unit)
+            return UnitStanding(unit, usage.tree.resources[rank], each.name)
+    return UnitStanding(unit)
