@@ -421,6 +421,7 @@ class QuotaUsage:
                 self._faded.pop(known.name, None)
                 self._keep(known, 1)
             queue = known
+        self._hold(pod.uid, 1)
         queue.members[pod.uid] = pod
         queue.priorities[pod.priority] += 1
         if self._has_claims(pod):
@@ -481,6 +482,7 @@ class QuotaUsage:
         if pod.uid in self._leaving:
             self._stay(pod.uid)
         priority = queue.members.pop(pod.uid).priority
+        self._hold(pod.uid, -1)
         queue.priorities[priority] -= 1
         if not queue.priorities[priority]:
             del queue.priorities[priority]
@@ -550,7 +552,8 @@ class QuotaUsage:
                     total.update(dict(counted))
         amounts = tuple(sorted(total.items()))
         self._nominated[pod.uid] = queue, amounts, pod
-        self._promise(queue, amounts, 1)
+        if pod.uid not in queue.members:
+            self._promise(queue, amounts, 1)
 
     def end_nomination(self, uid: str) -> None:
         """Count a pod as nominated no longer: it holds a node, is gone, or gets no room."""
@@ -561,7 +564,14 @@ class QuotaUsage:
         for key in claim_keys(pod) if self._has_claims(pod) else ():
             if self._promised_claims.get(key) == uid:
                 del self._promised_claims[key]
-        self._promise(queue, amounts, -1)
+        if uid not in queue.members:
+            self._promise(queue, amounts, -1)
+
+    def _hold(self, uid: str, step: int) -> None:
+        """Count a nominated pod as used instead while it is placed, to try something out (1), or no longer (-1)."""
+        known = self._nominated.get(uid) if self._nominated else None
+        if known is not None:
+            self._promise(known[0], known[1], -step, notes=False)
 
     def _promise(self, queue: Quota, amounts: Amounts, step: int, *, notes: bool = True) -> None:
         if notes:
@@ -585,6 +595,7 @@ class QuotaUsage:
     def without_promises(self, uids: Iterable[str]) -> Iterator[None]:
         """Count nothing as nominated for some pods for as long as the context is open; no change is noted."""
         known = [self._nominated[uid] for uid in uids if uid in self._nominated]
+        known = [(queue, amounts, pod) for queue, amounts, pod in known if pod.uid not in queue.members]
         for queue, amounts, _ in known:
             self._promise(queue, amounts, -1, notes=False)
         try:

@@ -347,6 +347,16 @@ class ScheduleAlgorithm(ABC):
             finally:
                 self._cluster.place(queued.pod, host)
 
+    def passes_beside_nominated(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a node passes every filter for a pod, beside the pods that are nominated to it."""
+        if host not in self._cluster.nominated:
+            return self.passes(queued, host)
+        row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)
+        self.work += VERDICT_WORK
+        if row is None or profile is None:
+            return False
+        return bool((self.cycle.feasible(self.frame(queued), profile) == row).any())
+
     def passes(self, queued: QueuedPod, host: str) -> bool:
         """Return whether a node passes every filter for a pod, as the cluster stands."""
         row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)

@@ -51,11 +51,11 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
 def nominate(cluster: Cluster, queued: QueuedPod, node_name: str) -> list[PodInfo]:
     """Nominate a pod to a node; "" clears the nomination. Return the pods that lose theirs to the same node.
 
-    Those are of lower priority, and the resources are no longer free.
+    They do not have precedence over it, and the resources are no longer free.
     """
     pod = queued.pod
     others = cluster.nominated.get(node_name, {}).values() if node_name else ()
-    losers = [other for other in others if other.priority < pod.priority]
+    losers = [other for other in others if other.uid != pod.uid and not comes_before(cluster, other, pod)]
     for other in losers:
         cluster.nominate(other, "")
     cluster.nominate(pod, node_name)

@@ -328,7 +328,7 @@ class Attempt:
         mark, own = len(self._changes), found.nominated_node in self._own
         for victim in found.victims:
             self.displace(victim.uid)
-        does = self._algorithm.passes(queued, found.nominated_node or "")
+        does = self._algorithm.passes_beside_nominated(queued, found.nominated_node or "")
         self._undo(mark)
         if not own:
             self._own.discard(found.nominated_node or "")
@@ -353,7 +353,7 @@ class Attempt:
         if room is not None:
             return all(map(ge, room.free, room.amounts))
         self._carry_out()
-        return self._algorithm.passes(queued, name)
+        return self._algorithm.passes_beside_nominated(queued, name)
 
     # --- placements ----------------------------------------------------------------------------------
 
@@ -391,8 +391,8 @@ class Attempt:
     def _room(self, member: QueuedPod, name: str, victims: Iterable[PodInfo]) -> _Room | None:
         """Return what is left on a node with a member instead of victims; None where arithmetic can't say that."""
         nodes, wanted = self._cluster.nodes, self._kind(member).wanted
-        if wanted is None or wanted.unoffered or wanted.devices:
-            return None
+        if wanted is None or wanted.unoffered or wanted.devices or name in self._cluster.nominated:
+            return None  # who is nominated there may keep some of it
         row = nodes.rows[name]
         names = [resource for resource, _ in wanted.amounts]
         held = [nodes.requested(resource).item(row) for resource in names]

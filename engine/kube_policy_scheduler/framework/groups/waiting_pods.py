@@ -218,13 +218,12 @@ class WaitingPods(Generic[AssumedT]):
         self.backfill.beside(queued)  # while nothing is tried out
         if self.are_placed(requirements):  # one that its gang can do without: a pod as any other
             why = self._confine(requirements)
-            return (self._refuse(queued, why) if why else (yield from self._algorithm.deciding(queued))), ()
+            decision = self._refuse(queued, why) if why else (yield from self._algorithm.deciding(queued))
+            return decision if why or _acts(decision) else self._algorithm.reclaim_for(queued, decision), ()
         refused = self._quota_refusal(queued, requirements)
         if refused is None:
             decision, others = yield from self._decide(queued, requirements)
-            found = decision.preemption
-            acts = found is not None and (found.victims or found.nominated_node or found.keeps_nomination)
-            if decision.host is not None or acts or others:
+            if _acts(decision) or others:
                 return decision, others
             refused = decision
         return self._reclaim(queued, requirements, refused)
@@ -614,8 +613,6 @@ class WaitingPods(Generic[AssumedT]):
         requirement = whole(requirements)
         if rules is None or not rules.reclaims or requirement is None:
             return decision, ()
-        if self.planner.placed(requirement) >= requirement.size:
-            return self._algorithm.reclaim_for(queued, decision), ()
         record = self.gangs.of(requirement.group)
         if self._queue.is_letting_in(requirement.group) or record.reclaims_again_at > now:
             return _look_later(decision), ()
@@ -853,6 +850,13 @@ class WaitingPods(Generic[AssumedT]):
                 self._withdraw(assumed)
                 if start is not None:
                     self._break(start, "another of its pods lost its node")
+
+
+def _acts(decision: Decision) -> bool:
+    """Return whether a pod gets a node, or room is made or kept for it."""
+    found = decision.preemption
+    makes_room = found is not None and bool(found.victims or found.nominated_node or found.keeps_nomination)
+    return decision.host is not None or makes_room
 
 
 def _look_later(decision: Decision) -> Decision:

@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.preempt.victims import by_importance
 
 GangsOf = Callable[[Frame], Sequence[GangRequirement]]
 """The gangs of a running pod."""
@@ -106,11 +107,7 @@ class Gangs:
         found: dict[str, PodInfo] = {}
         if all(each.filled(left) <= each.size for each in requirements.values()):
             return found
-        now = self._now
-        for pod in sorted(
-            members.values(),
-            key=lambda pod: (pod.priority, -(now if pod.started is None else pod.started), pod.uid),
-        ):
+        for pod in reversed(by_importance(members.values(), self._now)):
             theirs = [requirements[each.group] for each in self.of(pod)]
             left.remove(pod)
             if all(each.filled(left) >= each.size for each in theirs):

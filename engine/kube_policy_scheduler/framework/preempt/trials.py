@@ -341,6 +341,7 @@ class Trial:
             key=lambda unit: (
                 all(pod.uid not in violating for pod in whole[unit]),
                 min(place[pod.uid] for pod in whole[unit]),
+                len(whole[unit]) == len(unit),
             ),
         )
         gone: dict[str, PodInfo] = {}
