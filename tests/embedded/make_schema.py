@@ -1,6 +1,6 @@
 """Writes the schema of the embedded API server from descriptions of the Kubernetes API that other programs bring.
 
-    python -m tests.embedded.make_schema KUBECTL GO_SOURCES engine/kube_policy_scheduler/embedded/schema.json
+    python -m tests.embedded.make_schema KUBECTL GO_SOURCES engine/kube_policy_scheduler/documents/api_schema.json
 
 Names, types and merge keys of fields come from the package `kubernetes-validate`; their protobuf numbers from the
 descriptors inside a kubectl of version 1.27 to 1.33 (later ones no longer carry them). The sources of the Go modules

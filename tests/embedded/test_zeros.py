@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.embedded import schema
+from kube_policy_scheduler.documents import api_schema
 from tests.embedded.conftest import Server
 
 Json = dict[str, Any]
@@ -103,6 +103,6 @@ def test_where_a_slice_and_its_devices_are_is_said_exactly_once(server: Server, 
     ],
 )
 def test_the_schema_says_which_fields_are_pointers(name: str, pointers: str, plain: str) -> None:
-    fields = schema.load().types[f"io.k8s.api.{name}"]
+    fields = api_schema.load().types[f"io.k8s.api.{name}"]
     marked = {field: fields[field.removesuffix("!")].is_pointer for field in (*pointers.split(), *plain.split())}
     assert marked == dict.fromkeys(pointers.split(), True) | dict.fromkeys(plain.split(), False)

@@ -257,6 +257,8 @@ class GivenCluster:
     """When decisions are made, Unix seconds."""
     kubernetes: KubernetesRules
     """By whose rules."""
+    recorded: Sequence[FixtureObject] = ()
+    """What the files hold, as it is written there; nothing of a live cluster."""
 
     def state(self) -> ClusterState:
         """Return the cluster that the objects make."""
@@ -300,7 +302,8 @@ def cluster_at(
     things = with_prices(stored_objects(found, scheduler=scheduler))
     if now is None:
         now = taken_at(found)
-    return GivenCluster(things, time.time() if now is None else now, kubernetes or rules_of_files(clusters, found))
+    rules = kubernetes or rules_of_files(clusters, found)
+    return GivenCluster(things, time.time() if now is None else now, rules, found)
 
 
 def rules_of_files(clusters: Sequence[Path], found: Iterable[FixtureObject]) -> KubernetesRules:

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from kube_policy_scheduler.cluster import defaulting
-from kube_policy_scheduler.embedded import errors, schema
+from kube_policy_scheduler.documents import api_schema
+from kube_policy_scheduler.embedded import errors
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.resources import Resource
 from kube_policy_scheduler.embedded.store import Store
@@ -87,11 +88,11 @@ def _stamp_taints(taints: Iterable[Any], now: datetime) -> None:
 
 def empty_status(obj: Json) -> Json:
     """Return the status of a new object: zero for the numbers that are always written."""
-    name = schema.type_name(obj["apiVersion"], obj["kind"])
-    fields = schema.load().types[name] if name else {}
+    name = api_schema.type_name(obj["apiVersion"], obj["kind"])
+    fields = api_schema.load().types[name] if name else {}
     if "status" not in fields or obj["kind"] in ("Pod", "Namespace"):
         return {}
-    wanted = schema.load().types[fields["status"].name]
+    wanted = api_schema.load().types[fields["status"].name]
     zeros = {key: _ZERO[kind.name] for key, kind in wanted.items() if kind.required and kind.name in _ZERO}
     return zeros | dict.fromkeys(_ZERO_STATUS.get(obj["kind"], ()), 0)
 

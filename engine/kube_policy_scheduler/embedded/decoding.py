@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from kube_policy_scheduler.embedded import schema
+from kube_policy_scheduler.documents import api_schema
+from kube_policy_scheduler.documents.api_schema import FieldType, Type
 from kube_policy_scheduler.embedded.errors import Json
-from kube_policy_scheduler.embedded.schema import FieldType, Type
 from kube_policy_scheduler.quantities.quantity import QuantityError
 
 _QUANTITY = re.compile(
@@ -128,7 +128,7 @@ class Decoder:
         Raises:
             DecodeError: a value is not of its field's type.
         """
-        name = schema.type_name(obj.get("apiVersion", ""), obj.get("kind", ""))
+        name = api_schema.type_name(obj.get("apiVersion", ""), obj.get("kind", ""))
         if name is None:
             return obj
         return self._struct(obj, name, path="")
@@ -141,7 +141,7 @@ class Decoder:
             raise DecodeError(f"{mismatch.opening} into Go struct field {struct}.{mismatch.rest}") from None
 
     def _fields(self, value: Json, name: str, *, path: str) -> Json:
-        fields: Type = schema.load().types[name]
+        fields: Type = api_schema.load().types[name]
         done: Json = {}
         for key, item in value.items():
             known = fields.get(key)
@@ -287,7 +287,7 @@ _SCALARS: Mapping[str, Callable[[Any, str], Any]] = {
 
 def missing(obj: Json) -> list[str]:
     """Return the paths of required fields that a decoded object's spec lacks."""
-    name = schema.type_name(obj.get("apiVersion", ""), obj.get("kind", ""))
+    name = api_schema.type_name(obj.get("apiVersion", ""), obj.get("kind", ""))
     if name is None:
         return []
     found: list[str] = []
@@ -297,7 +297,7 @@ def missing(obj: Json) -> list[str]:
 
 
 def _missing(value: Json, name: str, found: list[str], *, path: str) -> None:
-    for key, kind in schema.load().types[name].items():
+    for key, kind in api_schema.load().types[name].items():
         if key not in value:
             if kind.required:
                 found.append(f"{path}{key}")

@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
-from kube_policy_scheduler.embedded import discovery, patch, schema
+from kube_policy_scheduler.documents import api_schema
+from kube_policy_scheduler.documents.api_schema import FieldType
+from kube_policy_scheduler.embedded import discovery, patch
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.resources import RESOURCES, Resource
-from kube_policy_scheduler.embedded.schema import FieldType
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -130,7 +131,7 @@ def version3(root: str) -> Json | None:
     if not members:
         return None
     prefix = "#/components/schemas/"
-    names = _reachable({schema.type_name(item.api_version, item.kind) for item in members} - {None})
+    names = _reachable({api_schema.type_name(item.api_version, item.kind) for item in members} - {None})
     return {
         "openapi": "3.0.0",
         "info": _INFO,
@@ -146,7 +147,7 @@ def version2() -> Json:
         "swagger": "2.0",
         "info": _INFO,
         "paths": _paths(list(RESOURCES), version=2),
-        "definitions": _definitions(set(schema.load().types), "#/definitions/"),
+        "definitions": _definitions(set(api_schema.load().types), "#/definitions/"),
     }
 
 
@@ -180,7 +181,7 @@ def _parameter(name: str, *, version: int) -> Json:
 
 
 def _reachable(names: set[Any]) -> set[str]:
-    types = schema.load().types
+    types = api_schema.load().types
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -192,7 +193,7 @@ def _reachable(names: set[Any]) -> set[str]:
 
 
 def _definitions(names: set[str], prefix: str) -> Json:
-    loaded = schema.load()
+    loaded = api_schema.load()
     kinds: dict[str, list[Json]] = {}
     for (version, kind), name in loaded.kinds.items():
         group, _, short = version.rpartition("/")

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import yaml
 
-from kube_policy_scheduler.embedded import errors, schema
+from kube_policy_scheduler.documents import api_schema
+from kube_policy_scheduler.documents.api_schema import FieldType
+from kube_policy_scheduler.embedded import errors
 from kube_policy_scheduler.embedded.errors import Json
-from kube_policy_scheduler.embedded.schema import FieldType
 
 _ANYTHING = FieldType("any")
 _ORDER, _FROM_LIST = "$setElementOrder/", "$deleteFromPrimitiveList/"
@@ -34,7 +35,7 @@ def server_side_apply(obj: Json, wanted: Mapping[str, Any], *, api_version: str,
 
 
 def _root(api_version: str, kind: str) -> FieldType:
-    name = schema.type_name(api_version, kind)
+    name = api_schema.type_name(api_version, kind)
     return FieldType(name) if name else _ANYTHING
 
 
@@ -43,7 +44,7 @@ def _field(kind: FieldType, key: str) -> FieldType:
         return kind.element()
     if kind.is_scalar:
         return _ANYTHING
-    return schema.load().types[kind.name].get(key, _ANYTHING)
+    return api_schema.load().types[kind.name].get(key, _ANYTHING)
 
 
 def _merge(value: Any, patch: Any, kind: FieldType) -> Any:

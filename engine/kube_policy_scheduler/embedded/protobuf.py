@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from kube_policy_scheduler.embedded import schema
+from kube_policy_scheduler.documents import api_schema
+from kube_policy_scheduler.documents.api_schema import FieldType
 from kube_policy_scheduler.embedded.errors import Json
-from kube_policy_scheduler.embedded.schema import FieldType
 from kube_policy_scheduler.times import rfc3339
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
@@ -41,9 +41,9 @@ def decode(content: bytes) -> Json:
         envelope = dict(read_fields(content[len(_MAGIC) :]))
         kind_of = {number: _text(value) for number, value in read_fields(_bytes(envelope[1]))}
         version, kind = kind_of.get(1, ""), kind_of.get(2, "")
-        name = schema.type_name(version, kind)
+        name = api_schema.type_name(version, kind)
         if name is None and kind == "DeleteOptions":
-            name = schema.type_name("v1", kind)
+            name = api_schema.type_name("v1", kind)
         if name is None:
             raise ProtobufError(f"no kind {kind!r} is registered for version {version!r}")
         return {"apiVersion": version, "kind": kind, **_message(_bytes(envelope.get(2, b"")), name)}
@@ -53,7 +53,7 @@ def decode(content: bytes) -> Json:
 
 @cache
 def _numbers(name: str) -> dict[tuple[int, ...], tuple[str, FieldType]]:
-    return {kind.numbers: (key, kind) for key, kind in schema.load().types[name].items() if kind.numbers}
+    return {kind.numbers: (key, kind) for key, kind in api_schema.load().types[name].items() if kind.numbers}
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -78,6 +78,44 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
             found += listed
             malformed += [f"{resource} {one}" for one in broken]
         return Listing(found, tuple(unlisted), tuple(malformed), await _version(client))
+
+
+async def raw_objects(
+    *, kubeconfig: str | None, context: str | None, kinds: Collection[str], most: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return objects of some kinds as decoded from JSON, at most so many of each, and whether there are more.
+
+    Kinds that are not served, or may not be listed, are left out.
+
+    Raises:
+        KubeError: the API server does not answer.
+        CredentialsError: no usable kubeconfig.
+    """
+    found: list[dict[str, Any]] = []
+    are_more = False
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        for resource in RESOURCES:
+            if resource.type.__name__ not in kinds:
+                continue
+            path = resource.collection(query={"limit": str(most)})
+            try:
+                answer = _raw_list.decode(await client.request("GET", path, timeout_seconds=LIST_TIMEOUT_SECONDS))
+            except (Forbidden, NotFound):
+                continue
+            except msgspec.DecodeError as error:
+                raise KubeError(f"the list of {resource} cannot be read: {error}") from error
+            head = {"apiVersion": resource.root.removeprefix("/apis/").removeprefix("/api/")}
+            found += ({**head, "kind": resource.type.__name__, **item} for item in answer.items)
+            are_more = are_more or bool(answer.metadata.get("continue"))
+    return found, are_more
+
+
+class _RawList(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+    items: list[dict[str, Any]] = []
+
+
+_raw_list = msgspec.json.Decoder(_RawList)
 
 
 async def _version(client: Client) -> KubernetesVersion | None:

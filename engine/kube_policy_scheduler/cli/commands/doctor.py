@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
+    from kube_policy_scheduler.tooling.doctor.unknown_fields import UnknownFields
 
 DEFAULT_NAMESPACE = "policy-scheduler"
 PAST_USAGE_LEASE = "policy-scheduler-queues"
@@ -61,8 +62,9 @@ def command(
     node; filters that reject every node; scores without effect; policies that govern no pod, and pods that no policy
     governs; queues that contradict the cluster, such as guarantees above what the nodes offer; missing permissions;
     admission webhooks and policies that can refuse bindings or the status of pods; clock differences; with --config,
-    HTTP extenders that do not answer, or are slow; from 1,000 nodes on, whether compiled kernels are available; and
-    in larger clusters than 130,000 nodes how much memory kept results may take.
+    HTTP extenders that do not answer, or are slow; fields of objects that this version does not know; from 1,000 nodes
+    on, whether compiled kernels are available; and in larger clusters than 130,000 nodes how much memory kept results
+    may take.
     """
     from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
@@ -92,6 +94,7 @@ def command(
         access=None if given.clusters else _access(given, policy_set),
         kernels=KernelSupport(numba.version, numba.problem, NODES_FOR_KERNELS),
         extenders=answers,
+        unknown=_unknown_fields(given, cluster),
     )
     if form == "json":
         say_json(data(found))
@@ -107,6 +110,28 @@ def command(
         cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
     return 1 if is_found(found) or unchecked else 0
+
+
+_MOST_LOOKED_AT = 500
+"""Objects of each kind of a live cluster in which unknown fields are looked for."""
+
+
+def _unknown_fields(given: Given, cluster: cluster_sources.GivenCluster) -> UnknownFields | None:
+    """Return which fields are not known; None where nobody could look."""
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.lists import raw_objects
+    from kube_policy_scheduler.tooling.doctor.unknown_fields import DECIDING, find_unknown
+
+    if given.clusters:
+        return find_unknown(one.value for one in cluster.recorded)
+    where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
+    try:
+        found, are_more = asyncio.run(raw_objects(**where, kinds=DECIDING.keys(), most=_MOST_LOOKED_AT))
+    except KubeError:
+        return None
+    return find_unknown(found, is_sample=are_more)
 
 
 def _extenders() -> list[ExtenderAnswer]:

@@ -20,6 +20,7 @@ from kube_policy_scheduler.tooling.doctor.kubernetes import kubernetes_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.queues import queue_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
+from kube_policy_scheduler.tooling.doctor.unknown_fields import UnknownFields, unknown_field_findings
 from kube_policy_scheduler.tooling.policy_reads import KeyRead, expressions_of, key_reads
 from kube_policy_scheduler.wording import plural, some
 
@@ -180,6 +181,7 @@ def examine(
     access: Access | None,
     kernels: KernelSupport | None = None,
     extenders: Sequence[ExtenderAnswer] = (),
+    unknown: UnknownFields | None = None,
 ) -> tuple[Finding, ...]:
     """Return everything that was found, and what could not be looked at."""
     return (
@@ -194,6 +196,7 @@ def examine(
         *access_findings(access),
         *admission_findings(access.admission if access is not None else None),
         *kubernetes_findings(inspection),
+        *unknown_field_findings(unknown),
         *kernel_findings(inspection, kernels),
         *kept_results_findings(inspection),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 
-import orjson
+import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,24 @@ class Schema:
     types: Mapping[str, Type]
 
 
+class _Raw(msgspec.Struct):
+    kinds: dict[str, str]
+    types: dict[str, dict[str, str]]
+
+
 @lru_cache(maxsize=1)
 def load() -> Schema:
     """Return the schema that is part of this package."""
-    raw = orjson.loads(resources.files("kube_policy_scheduler.embedded").joinpath("schema.json").read_bytes())
+    raw = msgspec.json.decode(
+        resources.files("kube_policy_scheduler.documents").joinpath("api_schema.json").read_bytes(), type=_Raw
+    )
     kinds = {}
-    for path, name in raw["kinds"].items():
+    for path, name in raw.kinds.items():
         version, _, kind = path.rpartition("/")
         kinds[version, kind] = name
     types = {
         name: {field.removesuffix("!"): _field(text, required=field.endswith("!")) for field, text in fields.items()}
-        for name, fields in raw["types"].items()
+        for name, fields in raw.types.items()
     }
     return Schema(kinds, types)
 
