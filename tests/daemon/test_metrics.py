@@ -238,7 +238,7 @@ CONDITIONS = "{driver=gpu.example.com,profile=policy-scheduler,status=timeout}"
 LEASE = LeaseState("policy-scheduler", leads=True, holder="a")
 QUEUE = QuotaState(
     "research", None, 1, guaranteed={"cpu": 4000}, maximum={}, lend={}, used={"cpu": 5500}, borrowed={"cpu": 1500},
-    share=0.25, weight=1.0, pods=3, past={"cpu": 500.0},
+    share=0.25, weight=1.0, pods=3, past={"cpu": 500.0}, will={"cpu": 5000},
 )  # fmt: skip
 PAST_USAGE = PastUsageState(stored_at=100.0, left_out=7, problem="403")
 REBALANCING = RebalancingState(
@@ -275,6 +275,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_gang_rest_evicted_pods": lives("_total{}", 3, gang_rest_evicted=3),
     "policy_scheduler_gang_members_missing": lives("{topology=rack}", 2, gangs_without_domain={"rack": (1, 2)}),
     "policy_scheduler_queue_used": lives("{queue=research,resource=cpu}", 5.5, queues=[QUEUE]),
+    "policy_scheduler_queue_will": lives("{queue=research,resource=cpu}", 5, queues=[QUEUE]),
     "policy_scheduler_queue_guaranteed": lives("{queue=research,resource=cpu}", 4, queues=[QUEUE]),
     "policy_scheduler_queue_borrowed": lives("{queue=research,resource=cpu}", 1.5, queues=[QUEUE]),
     "policy_scheduler_queue_pending_pods": lives("{queue=research}", 3, queue_pending={"research": 3}),

@@ -206,6 +206,8 @@ class QueueRow:
     resource: str
     guaranteed: str
     used: str
+    will: str
+    """What is used when the evictions under way are done."""
     borrowed: str
     most: str
     share: str

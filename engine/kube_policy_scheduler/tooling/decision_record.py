@@ -124,6 +124,8 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     margin: float | None = None
     """How much lower their node scores than ours, as a share of the range over all feasible nodes: 0 to 1."""
     victims: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
+    """With victims of a `reclaim`: the resources of which there was too little."""
     """`namespace/name` of the pods to be evicted."""
     seconds: float = 0.0
     """From taking the pod from the queue to this outcome."""

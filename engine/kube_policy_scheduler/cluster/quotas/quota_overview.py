@@ -196,4 +196,4 @@ class _Sum:
         )
 
 
-_AMOUNTS = ("guaranteed", "lend", "used", "borrowed", "past")
+_AMOUNTS = ("guaranteed", "lend", "used", "will", "borrowed", "past")

@@ -32,6 +32,7 @@ class Entry(msgspec.Struct, eq=False):
     readings: Readings = ()
     detail: Detail | None = None
     victims: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
     queued: float = 0.0
     attempt: int = 1
     nodes: int = 0
@@ -82,6 +83,7 @@ def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
         verdict=entry.verdict,
         margin=entry.margin,
         victims=entry.victims,
+        short=entry.short,
         seconds=entry.seconds,
         bound_seconds=entry.bound_seconds,
         repeats=entry.repeats,

@@ -119,6 +119,7 @@ class DecisionLog(Observer):
             entry.reasons = self._reasons(decision.diagnosis)
         if found is not None and found.victims:
             entry.victims = tuple(victim.key for victim in found.victims)
+            entry.short = decision.reclaim.short if decision.reclaim is not None else ()
         self._look(entry, decided)
         self._keep(entry)
 

@@ -337,6 +337,13 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ),
     ScrapeMetric(
         GaugeMetricFamily,
+        "policy_scheduler_queue_will",
+        "Amount of a resource that the pods of a queue use when the evictions under way are done.",
+        ("queue", "resource"),
+        lambda live: _of_queues(live, lambda queue: queue.will),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
         "policy_scheduler_queue_guaranteed",
         "Amount of a resource that is guaranteed to a queue (`min`).",
         ("queue", "resource"),
@@ -345,7 +352,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_queue_borrowed",
-        "Amount of a resource that a queue uses above its guarantee.",
+        "Amount of a resource that a queue will use above its guarantee when the evictions under way are done.",
         ("queue", "resource"),
         lambda live: _of_queues(live, lambda queue: queue.borrowed),
     ),

@@ -308,9 +308,9 @@ def _queues(taken: Snapshot) -> shown.Queues:
         for number, name in enumerate([name for name in state.used if name in told] or list(state.used)[:1]):
             first = number == 0
             pending = taken.queues.pending.get(state.name, 0)
-            guaranteed, used, borrowed, most = (
+            guaranteed, used, will, borrowed, most = (
                 quantity(name, amounts[name]) if name in amounts else "\u2013"
-                for amounts in (state.guaranteed, state.used, state.borrowed, state.maximum)
+                for amounts in (state.guaranteed, state.used, state.will, state.borrowed, state.maximum)
             )
             rows.append(
                 shown.QueueRow(
@@ -318,6 +318,7 @@ def _queues(taken: Snapshot) -> shown.Queues:
                     resource=name,
                     guaranteed=guaranteed,
                     used=used,
+                    will=will,
                     borrowed=borrowed,
                     most=most,
                     share=amount(state.share, 3) if first and not state.others else "",

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.framework.frame import Frame
@@ -44,16 +43,6 @@ def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tu
         ordered = (unit for unit in guarantees.of(queue) if unit in own) if own else ()
         for unit in ordered:
             yield queue, _standing(usage, unit, queue, guarantees)
-
-
-def standing_of(cluster: Cluster, rules: QuotaRules, pod: PodInfo, *, now: float) -> UnitStanding | None:
-    """Return how the unit of a running pod stands; None: it belongs to no queue. now: Unix seconds."""
-    usage = cluster.usage_of(rules.tree)
-    queue = usage.quota_of(pod.template)
-    if queue is None:
-        return None
-    units = QueueUnits(cluster, usage, rules.gangs_of, now=now)
-    return _standing(usage, units.unit_of(pod), queue, Guarantees(usage, units.of))
 
 
 def standing_after(frame: Frame, rules: QuotaRules) -> UnitStanding | None:

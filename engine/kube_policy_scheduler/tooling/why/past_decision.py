@@ -14,7 +14,7 @@ from kube_policy_scheduler.tooling.cluster_state import UnknownPod
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.filters import plain
-from kube_policy_scheduler.wording import amount, plural, signed
+from kube_policy_scheduler.wording import amount, listed, plural, signed
 
 _WORDS = {
     Outcome.ASSIGNED: "went to {node}",
@@ -131,7 +131,8 @@ def lines(found: Recorded, *, to: Terminal) -> Iterator[str]:
     if record.message and record.message not in text:
         yield printable(record.message)
     if record.victims:
-        yield printable(f"Evicted for it: {', '.join(record.victims)}.")
+        short = f", which was short of {listed(record.short)}" if record.short else ""
+        yield printable(f"Evicted for it{short}: {', '.join(record.victims)}.")
     if record.reasons or record.refused:
         yield ""
         yield from _refusals(record, to)
