@@ -32,6 +32,6 @@ def granted_by(manifests: Iterable[Json], *, account: str) -> set[Permission]:
 
 
 def used(front: Front) -> set[Permission]:
-    """Return what was asked for, but for which resources there are: that anybody may ask who is known."""
-    asked = [exchange for exchange in front.exchanges if not exchange.resource.startswith("/apis")]
+    """Return what was asked for, but for the version and which resources there are: anybody may ask who is known."""
+    asked = [exchange for exchange in front.exchanges if not exchange.resource.startswith(("/apis", "/version"))]
     return {(exchange.group, exchange.resource, exchange.verb) for exchange in asked}

@@ -112,7 +112,8 @@ def test_what_is_granted_is_what_is_used(
     # a client that may list can see each of them: `get` in addition reveals nothing, and a role without it looks broken
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
-    # an alpha of 1.37
+    # of 1.37
+    optional |= {("resource.k8s.io", "devicetaintrules", "watch")}
     optional |= {("scheduling.k8s.io", "compositepodgroups", "watch")}
     optional |= {("scheduling.k8s.io", "compositepodgroups/status", "patch")}
     optional |= {("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("list", "watch")}
@@ -256,3 +257,16 @@ def test_without_a_permission_the_log_says_which(
     assert deployed.get("/readyz")[0] == 500
     cluster.api.patch("clusterroles", ACCOUNT, {"rules": role["rules"]})
     eventually(lambda: deployed.get("/readyz")[0] == 200)
+
+
+def test_without_the_permission_for_taint_rules_it_starts_all_the_same(
+    cluster: Cluster, secure_front: Front, deployed: SchedulerProcess
+) -> None:
+    role = cluster.api.get("clusterroles", ACCOUNT)
+    rules = [rule | {"resources": [r for r in rule["resources"] if r != "devicetaintrules"]} for rule in role["rules"]]
+    cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
+    deployed.start_ready()
+    cluster.add_nodes(node("n1", cpu="1"))
+    cluster.add_pods(pod("web", cpu="900m"))
+    cluster.wait_bound("web")
+    assert "devicetaintrules" in deployed.log()
