@@ -320,6 +320,25 @@ def work_in_conditions(sources: Sources) -> Iterator[str]:
 VERBS = {"take", "pop", "place", "remove", "refused", "advance", "assume", "add", "popleft", "popitem", "note", "move"}
 
 
+QUESTION = re.compile("_?(is|has|may|can|must|needs|still|was|does)_")
+CHANGING = {"add", "append", "clear", "discard", "extend", "note", "pop", "popitem", "popleft", "remove"}
+
+
+def questions_that_change(sources: Sources) -> Iterator[str]:
+    """Yield the functions that are named as a question, and change the object that is asked."""
+    for name, function in sources.functions:
+        if QUESTION.match(function.name):
+            for node in ast.walk(function):
+                match node:
+                    case ast.Attribute(value=ast.Name(id="self"), ctx=ast.Store()):
+                        yield f"{name}: {function.name}"
+                    case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=verb)):
+                        if verb in CHANGING:
+                            yield f"{name}: {function.name}"
+                    case _:
+                        pass
+
+
 @dataclass(frozen=True)
 class Count:
     """One row of the table."""
@@ -349,6 +368,7 @@ TABLE: Sequence[Count] = (
     Count("private methods that other modules override", 0, 0, private_overrides),
     Count("tables by group", 1, 2, tables_of_groups),
     Count("classes that measure their bytes", 0, 30, measured_by_hand),
+    Count("functions named as questions that change something", 0, 1, questions_that_change),
     Count("conditions that do something", 0, 0, work_in_conditions),
 )
 

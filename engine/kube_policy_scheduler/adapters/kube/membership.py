@@ -34,7 +34,7 @@ LEAVE_SECONDS = 3.0
 class HandsOver(Protocol):
     """Knows what is under way in a replica."""
 
-    def has_handed_over(self) -> bool:
+    def forget_handed_over(self) -> bool:
         """Return whether nothing is under way any more that is no longer ours."""
         ...
 
@@ -180,7 +180,7 @@ class ReplicaMembership:
             self.members = members
             logger.info("%d replicas share the work", len(members), extra={"members": sorted(members)})
             self._on_members(members, lost)
-        if self._published != members and self._hand_over.has_handed_over():
+        if self._published != members and self._hand_over.forget_handed_over():
             self._published, self._handed_over_at = members, self._pods_seen()
         try:
             await self._leases.renew(

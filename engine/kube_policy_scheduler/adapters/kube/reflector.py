@@ -201,7 +201,7 @@ class Reflector(Generic[T]):
         self._asks_version = resource.version_differs
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
         self._on_unavailable: Callable[[str], None] | None = None
-        self._state = ViewState(self._has_other_status)
+        self._state = ViewState(self._tell_status)
         self._recency = self._state.recency
         self._proof_wanted = asyncio.Event()
         self._catches_up = asyncio.Event()
@@ -279,7 +279,7 @@ class Reflector(Generic[T]):
     def _take_step(self, step: Step, problem: str = "", *, known: float | None = None) -> None:
         self._state.take(step, _now(), problem=problem, known=known, position=self.position)
 
-    def _has_other_status(self) -> None:
+    def _tell_status(self) -> None:
         phase = self.status.phase
         if phase is Phase.CATCHING_UP:
             self._catches_up.set()
@@ -640,7 +640,7 @@ class Reflector(Generic[T]):
         problem = f"{self.resource}: {error}"
         wish = error.retry_after_seconds if isinstance(error, ApiError) else None
         match error:
-            case NotFound() | Forbidden() if not self._is_brief():
+            case NotFound() | Forbidden() if not self._note_rejection():
                 level = logging.INFO if self.is_optional else logging.ERROR
                 # what a start finds absent is told for all together (`daemon.watching.first_lists`)
                 is_told = self.is_optional and isinstance(error, NotFound) and not self.synced.is_set()
@@ -679,8 +679,8 @@ class Reflector(Generic[T]):
         now = _now()
         self._state.require(now, now)
 
-    def _is_brief(self) -> bool:
-        """Return whether a rejection may be temporary: the resource was available until a short time ago."""
+    def _note_rejection(self) -> bool:
+        """Note since when the resource is rejected; return whether that is so short that it may be temporary."""
         now = _now()
         if not self.counts.lists:
             return False

@@ -109,7 +109,7 @@ class Canaries(Observer):
     def on_decided(self, decided: Decided) -> None:
         """Ask the stable policy too, if a canary decided and there is time for it."""
         stable = self._stable.get(decided.policy or "")
-        if stable is None or not self._has_time():
+        if stable is None or not self._earn_time():
             return
         began = self._stopwatch()
         theirs = self._of_stable(decided, stable)
@@ -140,7 +140,8 @@ class Canaries(Observer):
         policy = self._policies.governing(pod) if self._policies is not None else None
         return policy.name if policy is not None else None
 
-    def _has_time(self) -> bool:
+    def _earn_time(self) -> bool:
+        """Add the share of the time since the last call to the credit; return whether there is some."""
         now = self._stopwatch()
         self._credit = min(MOST_CREDIT_SECONDS, self._credit + (now - self._credit_at) * TIME_SHARE)
         self._credit_at = now

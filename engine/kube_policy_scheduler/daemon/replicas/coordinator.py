@@ -47,7 +47,7 @@ class ReplicaFence(Fence):
             shares: whether replicas share the work, instead of one of them doing it all.
             slept: seconds that the machine has slept so far.
         """
-        super().__init__(self._may_act)
+        super().__init__(self._look_whether_it_slept)
         self.is_needed = shares or settings.enabled
         """Whether there may be other replicas."""
         self.shares = shares
@@ -58,7 +58,7 @@ class ReplicaFence(Fence):
         self._woke_at = 0.0
         """Event loop's time at which it was last noticed that the machine had slept."""
 
-    def _may_act(self) -> bool:
+    def _look_whether_it_slept(self) -> bool:
         """Return whether this replica may bind at this moment.
 
         After the machine has slept (a laptop's lid, a virtual machine that was suspended) only once the Lease was

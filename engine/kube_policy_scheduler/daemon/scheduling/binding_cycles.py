@@ -66,7 +66,7 @@ class BindingCycle:
         """
         return self._losses != self._count_losses()
 
-    def is_complete_again(self) -> None:
+    def accept_losses(self) -> None:
         """Note that there are enough members nevertheless."""
         self._losses = self._count_losses()
 

@@ -58,8 +58,11 @@ class HandOver:
         self._leaving = frozenset(self._cluster.assumed)
         self._event_handlers.policies_changed()
 
-    def has_handed_over(self) -> bool:
-        """Return whether what was under way at the last change of members is confirmed, or has failed."""
+    def forget_handed_over(self) -> bool:
+        """Forget what was under way at the last change of members and is confirmed or has failed.
+
+        Return whether nothing of it is left.
+        """
         is_shown = self._event_handlers.passes.is_shown
         self._leaving = frozenset(uid for uid in self._leaving if uid in self._cluster.assumed and not is_shown(uid))
         return not self._leaving

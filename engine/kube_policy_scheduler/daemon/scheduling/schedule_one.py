@@ -783,11 +783,11 @@ class Scheduler:
         if cycle.lost_members:
             if not self.waiting_pods.are_complete(assumed.requirements):
                 return f"other members of its gang lost their nodes before its binding to {host} was sent", basis
-            cycle.is_complete_again()
+            cycle.accept_losses()
         return "", now
 
-    def _still_holds(self, cycle: BindingCycle, basis: Basis) -> bool:
-        """Return whether a decision may be sent: the last check before the request. After it, nothing is cancelled."""
+    def _claim_sending(self, cycle: BindingCycle, basis: Basis) -> bool:
+        """Return whether a decision may be sent; if so, it counts as sent, and nothing is cancelled any more."""
         assumed = cycle.assumed
         if cycle.cancelled or cycle.lost_members or self._basis(assumed.host) != basis or not self.view():
             return False
@@ -802,7 +802,7 @@ class Scheduler:
         extender = self.extenders.binder(pod) if self.extenders is not None else None
         try:
             if extender is not None and self.extenders is not None and after is None:
-                still_holds = partial(self._still_holds, cycle, basis)
+                still_holds = partial(self._claim_sending, cycle, basis)
                 outcome = await self.extenders.bind(extender, pod, host, still_holds=still_holds)
                 if not (isinstance(outcome, Unknown | Refused) and extender.settings.ignorable):
                     return outcome
@@ -820,7 +820,7 @@ class Scheduler:
                 # record the devices of the pod, for a restarted scheduler
                 annotations={ANNOTATION: annotation(devices)} if devices else None,
                 after=after,
-                still_holds=partial(self._still_holds, cycle, basis),
+                still_holds=partial(self._claim_sending, cycle, basis),
             )
         except Exception as error:
             logger.exception("unexpected error while binding a pod", extra={"pod": pod.key})

@@ -145,10 +145,10 @@ class Freshness:
         is_over = self._late_seconds >= READING_SECONDS if is_reading else self._stuck_seconds >= PATIENCE_SECONDS
         self.is_stale = is_over and all(view.keeps_promise for view in essential)
         if self.is_stale:
-            if self._is_news("stale"):
+            if self._note_news("stale"):
                 logger.warning("scheduling from a stale cache", extra=self._why())
             return True
-        if now - self._late_since >= PATIENCE_SECONDS and self._is_news("waits"):
+        if now - self._late_since >= PATIENCE_SECONDS and self._note_news("waits"):
             logger.warning("not scheduling until the caches are current", extra=self._why())
         return False
 
@@ -164,7 +164,8 @@ class Freshness:
         essential = [view for view in self._views if not view.is_optional and not view.is_current]
         return max((now - view.late_since for view in essential if view.late_since is not None), default=0.0)
 
-    def _is_news(self, what: str) -> bool:
+    def _note_news(self, what: str) -> bool:
+        """Note that something is logged; return whether it is for the first time."""
         is_news = what not in self._logged
         self._logged.add(what)
         return is_news

@@ -1256,7 +1256,7 @@ class TemplateCaches:
         others: list[_Answers] = []
         place = list(kinds).index(_BY_REQUESTS)
         of_requests, rest = keys[place], hash((key[:2], *keys[:place], *keys[place + 1 :]))
-        if of_requests in self._parts or not self._is_new(hash((rest, of_requests))):
+        if of_requests in self._parts or not self._note_seen(hash((rest, of_requests))):
             return None
         fused = FusedResources.of_all(by_requests.filters, by_requests.scores)
         if fused is None:
@@ -1317,7 +1317,7 @@ class TemplateCaches:
             scores.append((scorer, weight, ready))
         of_requests = profile, _BY_REQUESTS, kind.key
         fused = FusedResources.of_all(kind.filters, kind.scores)
-        if fused is None or of_requests in self._parts or not self._is_new(hash((known.rest, of_requests))):
+        if fused is None or of_requests in self._parts or not self._note_seen(hash((known.rest, of_requests))):
             return None
         prepared = Prepared(tuple(filters), tuple(scores), False, *known.live)
         return self._look(frame, profile, prepared, fused, answers, kernels)
@@ -1368,14 +1368,14 @@ class TemplateCaches:
 
     def _static_answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers | None:
         """Return the answers of plugins of scope TEMPLATE, for one look; None if it takes all nodes to know them."""
-        if self._is_new(hash(key)):
+        if self._note_seen(hash(key)):
             return self._answers_now.of(frame, kind, key, self._answers)
         part = self._part(key, frame, kind)
         self._held.set(key, part)  # none of the templates that share it may be kept
         return part
 
-    def _is_new(self, seen: int) -> bool:
-        """Return whether a key is seen for the first time, and remember it."""
+    def _note_seen(self, seen: int) -> bool:
+        """Note that a key was seen; return whether it is for the first time."""
         if seen in self._seen:
             return False
         self._seen[seen] = None

@@ -98,7 +98,7 @@ def check(
         if known is not None:
             checker.inference.earlier = Earlier(known, checker.inference.definitions)
         for statement in statements:
-            if checker.has_enough(statement):
+            if checker.stop_at_most(statement):
                 break
             checker.statement(statement)
         else:
@@ -192,7 +192,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             return False
         return inference.steps_so_far <= MAX_STEPS and inference.total <= MAX_POLICY_COST
 
-    def has_enough(self, tree: syntax.Statement) -> bool:
+    def stop_at_most(self, tree: syntax.Statement) -> bool:
         """Return whether to stop, reporting very many errors."""
         if len(self.found) > MAX_POLICY_ERRORS:
             message = f"more than {MAX_POLICY_ERRORS} errors: the rest of the policy is skipped"
@@ -479,7 +479,7 @@ class _Checker(msgspec.Struct, kw_only=True):
     def _rebalance(self, tree: syntax.Rebalance) -> None:
         # as with `order by`: after one without a condition none is reached
         once = tree.condition is None and self.once("rebalance", tree.span)
-        if not once and (tree.condition is None or self.is_repeated("rebalance", tree.span)):
+        if not once and (tree.condition is None or self.report_repeated("rebalance", tree.span)):
             return
         margin = self.number(tree.margin, "margin", low=0) if tree.margin is not None else None
         most = int(self.whole(tree.most, "at most", low=0)) if tree.most is not None else None
@@ -648,9 +648,9 @@ class _Checker(msgspec.Struct, kw_only=True):
         asked = [(clause.value, clause.condition), (clause.condition, None)]
         for value, when in asked if clause.condition is not None else asked[:1]:
             if value is not None:
-                self._has_value(value, clause.kind.value, when=when)
+                self._require_value(value, clause.kind.value, when=when)
 
-    def _has_value(self, value: typed.Typed, what: str, *, when: typed.Typed | None = None) -> None:
+    def _require_value(self, value: typed.Typed, what: str, *, when: typed.Typed | None = None) -> None:
         """Report a value that may be missing if that decides about nodes or, if it is a metric, about the pod.
 
         What is missing of the pod itself counts as false: a label that is not a number stays so, a metric returns.
@@ -665,7 +665,11 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
         # the first that holds for a pod orders it: after one without a condition none is reached
-        if not self.once("order by", tree.span) if tree.condition is None else self.is_repeated("order by", tree.span):
+        if (
+            not self.once("order by", tree.span)
+            if tree.condition is None
+            else self.report_repeated("order by", tree.span)
+        ):
             return None
         condition, scope = self.condition(tree.condition, self.pod_scope("order by")), self.pod_scope("order by")
         if condition is not None:
@@ -808,7 +812,7 @@ class _Checker(msgspec.Struct, kw_only=True):
                 counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
                 if common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span) is not None:
                     self._in_range(bound, "to", low=0)
-            self._has_value(bound, "limit")
+            self._require_value(bound, "limit")
         of_pods = None
         if tree.of_pods is not None:
             of_pods = self.truth(tree.of_pods, Scope("of pods where", nodes=False, bare_item=True))
@@ -997,8 +1001,8 @@ class _Checker(msgspec.Struct, kw_only=True):
             self.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=f"write {round(value)}"))
         return value
 
-    def is_repeated(self, what: str, span: Span) -> bool:
-        """Return whether this is a repetition, and report it if it is."""
+    def report_repeated(self, what: str, span: Span) -> bool:
+        """Report a repetition; return whether it is one."""
         earlier = self.said.get(what)
         if earlier is None:
             return False
