@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Rejection
-from kube_policy_scheduler.framework.preempt.standing_refusals import KeptRefusals
+from kube_policy_scheduler.framework.preempt.standing_refusals import StandingRefusals, standing_refusals
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
     {"cpu": "3", "priority": 10},
@@ -144,13 +144,22 @@ def test_candidates_that_were_given_out_stay_as_they_were() -> None:
 
 
 def test_what_stands_is_used_again_until_it_no_longer_follows_from_each_node_alone() -> None:
-    cluster, kept, caches, profile = full_cluster(Random(1), 40), KeptRefusals(), TemplateCaches(), kubernetes_profile()
+    cluster, caches, profile = full_cluster(Random(1), 40), TemplateCaches(), kubernetes_profile()
     frame = Frame(pod(cluster, "high", cpu="9", priority=10), cluster, 1e9)
-    first = kept.of(frame, profile, caches.of(frame, profile))
+
+    def standing() -> StandingRefusals | None:
+        return standing_refusals(frame, profile, caches.of(frame, profile), caches=caches)
+
+    before = caches.of(frame, profile) and caches.bytes
+    first = standing()
+    assert caches.bytes > before, "they count, and go with the template"
     cluster.place(pod(cluster, "another"), "n3")
 
     assert first is not None
-    assert kept.of(frame, profile, caches.of(frame, profile)) is first
+    assert standing() is first
 
     cluster.nominate(pod(cluster, "nominated", priority=20), "n3")
-    assert kept.of(frame, profile, caches.of(frame, profile)) is None
+    assert standing() is None
+
+    caches.keep_in_use(())
+    assert caches.bytes < before

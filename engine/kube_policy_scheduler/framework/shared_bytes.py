@@ -14,6 +14,14 @@ class Sized(Protocol):
         ...
 
 
+class KeptAlong(Sized, Protocol):
+    """What is kept along with something else, whose changes it follows: it goes with it."""
+
+    def is_of_use(self) -> bool:
+        """Return whether all else that it follows is still there."""
+        ...
+
+
 class SharedBytes:
     """The bytes of all things that somebody holds, each counted once."""
 

@@ -27,7 +27,7 @@ from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, refusa
 from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.evaluate.extender_verdict import EXTENDER, ExtenderVerdict
 from kube_policy_scheduler.framework.evaluate.nominations import taken_by_nominated
-from kube_policy_scheduler.framework.evaluate.ranked_totals import Rankings, may_be_kept
+from kube_policy_scheduler.framework.evaluate.ranked_totals import best_ranked, may_be_kept
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
@@ -43,7 +43,7 @@ from kube_policy_scheduler.framework.preempt.reclaim import (
     Reclaimed,
     reclaim,
 )
-from kube_policy_scheduler.framework.preempt.standing_refusals import KeptRefusals
+from kube_policy_scheduler.framework.preempt.standing_refusals import standing_refusals
 from kube_policy_scheduler.framework.preempt.victims import KeptVictims
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import RECLAIM
@@ -120,8 +120,7 @@ class Cycle:
         self._seed = seed
         self._accelerator = accelerator or Accelerator()
         self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes)
-        self._rankings = Rankings(self._accelerator, self._kept)
-        self._refusals, self._victims = KeptRefusals(), KeptVictims()
+        self._victims = KeptVictims()
         self._preemption = DefaultPreemption(seed=seed, kept=self._victims)
         self._reclaims_paused = Deadlines[tuple[PodTemplate, Profile]]()
         """Nobody is evicted for pods of these templates now, because an attempt found nobody."""
@@ -139,16 +138,11 @@ class Cycle:
     def keep_only(self, profiles: Iterable[Profile]) -> None:
         """Drop what is kept for pods under other profiles, whose policies are gone."""
         self._kept.keep_only({profile.whole for profile in profiles})
-        self._rankings.drop_dead()
-        self._refusals.clear()
         self._reclaims_paused.clear()
 
     def keep_in_use(self, templates: Container[PodTemplate]) -> None:
         """Drop what is kept for pods of other templates than these: their pods are gone."""
         self._kept.keep_in_use(templates)
-        self._rankings.drop_dead()
-        self._refusals.keep_in_use(templates)
-        self._rankings.drop_uncounted()
 
     def decide(
         self,
@@ -342,7 +336,7 @@ class Cycle:
             return None, constant
         if cache.is_bounded_in_full:
             return None
-        found = self._rankings.best(frame, cache, active, constant=constant)
+        found = best_ranked(frame, cache, active, constant=constant, caches=self._kept)
         return None if found is None else (found, 0.0)
 
     def begin_run(self, frame: Frame, profile: Profile) -> MemberRun | None:
@@ -425,7 +419,7 @@ class Cycle:
         verdict: ExtenderVerdict | None = None,
     ) -> Generator[int, None, Decision]:
         preempts = preempts and profile.preempts
-        standing = self._refusals.of(frame, profile, cache) if verdict is None else None
+        standing = standing_refusals(frame, profile, cache, caches=self._kept) if verdict is None else None
         if standing is not None:
             prepared, diagnosis = standing.prepared, standing.diagnosis()
         else:

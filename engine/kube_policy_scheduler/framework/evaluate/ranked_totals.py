@@ -11,10 +11,8 @@ Three kinds of such scores follow from little that changes seldom, and are kept 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar, cast
-from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +39,10 @@ from kube_policy_scheduler.framework.plugin import (
     ScoresByDomain,
 )
 
-_MAX_KEPT = 256
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, ranking all at once is cheaper."""
-_RECENT = 4
-"""What was used within the last 4 requests for each kept one makes no room for another: in a round of too many
-templates, each would be dropped before it is used again."""
-_COUNTED_AGAIN_SHARE = 8
-"""With 1/8 more nodes, bytes are counted again."""
+_BYTES_A_NODE = 16
+"""At least, of ranked totals."""
 _FEW_ROWS = 8
 """So few rows are faster ranked one by one."""
 _SPARE_COUNTS = 16
@@ -345,19 +339,13 @@ class RankedTotals:
         self._maxima: BlockMaxima | DomainMaxima = BlockMaxima(np.zeros(0), accelerator)
         self._size = -1
         self._is_kept = True
-        self.used = 0
-        """The number of the last request."""
-        self.counted = 0
-        """The bytes that are counted for it."""
-        self.counted_until = -1
-        """With more nodes than that, they are counted again."""
 
     @property
     def bytes(self) -> int:
         """Return about how many bytes it takes."""
         return self._maxima.bytes + sum(layer.bytes for layer in self._layers)
 
-    def is_counted(self) -> bool:
+    def is_of_use(self) -> bool:
         """Return whether the pods that it follows are still counted."""
         return all(layer.is_counted() for layer in self._layers if isinstance(layer, _ByCount))
 
@@ -463,86 +451,47 @@ class RankedTotals:
         return totals
 
 
-class Rankings:
-    """The recently used ranked totals."""
+def best_ranked(
+    frame: Frame,
+    cache: TemplateCache,
+    scores: Sequence[tuple[ScorePlugin, float, Ready]],
+    *,
+    constant: float,
+    caches: TemplateCaches,
+) -> BlockMaxima | TiedRows | None:
+    """Return the nodes with the highest total, or where they are found.
 
-    def __init__(self, accelerator: Accelerator, caches: TemplateCaches) -> None:
-        """Start with none; caches: count the bytes, and say how many there may be."""
-        self._accelerator = accelerator
-        self._caches = caches
-        self._kept: OrderedDict[Hashable, tuple[ReferenceType[TemplateCache], RankedTotals]] = OrderedDict()
-        self._requests = 0
+    None: the totals cannot be kept, or there is no room.
 
-    def best(
-        self, frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]], *, constant: float
-    ) -> BlockMaxima | TiedRows | None:
-        """Return the nodes with the highest total, or where they are found.
-
-        None: the totals cannot be kept, or there is no room.
-
+    Args:
+        frame: of the pod.
+        cache: of its template.
         scores: those that are live, in order.
-        """
-        key = _key(frame, cache, scores)
-        if key is None:
-            return None
-        self._requests += 1
-        found = self._kept.get(key)
-        if found is None:
-            self.drop_dead()
-            if not self._make_room(len(cache.ok)):
-                return None
-            layers: list[_Layer] = []
-            by_domain = None
-            for plugin, weight, prepared in scores:
-                if isinstance(plugin, ScoresByCount):
-                    layers.append(_ByCount(plugin, weight, plugin.counter(frame), self._accelerator))
-                elif isinstance(plugin, ScoresByDomain):
-                    by_domain = plugin, weight
-                else:
-                    layers.append(_Compared(plugin, weight, prepared))
-            cache.drop_maxima()
-            found = self._kept[key] = ref(cache), RankedTotals(layers, by_domain, self._accelerator)
-        self._kept.move_to_end(key)
-        ranked = found[1]
-        ranked.used = self._requests
-        result = ranked.best(frame, cache, constant=constant)
-        if len(cache.ok) > ranked.counted_until:
-            ranked.counted_until = len(cache.ok) * (1 + _COUNTED_AGAIN_SHARE) // _COUNTED_AGAIN_SHARE
-            self._count(cache, ranked, ranked.bytes)
-        return result
-
-    def _count(self, cache: TemplateCache, ranked: RankedTotals, taken: int) -> None:
-        cache.ranked_bytes += taken - ranked.counted
-        ranked.counted = taken
-        self._caches.measure(cache)
-
-    def drop_dead(self) -> None:
-        """Drop those of templates that are gone: their bytes are no longer counted."""
-        for key in [key for key, (of, _) in self._kept.items() if of() is None]:
-            del self._kept[key]
-
-    def drop_uncounted(self) -> None:
-        """Drop those whose pods are counted no longer, as those who asked for it are gone."""
-        for key, (of, ranked) in list(self._kept.items()):
-            if not ranked.is_counted():
-                del self._kept[key]
-                if (cache := of()) is not None:
-                    self._count(cache, ranked, 0)
-
-    def _make_room(self, size: int) -> bool:
-        caches, kept = self._caches, self._kept
-        each = max(sum(ranked.counted for _, ranked in kept.values()) // max(1, len(kept)), 16 * size)
-        while caches.bytes + each > caches.max_bytes and caches.drop_unused(requests=_RECENT * _MAX_KEPT):
-            self.drop_dead()
-        while kept and (caches.bytes + each > caches.max_bytes or len(kept) >= _MAX_KEPT):
-            of, oldest = next(iter(kept.values()))
-            cache = of()
-            if self._requests - oldest.used <= _RECENT * len(kept) and cache is not None:
-                return False
-            kept.popitem(last=False)
-            if cache is not None:
-                self._count(cache, oldest, 0)
-        return True
+        constant: what other scores add to each node.
+        caches: of all templates; they keep the totals along with the template.
+    """
+    key = _key(frame, scores)
+    if key is None:
+        return None
+    known = cache.along(key)
+    if isinstance(known, RankedTotals):
+        return known.best(frame, cache, constant=constant)
+    if not caches.has_room(_BYTES_A_NODE * len(cache.ok)):
+        return None
+    layers: list[_Layer] = []
+    by_domain = None
+    for plugin, weight, prepared in scores:
+        if isinstance(plugin, ScoresByCount):
+            layers.append(_ByCount(plugin, weight, plugin.counter(frame), caches.accelerator))
+        elif isinstance(plugin, ScoresByDomain):
+            by_domain = plugin, weight
+        else:
+            layers.append(_Compared(plugin, weight, prepared))
+    cache.drop_maxima()
+    ranked = RankedTotals(layers, by_domain, caches.accelerator)
+    found = ranked.best(frame, cache, constant=constant)
+    caches.keep_along(cache, key, ranked)
+    return found
 
 
 def may_be_kept(plugin: ScorePlugin) -> bool:
@@ -550,13 +499,13 @@ def may_be_kept(plugin: ScorePlugin) -> bool:
     return isinstance(plugin, ScoresByCount | ScoresByDomain) or plugin.scope is Scope.FEASIBLE
 
 
-def _key(frame: Frame, cache: TemplateCache, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Hashable | None:
-    """Return what the ranked totals of a template follow from; None if they cannot be kept."""
+def _key(frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Hashable | None:
+    """Return what the ranked totals of a template follow from besides it; None if they cannot be kept."""
     if not all(may_be_kept(plugin) for plugin, *_ in scores):
         return None
     if sum(isinstance(plugin, ScoresByDomain) for plugin, *_ in scores) > 1:
         return None
-    key: list[Hashable] = [ref(cache)]
+    key: list[Hashable] = []
     for plugin, _, prepared in scores:
         if isinstance(plugin, ScoresByCount | ScoresByDomain):
             key.append((plugin, plugin.counter(frame)))

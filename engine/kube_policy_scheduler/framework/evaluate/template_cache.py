@@ -40,10 +40,15 @@ from kube_policy_scheduler.framework.plugin import (
     Weighted,
 )
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.shared_bytes import SharedBytes, Sized
+from kube_policy_scheduler.framework.shared_bytes import KeptAlong, SharedBytes, Sized
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
+_MAX_ALONG = 64
+"""Things that are kept along with one of them: for equal templates that differ in what plugins read for each pod."""
+_RECENT_ROUNDS = 4
+"""What was used within the last 4 requests for each kept template makes no room for what is kept along with others: in
+a round of too many templates, each would be dropped before it is used again."""
 MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE = 192 * 2**20, 1536
 """By default, so much may be kept for templates, ranked totals included: 18 to 29 bytes a node each, so 50 templates,
 and more in small clusters. Results that templates share are counted once."""
@@ -631,8 +636,8 @@ class TemplateCache:
         """Whether it takes more bytes than when it was measured."""
         self.used = 0
         """The number of the last request for it."""
-        self.ranked_bytes = 0
-        """Of the ranked totals that follow it."""
+        self._along: OrderedDict[Hashable, KeptAlong] = OrderedDict()
+        """What else is kept of these templates, the least recently used first; see `TemplateCaches.keep_along`."""
         self._ok: BoolArray
         self.count: int
         """Nodes that passed every kept filter."""
@@ -697,7 +702,8 @@ class TemplateCache:
     @property
     def bytes(self) -> int:
         """Return about how many bytes the kept columns take, without those of `parts`."""
-        taken = self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0) + self.ranked_bytes
+        taken = self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0)
+        taken += sum(each.bytes for each in self._along.values())
         taken += sum(scores.nbytes for *_, scores in self._feasible_scores.values())
         return taken + (_ROW_BYTES * len(self.ok) if self._lists_passing else 0)
 
@@ -705,6 +711,27 @@ class TemplateCache:
     def parts(self) -> Sequence[Sized]:
         """Return the answers that it is put together from, some of which other templates share."""
         return self._parts
+
+    def along(self, key: Hashable) -> KeptAlong | None:
+        """Return what is kept along with it under a key; None: nothing is."""
+        found = self._along.get(key)
+        if found is not None:
+            self._along.move_to_end(key)
+        return found
+
+    def keep_along(self, key: Hashable, thing: KeptAlong) -> None:
+        """Keep something along with it, as long as it is kept."""
+        self._along[key] = thing
+        self._along.move_to_end(key)
+        if len(self._along) > _MAX_ALONG:
+            self._along.popitem(last=False)
+        self.grew = True
+
+    def drop_useless(self) -> None:
+        """Drop what is kept along with it and is of no use any more."""
+        for key in [key for key, each in self._along.items() if not each.is_of_use()]:
+            del self._along[key]
+            self.grew = True
 
     @property
     def is_in_full(self) -> bool:
@@ -1095,7 +1122,7 @@ class TemplateCaches:
 
     def __init__(self, accelerator: Accelerator | None = None, *, max_bytes: int | None = None) -> None:
         """Start without any; max_bytes: of all that is kept; None: as many as `most_kept_bytes` says."""
-        self._accelerator = accelerator or Accelerator()
+        self.accelerator = accelerator or Accelerator()
         self._given_bytes = max_bytes
         self.max_bytes = most_kept_bytes(0) if max_bytes is None else max_bytes
         """Of all that is kept, with the nodes of the last request."""
@@ -1111,7 +1138,7 @@ class TemplateCaches:
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
         self._seen: OrderedDict[int, None] = OrderedDict()
         """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
-        self._columns = _Columns(0, self._accelerator)
+        self._columns = _Columns(0, self.accelerator)
         self._bounds: ResourceBounds | None = None
         self._answers_now = _AnswersNow()
         self._added_up = _AddedUp()
@@ -1159,10 +1186,23 @@ class TemplateCaches:
         for thing in (cache, *cache.parts):
             self._sizes.measure(thing)
 
-    def drop_unused(self, *, requests: int) -> bool:
-        """Drop the template that was used least recently; return False if there were not that many requests since."""
+    def has_room(self, more: int) -> bool:
+        """Return whether so many bytes more may be kept along with templates; those that nobody uses make room."""
+        while self.bytes + more > self.max_bytes and self._drop_unused():
+            pass
+        return self.bytes + more <= self.max_bytes
+
+    def keep_along(self, cache: TemplateCache, key: Hashable, thing: KeptAlong) -> None:
+        """Keep something that follows the rows of a template, as long as the template is kept."""
+        if cache.is_kept:
+            cache.keep_along(key, thing)
+            self.measure(cache)
+            self._make_room()
+
+    def _drop_unused(self) -> bool:
+        """Drop the template that was used least recently; return False if it was used not long ago."""
         for key, cache in self._by_template.items():
-            if self._requests - cache.used < requests:
+            if self._requests - cache.used < _RECENT_ROUNDS * len(self._by_template):
                 return False
             self._drop(key)
             return True
@@ -1177,9 +1217,13 @@ class TemplateCaches:
         self._shapes.clear()
 
     def keep_in_use(self, templates: Container[PodTemplate]) -> None:
-        """Drop what is kept of other templates than these."""
+        """Drop what is kept of other templates than these, and what nobody counts any more."""
         for key in [key for key in self._by_template if key[0] not in templates]:
             self._drop(key)
+        for cache in self._by_template.values():
+            cache.drop_useless()
+            if cache.grew:
+                self.measure(cache)
 
     def _keep(self, key: tuple[PodTemplate, Profile], cache: TemplateCache) -> None:
         for thing in (cache, *cache.parts):
@@ -1217,7 +1261,7 @@ class TemplateCaches:
                 return looked_at
             parts = [self._part(each, frame, kind) for each, kind in zip(keys, kinds.values(), strict=True)]
             nodes = frame.cluster.nodes
-            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key, self._accelerator, nodes=nodes)
+            cache = self._alike[key] = TemplateCache(profile, prepared, parts, key, self.accelerator, nodes=nodes)
         return cache
 
     def _part(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers:
@@ -1228,7 +1272,7 @@ class TemplateCaches:
 
     def _answers(self, key: _PartKey, frame: Frame, kind: _Kind) -> _Answers:
         scope, _ = _KEPT[key[1]]
-        return _Answers(frame, kind, scope, accelerator=self._accelerator)
+        return _Answers(frame, kind, scope, accelerator=self.accelerator)
 
     def _known_part(self, key: _PartKey, frame: Frame) -> _Answers | None:
         part = self._parts.get(key)
@@ -1250,7 +1294,7 @@ class TemplateCaches:
         some requests is only looked at, if a compiled loop can do that and all else about it is kept for others. The
         second one is kept.
         """
-        kernels, by_requests = self._accelerator.kernels, kinds.get(_BY_REQUESTS)
+        kernels, by_requests = self.accelerator.kernels, kinds.get(_BY_REQUESTS)
         if kernels is None or by_requests is None:
             return None
         others: list[_Answers] = []
@@ -1287,7 +1331,7 @@ class TemplateCaches:
 
     def _look_by_shape(self, frame: Frame, profile: Profile, known: KnownShape) -> TemplateCache | None:
         """Return the same as `_first_look` for a template of a known shape; None: ask all plugins."""
-        kernels = self._accelerator.kernels
+        kernels = self.accelerator.kernels
         answers: list[_Answers] = [part for each in known.answers if (part := each()) is not None]
         if kernels is None or len(answers) != len(known.answers):
             return None
@@ -1339,7 +1383,7 @@ class TemplateCaches:
 
         def totals() -> tuple[BoolArray, BlockMaxima, int]:
             if len(self._columns.ok) != nodes.size:
-                self._columns = _Columns(nodes.size, self._accelerator)
+                self._columns = _Columns(nodes.size, self.accelerator)
             columns = self._columns
             fused.evaluate(frame.at(ALL_ROWS), kernels, into=(columns.fitting, columns.base))
             count = columns.maxima.combine((first.ok, first.totals), (columns.fitting, columns.base), ok=columns.ok)
@@ -1348,7 +1392,7 @@ class TemplateCaches:
         bounded = self._bounded_in_full(frame, fused, others)
         is_in_full = bounded is not None
         looked_at = _LookedAt(bounded or self._bounds.look(frame, fused, first), is_in_full, totals)
-        return TemplateCache(profile, prepared, others, None, self._accelerator, nodes=nodes, looked_at=looked_at)
+        return TemplateCache(profile, prepared, others, None, self.accelerator, nodes=nodes, looked_at=looked_at)
 
     def _bounded_in_full(self, frame: Frame, fused: FusedResources, others: list[_Answers]) -> BoundedTotals | None:
         """Return bounds for totals with the normalized scores; None where these are the same for all, or not known."""

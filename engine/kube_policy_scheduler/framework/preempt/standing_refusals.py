@@ -6,24 +6,20 @@ Many pods of one template may have to evict others, one after the other, and eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable
-from weakref import ref
+from collections.abc import Hashable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
-from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.evaluate.evaluation import PreFiltered, ask, diagnose, pre_filter
-from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.trials import LEFT_OUT, without_victims
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal
 
-_MOST_KEPT, _MOST_BYTES = 64, 64 * 2**20
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, all are asked at once."""
 
@@ -40,7 +36,6 @@ class StandingRefusals:
             cache: of the template; its journal says which rows changed.
         """
         self.prepared = prepared
-        self._cache = ref(cache)
         self._size = frame.size
         self._position = cache.changes.end
         self._refused = _Rows(diagnose(frame, prepared))
@@ -57,6 +52,10 @@ class StandingRefusals:
         """Return about how many bytes this takes."""
         return self._refused.bytes + self._without_victims.bytes + 17 * self._size
 
+    def is_of_use(self) -> bool:
+        """Return whether all that it follows is still there: the template alone."""
+        return True
+
     def diagnosis(self) -> Diagnosis:
         """Return the verdicts on all nodes."""
         return self._refused.diagnosis()
@@ -69,7 +68,7 @@ class StandingRefusals:
 
     def refresh(self, frame: Frame, cache: TemplateCache) -> bool:
         """Ask about rows that changed since the last time; return whether the rest still stands."""
-        if self._cache() is not cache or self._size != frame.cluster.nodes.size:
+        if self._size != frame.cluster.nodes.size:
             return False
         changed = cache.changes.since(self._position)
         if changed is None or len(changed) * _REBUILD_SHARE > self._size:
@@ -167,41 +166,32 @@ def _key(plugin: int, refusal: Refusal) -> Hashable:
     return plugin, refusal.code, refusal.reason
 
 
-class KeptRefusals:
-    """The refusals of the templates whose pods fitted nowhere most recently."""
+def standing_refusals(
+    frame: Frame, profile: Profile, cache: TemplateCache, *, caches: TemplateCaches
+) -> StandingRefusals | None:
+    """Return why a pod fits nowhere; None if that does not follow from each node alone.
 
-    def __init__(self) -> None:
-        self._kept: BoundedCache[tuple[PodTemplate, Profile], StandingRefusals] = BoundedCache(
-            most=_MOST_KEPT, most_bytes=_MOST_BYTES, size_of=lambda _, standing: standing.bytes
-        )
-
-    def clear(self) -> None:
-        """Drop all."""
-        self._kept.clear()
-
-    def keep_in_use(self, templates: Container[PodTemplate]) -> None:
-        """Drop those of other templates than these."""
-        self._kept.keep_only(lambda key: key[0] in templates)
-
-    def of(self, frame: Frame, profile: Profile, cache: TemplateCache) -> StandingRefusals | None:
-        """Return why the pod fits nowhere; None if that does not follow from each node alone.
-
+    Args:
+        frame: of the pod.
+        profile: the plugins.
         cache: of the template, as it is now.
-        """
-        if profile.narrowing or cache.rejected or not cache.is_kept or frame.cluster.nominated:
-            return None
-        live = cache.volume_filters if frame.pod.volumes else cache.live_filters
-        asked = pre_filter(frame, live)
-        if asked.active or asked.rejection is not None:
-            return None
-        key = frame.template, profile
-        standing = self._kept.get(key)
-        if standing is None or not standing.refresh(frame, cache):
-            prepared = pre_filter(frame, profile.filters)
-            if prepared.rejection is not None or prepared.nodes is not None:
-                return None
-            standing = StandingRefusals(frame, prepared, cache)
-            if not (standing.diagnosis().first >= 0).all():
-                return None
-            self._kept.set(key, standing)
-        return standing
+        caches: of all templates; they keep the refusals along with the template.
+    """
+    if profile.narrowing or cache.rejected or not cache.is_kept or frame.cluster.nominated:
+        return None
+    live = cache.volume_filters if frame.pod.volumes else cache.live_filters
+    asked = pre_filter(frame, live)
+    if asked.active or asked.rejection is not None:
+        return None
+    key = StandingRefusals, frame.template, profile
+    known = cache.along(key)
+    if isinstance(known, StandingRefusals) and known.refresh(frame, cache):
+        return known
+    prepared = pre_filter(frame, profile.filters)
+    if prepared.rejection is not None or prepared.nodes is not None:
+        return None
+    standing = StandingRefusals(frame, prepared, cache)
+    if not (standing.diagnosis().first >= 0).all():
+        return None
+    caches.keep_along(cache, key, standing)
+    return standing
