@@ -1,7 +1,16 @@
 """The scheduling cycle: one pod in, one decision out.
 
-PreFilter, Filter, (preemption if nothing fits), Score, choice. The daemon, tests, simulations and the extender use the
-same cycle. It always evaluates all nodes. `framework.decide.evaluation` is the plain form without caches.
+What happens, in order, and what is kept of it for the next pod:
+
+1. Prepare: PreFilter and PreScore of the plugins that read the template and nodes alone, and their results on all nodes
+   (`template_cache`, updated row by row).
+2. Filter: the plugins that read more run for the pod (`_passes`); what nominated pods take is left out.
+3. If no node passes: why (`standing_refusals`), then reclaim, then preemption (`KeptVictims`).
+4. Score and combine: the kept sums, and scores that compare nodes on top of them (`ranked_totals`, else `_totals`).
+5. Choose: the best total; of equal ones by hash or by name (`choice`).
+
+The daemon, tests, simulations and the extender use the same cycle. It always evaluates all nodes. `evaluate.evaluation`
+is the plain form without caches.
 """
 
 from __future__ import annotations
@@ -193,76 +202,37 @@ class Cycle:
         preempts: bool,
         verdict: ExtenderVerdict | None,
     ) -> Generator[int, None, Decision]:
-        total = frame.cluster.nodes.size
+        """Prepare, filter, score and choose; see the head of this module."""
+        nodes = frame.cluster.nodes
         frame.cluster.counters.make_room()
         cache = self._kept.of(frame, profile.whole)
-        ok = _passes(frame, profile, cache)
+        passing = _passes(frame, profile, cache)
         if verdict is not None:
-            passing = cache.ok if ok is None else ok
-            decision = yield from self._decide_allowed(frame, profile, cache, passing, verdict, preempts=preempts)
-            return msgspec.structs.replace(decision, verdict=verdict)
-        feasible = None if ok is None else ok.nonzero()[0]
+            ok = cache.ok if passing is None else passing
+            passing = ok & verdict.passing(nodes)
+            if not passing.any() and (ok & ~verdict.asked(nodes)).any():
+                return Decision(frame.pod, None, total=nodes.size, asks_again=True, verdict=verdict)
+        feasible = None if passing is None else passing.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
-            return (yield from self._no_fit(frame, profile, cache=cache, preempts=preempts))
-        nodes = frame.cluster.nodes
-        nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
-        if count == 1 or (nominated is not None and (cache.ok if ok is None else ok)[nominated]):
-            # a nominated node that still fits is taken without scoring, as in kube-scheduler
-            only = int((cache.ok if ok is None else ok).argmax()) if count == 1 or nominated is None else nominated
-            devices = self.devices(frame, profile, only)
-            return Decision(
-                frame.pod,
-                nodes.infos[only].name,
-                feasible=count,
-                total=total,
-                devices=devices,
-                device_order=profile.devices,
-            )
-        row, score, ties = self._choice(frame, profile, cache, feasible)
+            refused = yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
+            return refused if verdict is None else msgspec.structs.replace(refused, verdict=verdict)
+        only = _only(frame, cache, passing, count)
+        if only is not None:
+            row, score, ties = only, None, 1
+        else:
+            added = verdict.scores(nodes, feasible) if verdict is not None and feasible is not None else None
+            row, score, ties = self._choice(frame, profile, cache, feasible, added=added)
         return Decision(
             frame.pod,
             nodes.infos[row].name,
             score=score,
             feasible=count,
             ties=ties,
-            total=total,
-            devices=self.devices(frame, profile, row),
-            device_order=profile.devices,
-        )
-
-    def _decide_allowed(
-        self,
-        frame: Frame,
-        profile: Profile,
-        cache: TemplateCache,
-        ok: BoolArray,
-        verdict: ExtenderVerdict,
-        *,
-        preempts: bool,
-    ) -> Generator[int, None, Decision]:
-        """Decide a pod among the nodes that extenders allowed; `ok`, `bool[nodes]`, are those that pass the filters."""
-        nodes = frame.cluster.nodes
-        feasible = (ok & verdict.passing(nodes)).nonzero()[0]
-        if not len(feasible):
-            if (ok & ~verdict.asked(nodes)).any():
-                return Decision(frame.pod, None, total=nodes.size, asks_again=True)
-            return (yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict))
-        nominated = nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
-        row, score, ties = int(feasible[0]), None, 1
-        if nominated is not None and nominated in feasible:
-            row = nominated
-        elif len(feasible) > 1:
-            row, score, ties = self._choice(frame, profile, cache, feasible, added=verdict.scores(nodes, feasible))
-        return Decision(
-            frame.pod,
-            nodes.infos[row].name,
-            score=score,
-            feasible=len(feasible),
-            ties=ties,
             total=nodes.size,
             devices=self.devices(frame, profile, row),
             device_order=profile.devices,
+            verdict=verdict,
         )
 
     def _choice(
@@ -416,7 +386,7 @@ class Cycle:
         *,
         cache: TemplateCache,
         preempts: bool,
-        verdict: ExtenderVerdict | None = None,
+        verdict: ExtenderVerdict | None,
     ) -> Generator[int, None, Decision]:
         preempts = preempts and profile.preempts
         standing = standing_refusals(frame, profile, cache, caches=self._kept) if verdict is None else None
@@ -501,6 +471,26 @@ def _evicting(refused: Decision, reclaimed: Reclaimed, message: str) -> Decision
         reclaims=bool(reclaimed.victims),
     )
     return msgspec.structs.replace(refused, preemption=evictions, reclaim=reclaimed, message=message)
+
+
+def _only(frame: Frame, cache: TemplateCache, passing: BoolArray | None, count: int) -> int | None:
+    """Return the row that is taken without scoring, as in kube-scheduler; None: nodes are scored.
+
+    That is a nominated node that still fits, or the only node that does.
+
+    Args:
+        frame: of the pod.
+        cache: of its template.
+        passing: `bool[nodes]`: which pass every filter; None: those that pass the kept ones.
+        count: how many these are.
+    """
+    nominated = frame.cluster.nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
+    if count > 1 and nominated is None:
+        return None  # most pods; nobody asks then which nodes pass
+    ok = cache.ok if passing is None else passing
+    if nominated is not None and ok[nominated]:
+        return nominated
+    return int(ok.argmax()) if count == 1 else None
 
 
 def _passes(frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray | None:
