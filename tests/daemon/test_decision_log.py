@@ -33,7 +33,7 @@ def log(**changes: Any) -> DecisionLog:
     stopwatch = changes.pop("stopwatch", lambda: 0.0)
     hands = {name: changes.pop(name) for name in ("counts", "hand_on") if name in changes}
     settings = DecisionLogSettings(**{"kept": 100, "detail_share": 1.0, "best_nodes": 2} | changes)
-    return DecisionLog(settings, seed=7, replica="host_1", stopwatch=stopwatch, **hands)
+    return DecisionLog(settings, seed=7, replica="host_1", kubernetes="1.37.1", stopwatch=stopwatch, **hands)
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ def test_a_decision_is_kept_with_everything_that_made_it(stage: Stage) -> None:
     assert (record.key, record.outcome, record.node) == ("shop/cart", Outcome.ASSIGNED, "n0")
     assert (record.policy, record.hash, record.seed, record.replica) == ("web", "abc", 7, "host_1")
     assert (record.nodes, record.feasible, record.ties, record.attempt) == (4, 2, 1, 1)
+    assert record.kubernetes == "1.37.1"
     assert record.score == decision.score
     assert record.detailed
     assert record.refused == {"not_too_busy": 2}, "one is too busy, one has no value"

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -136,6 +137,32 @@ def test_with_a_cluster_the_pod_is_decided_again_at_its_time(folder: Path, capsy
     assert run(["why", "web", "--record", "log.jsonl", "--cluster", "c.json", "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["host"], found["fits"]) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [((), "1.37.1"), (("--kubernetes", "1.36"), "1.36"), (("--kubernetes", "1.38"), "1.38")],
+    ids=["the log's", "older", "newer"],
+)
+def test_the_pod_is_decided_again_by_the_rules_of_the_log(
+    folder: Path, options: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "log.jsonl").write_bytes(encode(msgspec.structs.replace(PLACED, kubernetes="1.37.1")))
+    assert run(["why", "web", "--record", "log.jsonl"]) == 0
+    assert "attempt 1, Kubernetes 1.37.1" in capsys.readouterr().out
+    again = ["why", "web", "--record", "log.jsonl", "--cluster", "c.json", "--format=json", *options]
+    assert run(again) == 0
+    assert json.loads(capsys.readouterr().out)["kubernetes"] == expected
+
+
+def test_a_log_of_an_unreadable_version_is_decided_again_by_a_given_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "log.jsonl").write_bytes(encode(msgspec.structs.replace(PLACED, kubernetes="2.0")))
+    again = ["why", "web", "--record", "log.jsonl", "--cluster", "c.json"]
+    assert run(again) == 2
+    assert "the decision about shop/web: expected a version of Kubernetes" in capsys.readouterr().err
+    assert run([*again, "--kubernetes", "1.37"]) == 0
 
 
 @pytest.mark.parametrize("name", ["web", "held"])

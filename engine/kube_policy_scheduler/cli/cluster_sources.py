@@ -321,6 +321,20 @@ def rules_of_files(clusters: Sequence[Path], found: Iterable[FixtureObject]) -> 
         raise click.ClickException(f"{', '.join(map(str, clusters))}: {error}; use --kubernetes VERSION") from error
 
 
+def rules_of_record(record: DecisionRecord) -> KubernetesRules | None:
+    """Return the rules that a recorded decision was made by, None where it does not say.
+
+    Raises:
+        click.ClickException: what it says is no version.
+    """
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion, VersionError
+
+    try:
+        return KubernetesRules(KubernetesVersion.parse(record.kubernetes)) if record.kubernetes else None
+    except VersionError as error:
+        raise click.ClickException(f"the decision about {record.key}: {error}; use --kubernetes VERSION") from error
+
+
 def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
     from kube_policy_scheduler.documents.fixtures import parse_objects
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.decision_record import DecisionRecord
     from kube_policy_scheduler.tooling.rulesets import Ruleset
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
@@ -70,6 +71,15 @@ class Given:
         ruleset = self.ruleset()
         cluster = self.cluster(scheduler_of(ruleset.policy_set))
         return Inputs(ruleset, cluster, self.signals((ruleset.policy_set,), now=cluster.now))
+
+    def as_recorded(self, record: DecisionRecord) -> Self:
+        """Return it with the time and the Kubernetes of a recorded decision, where the options say nothing else.
+
+        Raises:
+            click.ClickException: the record says no version of Kubernetes.
+        """
+        now = record.time if self.now is None else self.now
+        return replace(self, now=now, kubernetes=self.kubernetes or cluster_sources.rules_of_record(record))
 
     def ruleset(self) -> Ruleset:
         """Return the policies, compiled together; Kubernetes' own rules where there are none.

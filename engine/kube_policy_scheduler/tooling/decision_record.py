@@ -124,9 +124,9 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     margin: float | None = None
     """How much lower their node scores than ours, as a share of the range over all feasible nodes: 0 to 1."""
     victims: tuple[str, ...] = ()
+    """`namespace/name` of the pods to be evicted."""
     short: tuple[str, ...] = ()
     """With victims of a `reclaim`: the resources of which there was too little."""
-    """`namespace/name` of the pods to be evicted."""
     seconds: float = 0.0
     """From taking the pod from the queue to this outcome."""
     bound_seconds: float | None = None
@@ -139,6 +139,8 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     """Unix seconds of the last repetition."""
     replica: str = ""
     """The scheduler's identity."""
+    kubernetes: str = ""
+    """The version of Kubernetes by whose rules it was decided, such as `1.37.1`; "" where that is not known."""
 
     @property
     def key(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,10 +31,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def log(folder: Path, node: str) -> None:
+def log(folder: Path, node: str, **more: Any) -> None:
     pod = make_pod("web", {"cpu": "1"})
     pod.spec.scheduler_name = "policy-scheduler"
-    record = DecisionRecord(time=1_800_000_000.5, pod=pod, outcome=Outcome.ASSIGNED, node=node, policy="a", seed=7)
+    record = DecisionRecord(
+        time=1_800_000_000.5, pod=pod, outcome=Outcome.ASSIGNED, node=node, policy="a", seed=7, **more
+    )
     earlier = msgspec.structs.replace(record, time=1_700_000_000.0, node="elsewhere")
     (folder / "decisions.jsonl").write_bytes(encode(earlier) + encode(record))
 
@@ -47,6 +50,16 @@ def test_the_last_decision_of_the_log_is_frozen_with_its_clock(world: Path) -> N
     text = (world / "web.test.yaml").read_text()
     assert "now: 2027-01-15T08:00:00Z" in text
     assert "node: n2" in text
+    assert run(["test", "web.test.yaml"]) == 0
+
+
+def test_the_last_decision_of_the_log_is_frozen_with_its_kubernetes(world: Path) -> None:
+    log(world, "n2", kubernetes="1.37.1")
+
+    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--record", "decisions.jsonl"]
+    assert run(asked) == 0
+
+    assert "kubernetes: '1.37.1'" in (world / "web.test.yaml").read_text()
     assert run(["test", "web.test.yaml"]) == 0
 
 

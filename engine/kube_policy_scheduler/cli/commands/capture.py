@@ -51,7 +51,7 @@ _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
 @cluster_sources.cluster_options
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
-    help="Use the pod, time and seed of its last decision in this decision log.",
+    help="Use the pod, time, seed and Kubernetes version of its last decision in this decision log.",
 )  # fmt: skip
 @cluster_sources.decision_options
 @click.option(
@@ -123,7 +123,7 @@ def _reducible(
 
     decided = _record(record, pod, namespace) if record is not None else None
     if decided is not None:
-        given = replace(given, now=decided.time if given.now is None else given.now)
+        given = given.as_recorded(decided)
     cluster = given.cluster(scheduler_of(policy_set))
     things, moment = cluster.objects, float(int(cluster.now))  # a test's clock has whole seconds
     if decided is None:

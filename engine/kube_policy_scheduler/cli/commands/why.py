@@ -113,7 +113,7 @@ def command(
         past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
         if not given.clusters and given.kubeconfig is None and given.context is None:
             return _past_decision(past, form=form, html=html)
-        given = replace(given, now=past.record.time if given.now is None else given.now)
+        given = given.as_recorded(past.record)
     try:
         ruleset, seed = given.ruleset(), given.seed
         sources, policy_set = ruleset.sources, ruleset.policy_set

@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, eq=False):
         self.size = self.pod.own_size + len(self.message)
 
 
-def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
+def recorded(entry: Entry, *, seed: int, replica: str, kubernetes: str) -> DecisionRecord:
     """Return an entry as a document."""
     return DecisionRecord(
         time=entry.at,
@@ -89,6 +89,7 @@ def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
         repeats=entry.repeats,
         last=entry.last if entry.repeats else None,
         replica=replica,
+        kubernetes=kubernetes,
     )
 
 

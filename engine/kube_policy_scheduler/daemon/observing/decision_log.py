@@ -43,6 +43,7 @@ class DecisionLog(Observer):
         *,
         seed: int,
         replica: str,
+        kubernetes: str = "",
         stopwatch: Callable[[], float],
         counts: ClauseCounts | None = None,
         hand_on: Callable[[Entry], object] = lambda entry: None,
@@ -53,6 +54,7 @@ class DecisionLog(Observer):
             settings: the size in memory (fewer entries if pods are large: `MOST_BYTES`) and the share of details.
             seed: of the cycle, for records.
             replica: identity of this scheduler, for records.
+            kubernetes: the version of Kubernetes by whose rules is decided, for records.
             stopwatch: seconds, never going back.
             counts: receives what close looks find.
             hand_on: given every new entry; must return at once.
@@ -68,6 +70,7 @@ class DecisionLog(Observer):
         """Decisions so far, repeated refusals included."""
         self._seed = seed
         self._replica = replica
+        self._kubernetes = kubernetes
         self._close_look = CloseLook(
             share=settings.detail_share, best_nodes=settings.best_nodes, stopwatch=stopwatch, counts=counts
         )
@@ -304,4 +307,4 @@ class DecisionLog(Observer):
 
     def record(self, entry: Entry) -> DecisionRecord:
         """Return an entry as a document."""
-        return recorded(entry, seed=self._seed, replica=self._replica)
+        return recorded(entry, seed=self._seed, replica=self._replica, kubernetes=self._kubernetes)

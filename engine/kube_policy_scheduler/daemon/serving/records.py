@@ -35,7 +35,9 @@ FILE_NAME = "decisions.jsonl"
 class DecisionRecorder:
     """The decision log of a daemon, with its file if there is to be one."""
 
-    def __init__(self, settings: DecisionLogSettings, *, seed: int, replica: str, counts: ClauseCounts) -> None:
+    def __init__(
+        self, settings: DecisionLogSettings, *, seed: int, replica: str, kubernetes: str, counts: ClauseCounts
+    ) -> None:
         """Raises FileError: the file cannot be written to."""
         self._file: RotatingLines | None = None
         if settings.directory is not None:
@@ -46,6 +48,7 @@ class DecisionRecorder:
             settings,
             seed=seed,
             replica=replica,
+            kubernetes=kubernetes,
             stopwatch=time.perf_counter,
             counts=counts,
             hand_on=self._write if self._file is not None else lambda entry: None,
@@ -93,7 +96,11 @@ class Records:
         self.spare_time = SpareTime()
         self._printing: asyncio.Task[None] | None = None
         self.recorder = DecisionRecorder(
-            settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
+            settings.decision_log,
+            seed=settings.scheduling.seed,
+            replica=identity,
+            kubernetes=str(scheduler.cluster.rules.version),
+            counts=self._counts,
         )
         metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._policy_status.policies))
         self.sources = SnapshotSources(

@@ -117,7 +117,8 @@ def when(record: DecisionRecord) -> str:
         f", and {record.repeats} more times until {rfc3339(record.last)}" if record.repeats and record.last else ""
     )
     policies = f", policies {record.hash[:12]}" if record.hash else ""
-    return f"decided {rfc3339(record.time)}, attempt {record.attempt}{repeats}{policies}"
+    kubernetes = printable(f", Kubernetes {record.kubernetes}") if record.kubernetes else ""
+    return f"decided {rfc3339(record.time)}, attempt {record.attempt}{repeats}{policies}{kubernetes}"
 
 
 def lines(found: Recorded, *, to: Terminal) -> Iterator[str]:
