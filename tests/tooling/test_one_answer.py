@@ -23,6 +23,7 @@ from kube_policy_scheduler.tooling.drift import GANG_SHORT, HELD, Drift, DriftOp
 from kube_policy_scheduler.tooling.impact.replay import Reason, replay, steps_of
 from kube_policy_scheduler.tooling.rulesets import Ruleset
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
+from kube_policy_scheduler.tooling.why.report import headline
 from tests.tooling.worlds import SCHEDULER, ruleset, things_of
 
 Json = dict[str, Any]
@@ -232,6 +233,7 @@ def test_a_pod_behind_one_that_fits_nowhere_is_held_in_the_playground_and_no_tes
     ahead = there.why("shop/m2").ahead
     assert ahead is not None
     assert ahead.pod == "shop/big"
+    assert headline(there.why("shop/m2")).startswith("shop/m2 would go to ")
     with pytest.raises(NotReproduced, match="shop/big"):
         there.captured("shop/m2")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -109,6 +109,8 @@ def test_each_change_is_one_and_is_undone(name: str) -> None:
 
 
 @given(names=st.lists(st.sampled_from(sorted(CHANGES)), max_size=8), kept=st.integers(0, 8))
+@example(names=["nominate", "nominate elsewhere"], kept=1)
+@example(names=["take off", "place one with a claim", "terminate"], kept=1)
 def test_any_changes_are_undone_to_any_mark(names: list[str], kept: int) -> None:
     there = world()
     tried = UndoableCluster(there.cluster)

@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from kube_policy_scheduler.tooling.tester.clause_values import ClauseValues, Pointer
+from kube_policy_scheduler.tooling.tester.reports import NARROWEST, clause_lines
 from tests.tooling.tester.command_line import SUITE, Folder
 
 HERE = Path(__file__).parent
@@ -52,6 +54,17 @@ cases: [{name: one, pod: {cpu: 1}, expect: {node: %s}}]
     small, unready = (folder.suite(suite % name, policy=policy).out for name in ("a1", "b1"))
     assert ("node.free.cpu > 5" in small, "filter node.ready" in small) == (True, False), small
     assert ("node.free.cpu > 5" in unready, "filter node.ready" in unready) == (False, True), unready
+
+
+def test_values_stand_below_their_parts_where_there_is_room_and_in_a_list_where_not() -> None:
+    text = "score 20000 * node.free.cpu"
+    values = ClauseValues("a.policy:1", text, (Pointer(14, len(text), (("a1", "3"), ("b1", "4"))),))
+    needed = len("  a.policy:1  ") + 14 + len("a1 = 3   b1 = 4")
+    assert needed > NARROWEST
+    below = list(clause_lines(values, width=needed))
+    assert below[0].endswith(text)
+    assert below[-1].index("a1 = 3") == below[0].index("node.free.cpu")
+    assert list(clause_lines(values, width=needed - 1)) != below
 
 
 def test_quiet_leaves_out_what_passed(failing: Folder) -> None:
