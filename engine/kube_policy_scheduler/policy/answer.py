@@ -38,7 +38,6 @@ from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
-from kube_policy_scheduler.framework.quota import has_precedence
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.whole_gang import decide_with_gang, seats_of
@@ -201,11 +200,8 @@ class Answers:
 
         alone: the answer if no other pod were before it.
         """
-        first = ahead.answer.inputs
         groups = {requirement.group for requirement in ahead.answer.requirements}
         if alone.host is None or not groups.isdisjoint(each.group for each in alone.requirements):
-            return alone
-        if has_precedence(inputs.cluster, first.pod, inputs.pod) is False:
             return alone
         reservation = self.reservation(ahead, rule)
         if reservation is None:
@@ -299,7 +295,7 @@ class Answers:
             return None
         queue, asked = ActiveQueue(count()), dict[str, DecisionInputs]()
         may_block: dict[str, bool] = {}
-        for each in (*filter(None, map(inputs.of_other, inputs.rivals())), inputs):  # those that wait came first
+        for each in (inputs, *filter(None, map(inputs.of_other, inputs.rivals()))):
             frame, queued = each.frame(), _queued(each)
             if policy.order_of(frame) is order and held(each) is None:
                 asked[each.pod.uid] = each

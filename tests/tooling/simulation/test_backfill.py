@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -109,6 +109,40 @@ def test_who_passes_the_first_one(
     assert {name: found.get(name) for name in wanted} == wanted
 
 
+QUEUES = """queue a for pods where pod.label.queue == "a" {a}
+queue b for pods where pod.label.queue == "b" {b}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at"),
+    [
+        ("", "min cpu 4", 2),  # it is guaranteed what the first one would borrow
+        ("min cpu 8", "min cpu 4", 700),  # both are
+        ("", "", 700),
+        ("min cpu 8", "", 700),
+    ],
+)
+def test_a_guaranteed_pod_does_not_wait_for_one_that_borrows(first: str, second: str, at: float) -> None:
+    def of(queue: str, pods: list[Arrival]) -> list[Arrival]:
+        for each in pods:
+            each.pod.metadata.labels |= {"queue": queue}  # type: ignore[operator]
+        return pods
+
+    wide, small = of("a", job("wide", at=1, lasts=100, members=2)), of("b", job("s", at=2, lasts=9000))
+    policy = QUEUES.format(a=first, b=second) + GANG + ORDER + BACKFILL
+    assert starts(policy, TWO, RUNS, wide, small)["s"] == at
+
+
+def test_quota_that_the_first_one_needs_is_not_used_up() -> None:
+    queue = "queue all max cpu {}\n"
+    runs, first = job("runs", 4, at=0, lasts=600), job("first", 6, at=1, lasts=100)
+    small = job("s", 2, at=2, lasts=9000)
+    for most, at in ((8, 2), (7, 700)):
+        found = starts(queue.format(most) + ORDER + BACKFILL, [node("n1", cpu="64")], runs, first, small)
+        assert (found["first"], found["s"]) == (600, at)
+
+
 def test_without_backfill_nobody_passes() -> None:
     found = starts(GANG + ORDER, TWO, RUNS, WIDE, job("s", at=2, lasts=300))
     assert (found["wide-0"], found["s"]) == (600, 700)
@@ -154,5 +188,6 @@ def test_the_first_pod_never_waits_longer_because_others_pass_it(lasts: list[int
     ]
     name = "first" if width == 1 else "first-0"
     alone = starts(GANG + ORDER + BACKFILL, nodes, *before, first)
+    assume(all(alone.get(each.name) == 0 for [each] in before))  # else another one is the first that waits
 
     assert starts(GANG + ORDER + BACKFILL, nodes, *before, first, *after)[name] <= alone[name] + MOST_BACKOFF_SECONDS

@@ -16,7 +16,6 @@ from kube_policy_scheduler.framework.gangs import Group
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
-from kube_policy_scheduler.framework.quota import has_precedence
 from kube_policy_scheduler.times import Steady
 
 LOOK_SECONDS = 5.0
@@ -65,8 +64,6 @@ class Backfill:
         line, first, rule = found
         if not set(first.groups).isdisjoint(queued.groups):
             return None
-        if has_precedence(self._cluster, first.pod, queued.pod) is False:
-            return None  # it is guaranteed what the first one only borrows
         kept, frame = self._kept.get(line), self._frame(first)
         if self._cluster.ledger.is_silent:  # something is tried out, which is no news
             return kept.beside if kept is not None and kept.first is first else None

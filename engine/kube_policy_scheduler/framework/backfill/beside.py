@@ -6,12 +6,16 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts, is_below, lead, within
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.framework.backfill.reservation import StartReservation, amounts_of
 from kube_policy_scheduler.framework.events import BACKFILL
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.preempt.units import parts_of
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
+from kube_policy_scheduler.framework.status import Status
 
 
 class BesideReservation(Filter):
@@ -29,8 +33,38 @@ class BesideReservation(Filter):
         self.reason = f"node(s) reserved for {reservation.holder}, which it would delay"
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Return what the pod takes; skip it if it ends in time."""
-        return SKIP if self.rule.end_of(frame) <= self.reservation.at else Ready(amounts_of(frame.pod))
+        """Return what the pod takes; skip it if it ends in time, or if it need not wait for one that borrows."""
+        if self.rule.end_of(frame) <= self.reservation.at:
+            return SKIP
+        usage = frame.cluster.quota_usage
+        if usage is not None:
+            parts = parts_of(usage, (seat.pod for seat in self.reservation.seats))
+            if goes_first(usage, frame.pod, parts):
+                return SKIP
+            queue = self._too_full(usage, frame, parts)
+            if queue is not None:
+                reason = f"the quota of queue {queue.name} is reserved for {self.reservation.holder}"
+                return Status(self.code, self.name, (reason,))
+        return Ready(amounts_of(frame.pod))
+
+    def _too_full(self, usage: QuotaUsage, frame: Frame, parts: Parts) -> Quota | None:
+        """Return a queue whose `max` does not admit what is reserved if the pod still runs then; None: each does."""
+        mine = usage.quota_of(frame.template)
+        wanted = dict(usage.amounts(frame.pod))
+        for queue in mine.path() if mine is not None else ():
+            reserved = within(parts, queue)
+            limits = [(place, amount) for place, amount in reserved if queue.maximum[place] < NO_LIMIT]
+            for place, amount in limits if any(wanted.get(place, 0) for place, _ in limits) else ():
+                freed = sum(
+                    dict(usage.amounts(end.pod)).get(place, 0)
+                    for end in self.reservation.gone
+                    if end.uid in frame.cluster.pods
+                    and (of := usage.quota_of(end.pod.template)) is not None
+                    and is_below(of, queue)
+                )
+                if queue.used[place] - freed + amount + wanted.get(place, 0) > queue.maximum[place]:
+                    return queue
+        return None
 
     def filter(self, frame: Frame, state: dict[str, int]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -52,6 +86,26 @@ class BesideReservation(Filter):
         if not _asks_for_more(pod):
             return False
         return any(seat.node_name == node_name and _asks_for_more(seat.pod) for seat in self.reservation.seats)
+
+
+def goes_first(usage: QuotaUsage, pod: PodInfo, first: Parts) -> bool:
+    """Return whether a pod need not wait for a unit, because it would be guaranteed and the unit would borrow.
+
+    first: what the unit counts for.
+    """
+    queue = usage.quota_of(pod.template)
+    if queue is None:
+        return False
+    amounts = usage.amounts(pod)
+    if not any(_is_within(usage, each, amounts) for each in queue.path()):
+        return False
+    return not any(_is_within(usage, each, within(first, each)) for theirs, _ in first for each in theirs.path())
+
+
+def _is_within(usage: QuotaUsage, queue: Quota, amounts: Amounts) -> bool:
+    """Return whether a queue is guaranteed one more request, of the resource that leads it."""
+    leads = lead(usage, queue, amounts)
+    return leads is not None and queue.will(leads) + dict(amounts)[leads] <= queue.minimum[leads]
 
 
 def _asks_for_more(pod: PodInfo) -> bool:

@@ -60,8 +60,10 @@ class StartReservation:
     """Where it fits then."""
     needed: Mapping[str, Counter[str]]
     """By node and resource: what the seats take, pods too."""
+    gone: tuple[End, ...]
+    """The pods that are expected to be gone by then."""
     ends: Mapping[str, tuple[End, ...]]
-    """By node: the pods there that are expected to be gone by then."""
+    """By node with seats: those of them that are there."""
 
     def free_beside(self, cluster: Cluster, node_name: str, resource: str) -> int:
         """Return how much of a resource is free at that moment on a node with seats, as the cluster stands."""
@@ -116,6 +118,7 @@ def reserve(
         at=max(due[number - 1].at, now) if number else now,
         seats=tuple(taken),
         needed=needed,
+        gone=tuple(due[:number]),
         ends={node_name: tuple(there) for node_name, there in by_node.items()},
     )
 

@@ -591,7 +591,8 @@ class CaseRunner:
         if _backfills(decided.policy):
             self._pending.pop(pod.uid, None)
             if outcome.host is None:
-                self._pending[pod.uid] = pod, decided.step
+                came = decided.answer.inputs.queued - _APART_SECONDS  # before those of the next steps
+                self._pending[pod.uid] = msgspec.structs.replace(pod, created=came), decided.step
                 return
             pod = msgspec.structs.replace(pod, started=now)  # the others are to know when it ends
         if outcome.host is None:
@@ -633,6 +634,10 @@ class CaseRunner:
                 problem = self._context.document.error(place, codes.UNKNOWN_NODE, message=message, advice=advice)
                 raise DocumentError([problem])
             self._remove(there[name])
+
+
+_APART_SECONDS = 0.001
+"""Of pods of a sequence that come at one moment, for orders by time."""
 
 
 def _backfills(policy: TestedPolicy) -> bool:
