@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.client import Client
+from kube_policy_scheduler.adapters.kube.client import Client, Request
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
@@ -63,7 +63,7 @@ async def clock_skew(client: OfficialClient) -> float | str:
     try:
         for _ in range(2):  # the first one may have to connect
             before = time.time()
-            answer = await client.reply("GET", "/version", timeout_seconds=_TIMEOUT_SECONDS)
+            answer = await client.reply(Request("GET", "/version", timeout_seconds=_TIMEOUT_SECONDS))
             after = time.time()
     except KubeError as error:
         return str(error)

@@ -25,20 +25,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kube_policy_scheduler.adapters.causes import causes
-from kube_policy_scheduler.adapters.kube.client import JSON, REQUEST_TIMEOUT_SECONDS
+from kube_policy_scheduler.adapters.kube.client import Client, Request
 from kube_policy_scheduler.adapters.kube.connection import MAX_BODY_BYTES
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource, find_credentials
 from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ConnectionLost,
     CredentialsError,
-    Fenced,
     KubeError,
     MalformedAnswer,
     Unreachable,
     error_from_answer,
 )
-from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
 from kube_policy_scheduler.adapters.kube.proxy import bypasses_proxy, parse_proxy
 from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
@@ -65,7 +63,7 @@ class Reply:
     body: bytes
 
 
-class OfficialClient:
+class OfficialClient(Client):
     """Sends requests to one API server, several at once if asked so."""
 
     def __init__(self, credentials: CredentialSource) -> None:
@@ -93,83 +91,48 @@ class OfficialClient:
         if self._client is not None:
             self._client.close()
 
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        body: bytes = b"",
-        content_type: str = JSON,
-        resource: str = "",
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-        fence: Fence | None = None,
-    ) -> bytes:
-        """Send one request and return the body of a 2xx answer.
-
-        Args:
-            verb: of HTTP.
-            path: absolute and escaped, with query.
-            body: JSON.
-            content_type: of the body.
-            resource: not needed here.
-            timeout_seconds: for all of it, with further tries.
-            fence: asked right before it is sent.
-
-        Raises:
-            KubeError: Unreachable or Fenced if certainly not processed, UnknownOutcome if perhaps, an ApiError if the
-                server refused.
-        """
-        if fence is not None and not fence.allows():
-            raise Fenced(f"{verb} {path.partition('?')[0]} was withheld")
-        reply = await self.reply(verb, path, body=body, content_type=content_type, timeout_seconds=timeout_seconds)
+    async def send(self, request: Request) -> bytes:
+        """Send one request and return the body of a 2xx answer; see `Client.send`."""
+        request.check_fence()
+        reply = await self.reply(request)
         if 200 <= reply.status < 300:
             return reply.body
         retry_after = retry_after_seconds(reply.headers.get("Retry-After"))
         raise error_from_answer(reply.status, reply.body, retry_after_seconds=retry_after)
 
-    async def reply(
-        self,
-        verb: str,
-        path: str,
-        *,
-        body: bytes = b"",
-        content_type: str = JSON,
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-    ) -> Reply:
+    async def reply(self, request: Request) -> Reply:
         """Send one request and return the answer, also a refusal. Raises KubeError where there is none."""
         credentials = await self._credentials.get()
-        reply = await self._sent(verb, path, body, content_type, timeout_seconds, credentials)
+        reply = await self._sent(request, credentials)
         if reply.status == 401 and not error_from_answer(reply.status, reply.body).is_denial:
             try:
                 renewed = await self._credentials.look(force=True)
             except CredentialsError:
                 return reply
             if not renewed.is_same_identity(credentials):
-                reply = await self._sent(verb, path, body, content_type, timeout_seconds, renewed)
+                reply = await self._sent(request, renewed)
         return reply
 
-    async def _sent(
-        self, verb: str, path: str, body: bytes, content_type: str, timeout_seconds: float, credentials: Credentials
-    ) -> Reply:
+    async def _sent(self, request: Request, credentials: Credentials) -> Reply:
         if self._client is None or self._key != credentials.connection_key:
             self.close()
             self._client, self._key = _client_of(credentials), credentials.connection_key
-        client, place = self._client, f"{verb} {path.partition('?')[0]}"
+        client = self._client
 
         def send() -> Reply:
-            return _send(client, credentials, verb, path, body, content_type, timeout_seconds, place)
+            return _send(client, credentials, request)
 
         # urllib3 limits each read from the socket; a server may send a byte from time to time, for ever
         try:
-            async with self._slots, asyncio.timeout(timeout_seconds):
+            async with self._slots, asyncio.timeout(request.timeout_seconds):
                 try:
                     return await in_thread(send, name="kube-request")
                 except ConnectionLost:  # perhaps one that was kept
-                    if verb != "GET":
+                    if request.verb != "GET":
                         raise
                 return await in_thread(send, name="kube-request")
         except TimeoutError:
-            raise AnswerTimeout(f"{place}: no answer within {timeout_seconds:g} s") from None
+            raise AnswerTimeout(f"{request.place}: no answer within {request.timeout_seconds:g} s") from None
 
 
 def _client_of(credentials: Credentials) -> ApiClient:
@@ -203,36 +166,27 @@ def _client_of(credentials: Credentials) -> ApiClient:
     return client
 
 
-def _send(
-    client: ApiClient,
-    credentials: Credentials,
-    verb: str,
-    path: str,
-    body: bytes,
-    content_type: str,
-    timeout_seconds: float,
-    place: str,
-) -> Reply:
+def _send(client: ApiClient, credentials: Credentials, request: Request) -> Reply:
     """Send a request and read its answer; blocks."""
     from kubernetes.client import ApiException
     from urllib3 import HTTPHeaderDict
     from urllib3.exceptions import HTTPError
 
     headers = HTTPHeaderDict(credentials.headers)  # a group may be impersonated beside another
-    headers["Accept"] = JSON
+    headers["Accept"] = request.accept
     headers["User-Agent"] = client.user_agent
-    if verb == "GET":
+    if request.verb == "GET":
         headers["Accept-Encoding"] = "gzip" if credentials.compression else "identity"
     else:
-        headers["Content-Type"] = content_type
-    ends = time.monotonic() + timeout_seconds
+        headers["Content-Type"] = request.content_type
+    ends = time.monotonic() + request.timeout_seconds
     try:
         answer = client.call_api(
-            verb,
-            client.configuration.host + path,
+            request.verb,
+            client.configuration.host + request.path,
             header_params=headers,
-            body=msgspec.json.decode(body) if body else None,
-            _request_timeout=(CONNECT_TIMEOUT_SECONDS, timeout_seconds),
+            body=msgspec.json.decode(request.body) if request.body else None,
+            _request_timeout=(CONNECT_TIMEOUT_SECONDS, request.timeout_seconds),
         ).response
         try:
             return Reply(answer.status, answer.headers, b"".join(_pieces(answer, ends)))
@@ -241,9 +195,9 @@ def _send(
     except ApiException as error:
         if error.status:  # the last try, too
             return Reply(error.status, error.headers or {}, str(error.reason).encode())
-        _raise(error, credentials, place, timeout_seconds)
+        _raise(error, credentials, request)
     except (HTTPError, OSError) as error:
-        _raise(error, credentials, place, timeout_seconds)
+        _raise(error, credentials, request)
 
 
 def _pieces(answer: BaseHTTPResponse, ends: float) -> Iterator[bytes]:
@@ -259,19 +213,21 @@ def _pieces(answer: BaseHTTPResponse, ends: float) -> Iterator[bytes]:
         yield piece
 
 
-def _raise(error: Exception, credentials: Credentials, place: str, timeout_seconds: float) -> NoReturn:
+def _raise(error: Exception, credentials: Credentials, request: Request) -> NoReturn:
     """Raise what went wrong as one of our errors."""
-    raise _ours(error, credentials, place, timeout_seconds) from error
+    raise _ours(error, credentials, request) from error
 
 
-def _ours(error: Any, credentials: Credentials, place: str, timeout_seconds: float) -> KubeError:
+def _ours(error: Any, credentials: Credentials, request: Request) -> KubeError:
     from urllib3 import exceptions as theirs
+
+    place = request.place
 
     if isinstance(error, theirs.MaxRetryError) and error.reason is not None:
         error = error.reason
     match error:
         case theirs.ReadTimeoutError():
-            return AnswerTimeout(f"{place}: no answer within {timeout_seconds:g} s")
+            return AnswerTimeout(f"{place}: no answer within {request.timeout_seconds:g} s")
         case theirs.DecodeError():
             return MalformedAnswer(f"{place}: the answer is not valid gzip")
         case theirs.ProtocolError():

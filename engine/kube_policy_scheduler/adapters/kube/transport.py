@@ -13,20 +13,18 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from kube_policy_scheduler.adapters.compute.inflating import GZIP
-from kube_policy_scheduler.adapters.kube.client import JSON, REQUEST_TIMEOUT_SECONDS
+from kube_policy_scheduler.adapters.kube.client import REQUEST_TIMEOUT_SECONDS, Client, Request
 from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     ConnectionLost,
     CredentialsError,
-    Fenced,
     KubeError,
     TooManyRequests,
     UnknownOutcome,
     error_from_answer,
 )
-from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
 from kube_policy_scheduler.adapters.kube.pool import Pool
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate, Throttle, retry_after_seconds
@@ -40,7 +38,7 @@ Observe = Callable[[str, str, str, float], None]
 """Called for every request with its HTTP verb (or WATCH), resource, code ("201" or the error's name), seconds."""
 
 
-class Transport:
+class Transport(Client):
     """Sends requests; max_connections limits those in flight, streams not counted."""
 
     def __init__(
@@ -79,41 +77,23 @@ class Transport:
         self._is_accepted = True  # whether the server last knew us
         self._asides: list[Transport] = []
 
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        body: bytes = b"",
-        content_type: str = JSON,
-        resource: str = "",
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-        fence: Fence | None = None,
-        accept: str = JSON,
-    ) -> bytes:
-        """Send one request and return the body of a 2xx answer.
-
-        path: absolute and escaped, with query. accept: media type of the answer.
-        resource: label for `observe`; a server that has too much to do is left
-        in peace by requests of the same verb and resource. fence: asked after all waiting, right before the bytes
-        go out. Raises KubeError: Unreachable or Fenced if certainly not processed, UnknownOutcome if perhaps, an
-        ApiError if the server refused.
-        """
+    async def send(self, request: Request) -> bytes:
+        """Send one request and return the body of a 2xx answer; see `Client.send`."""
         loop = asyncio.get_running_loop()
-        kind = f"{verb} {resource}"
+        kind = f"{request.verb} {request.resource}"
         began, code = loop.time(), "cancelled"
         try:
             await self._throttle.wait(kind)
-            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, fence, accept)
+            answer, used = await self._exchange(request)
             if _is_unknown_here(answer) and await self._is_renewed(used):
-                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, fence, accept)
+                answer, _ = await self._exchange(request)
             code = str(answer.status)
         except KubeError as error:
             code = type(error).__name__
             raise
         finally:
             if self._observe is not None:
-                self._observe(verb, resource, code, loop.time() - began)
+                self._observe(request.verb, request.resource, code, loop.time() - began)
         if 200 <= answer.status < 300:
             self._is_accepted = True
             return answer.body
@@ -192,32 +172,21 @@ class Transport:
         current = self._credentials.current
         return current.server if current is not None else "the API server"
 
-    async def _exchange(
-        self,
-        verb: str,
-        path: str,
-        body: bytes,
-        content_type: str,
-        timeout_seconds: float,
-        fence: Fence | None,
-        accept: str,
-    ) -> tuple[Answer, Credentials]:
+    async def _exchange(self, request: Request) -> tuple[Answer, Credentials]:
+        reads = request.verb == "GET"
         while True:
             credentials = await self._ready_credentials()
             connection = await self._pool.acquire(credentials)
             was_used = connection.exchanges > 0
             try:
-                if fence is not None and not fence.allows():
-                    raise Fenced(f"{verb} {path.partition('?')[0]} was withheld")
-                asks_gzip = verb == "GET" and credentials.compression
-                head = f"{accept}\r\nAccept-Encoding: {GZIP}" if asks_gzip else accept
-                request = self._request_bytes(verb, path, body, content_type, head)
-                return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
+                request.check_fence()
+                sent = self._request_bytes(request, gzip=reads and credentials.compression)
+                return await connection.exchange(sent, timeout_seconds=request.timeout_seconds), credentials
             except UnknownOutcome as error:
                 is_stale = isinstance(error, ConnectionLost) and was_used and not connection.answer_began
-                if verb == "GET" and is_stale:
+                if reads and is_stale:
                     continue  # each turn uses up one kept connection, so this ends
-                raise type(error)(f"{verb} {path.partition('?')[0]}: {error}") from error
+                raise type(error)(f"{request.place}: {error}") from error
             finally:
                 self._pool.release(connection)
 
@@ -226,8 +195,8 @@ class Transport:
     ) -> tuple[Answer | Stream, Credentials]:
         credentials = await self._ready_credentials()
         connection = await self._pool.dial(credentials)
-        request = self._request_bytes("GET", path, b"", JSON, JSON)
-        opened = await connection.open_stream(request, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
+        sent = self._request_bytes(Request("GET", path))
+        opened = await connection.open_stream(sent, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
         if isinstance(opened, Answer):
             connection.close()
         return opened, credentials
@@ -264,12 +233,14 @@ class Transport:
                 return False
         return found is not None and not found.is_same_identity(refused)
 
-    def _request_bytes(self, verb: str, path: str, body: bytes, content_type: str, accept: str) -> bytes:
-        head = f"{verb} {self._prefix}{path} HTTP/1.1\r\n{self._head}Accept: {accept}\r\n"
-        if verb == "GET":
+    def _request_bytes(self, request: Request, *, gzip: bool = False) -> bytes:
+        accept = f"{request.accept}\r\nAccept-Encoding: {GZIP}" if gzip else request.accept
+        head = f"{request.verb} {self._prefix}{request.path} HTTP/1.1\r\n{self._head}Accept: {accept}\r\n"
+        if request.verb == "GET":
             return f"{head}\r\n".encode("ascii")
-        head = f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-        return head.encode("ascii") + body
+        length = len(request.body)
+        head = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {length}\r\n\r\n"
+        return head.encode("ascii") + request.body
 
     def _refusal(self, answer: Answer, *, kind: str) -> ApiError:
         retry_after = retry_after_seconds(answer.retry_after)
