@@ -15,8 +15,8 @@ from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.cluster import node_info, objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.schedule_one import PermitReports, waiting_pods
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -47,7 +47,7 @@ class World:
             clock=lambda: self.now,
             claims=SimpleNamespace(delivered=lambda claim, *, gone=False: None),
         )
-        self.algorithm = algorithm = Algorithm(context)
+        self.algorithm = algorithm = LiveAlgorithm(context)
         algorithm.policies = policies(lambda pod: pod.scheduler_name in self.served)
         self.event_handlers = EventHandlers(
             context, algorithm, waiting_pods(context, algorithm, PermitReports(context, algorithm))

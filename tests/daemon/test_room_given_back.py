@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservation, Reservations
 from kube_policy_scheduler.daemon.scheduling.schedule_one import PermitReports, waiting_pods
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -60,8 +60,8 @@ class World:
             is_ours: next(ns for ns in names if self._is_ours(ns) is is_ours) for is_ours in (True, False)
         }
 
-    def _algorithm(self) -> Algorithm:
-        algorithm = Algorithm(self.context)
+    def _algorithm(self) -> LiveAlgorithm:
+        algorithm = LiveAlgorithm(self.context)
         algorithm.policies = cast(
             Any,
             SimpleNamespace(

@@ -25,7 +25,7 @@ from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSe
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.past_usage import PastUsageKeeper
 from kube_policy_scheduler.daemon.scheduling.rebalancer import MOVES as MOVES_ANNOTATION
 from kube_policy_scheduler.daemon.scheduling.rebalancer import PLANNER, Rebalancer
@@ -366,7 +366,7 @@ class Replica:
         is_moving = scheduler.cluster.assumed or scheduler.queue.has_to_move(self._peek())
         if not waiting or policies is None or is_moving:
             return
-        afresh = Algorithm(msgspec.structs.replace(scheduler.context, clock=self._peek))
+        afresh = LiveAlgorithm(msgspec.structs.replace(scheduler.context, clock=self._peek))
         afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
         seats = scheduler.waiting_pods.seats
         afresh.beside = Backfill(scheduler.cluster, scheduler.queue, frame=afresh.frame, seats=seats).beside

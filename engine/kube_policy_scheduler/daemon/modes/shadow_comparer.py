@@ -15,7 +15,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, pre_filter
@@ -34,7 +34,7 @@ class ShadowComparer:
     """Compares, one pod at a time."""
 
     def __init__(
-        self, cluster: Cluster, queue: SchedulingQueue, *, algorithm: Algorithm, clock: Callable[[], Steady]
+        self, cluster: Cluster, queue: SchedulingQueue, *, algorithm: LiveAlgorithm, clock: Callable[[], Steady]
     ) -> None:
         self._cluster, self._queue = cluster, queue
         self._algorithm = algorithm

@@ -14,10 +14,10 @@ from math import inf
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.resize import ResizePlan, Room, is_deferred, plan_resize
 from kube_policy_scheduler.times import Steady
@@ -45,7 +45,7 @@ class DeferredResizes:
     """The pods that wait for room to grow."""
 
     def __init__(
-        self, context: SchedulerContext, algorithm: Algorithm, in_flight: InFlight, evictions: Evictions
+        self, context: SchedulerContext, algorithm: LiveAlgorithm, in_flight: InFlight, evictions: Evictions
     ) -> None:
         self._context, self._algorithm, self._in_flight = context, algorithm, in_flight
         self._evictions = evictions

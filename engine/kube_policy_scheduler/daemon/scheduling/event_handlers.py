@@ -19,8 +19,8 @@ from kube_policy_scheduler.cluster.nodes import NodeInfo
 from kube_policy_scheduler.cluster.object_store import is_another, is_same_group, key_of
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, report_unusable, take_each, take_one
 from kube_policy_scheduler.framework.devices.pod_claims import claim_names
@@ -42,7 +42,7 @@ class EventHandlers:
     def __init__(
         self,
         context: SchedulerContext,
-        algorithm: Algorithm,
+        algorithm: LiveAlgorithm,
         waiting_pods: WaitingPods[AssumedPod],
         *,
         on_assigned: Callable[[Sequence[PodInfo]], None] = lambda pods: None,

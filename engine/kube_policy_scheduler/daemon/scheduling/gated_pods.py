@@ -15,8 +15,8 @@ from functools import partial
 from math import inf
 
 from kube_policy_scheduler.daemon.observing.observers import PodHeld
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, gates
@@ -64,7 +64,7 @@ class GatedPods:
     def __init__(
         self,
         context: SchedulerContext,
-        algorithm: Algorithm,
+        algorithm: LiveAlgorithm,
         waiting_pods: WaitingPods[AssumedPod],
     ) -> None:
         self._context = context

@@ -33,7 +33,6 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import Unfinished, in_turn, now
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
-from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.binding_cycles import BindingCycle, BindingCycles
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.deferred_resizes import DeferredResizes
@@ -43,6 +42,7 @@ from kube_policy_scheduler.daemon.scheduling.extenders import ExtenderLock, Exte
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.pace import Pace
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
@@ -109,7 +109,7 @@ class Scheduler:
         self._reporter = context.reporter
         self._work = search_work(context.cluster.store)
         self._flushed_at = self._forgot_at = -inf
-        self.algorithm = Algorithm(context)
+        self.algorithm = LiveAlgorithm(context)
         self.binding_cycles = BindingCycles()
         self._permit_reports = PermitReports(context, self.algorithm)
         self.waiting_pods = waiting_pods(context, self.algorithm, self._permit_reports)
@@ -1074,7 +1074,7 @@ class PermitReports:
     A gang gives very many back at once, so each turn of the loop reports a few of them.
     """
 
-    def __init__(self, context: SchedulerContext, algorithm: Algorithm) -> None:
+    def __init__(self, context: SchedulerContext, algorithm: LiveAlgorithm) -> None:
         self._stopwatch, self._observer, self._reporter = context.stopwatch, context.observer, context.reporter
         self._context = context
         self._algorithm = algorithm
@@ -1126,7 +1126,9 @@ class PermitReports:
         )
 
 
-def waiting_pods(context: SchedulerContext, algorithm: Algorithm, observer: PermitReports) -> WaitingPods[AssumedPod]:
+def waiting_pods(
+    context: SchedulerContext, algorithm: LiveAlgorithm, observer: PermitReports
+) -> WaitingPods[AssumedPod]:
     """Return the pods that wait at Permit, in the daemon."""
     return WaitingPods(
         context.cluster,

@@ -25,7 +25,7 @@ from kube_policy_scheduler.policy.answer import Answer, Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 
 
-class Algorithm(ScheduleAlgorithm):
+class LiveAlgorithm(ScheduleAlgorithm):
     """The one way in which the daemon asks the cycle."""
 
     def __init__(self, context: SchedulerContext) -> None:
