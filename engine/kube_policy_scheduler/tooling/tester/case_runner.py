@@ -570,7 +570,7 @@ class CaseRunner:
             now,
             queued=now - waited,
             attempts=case.attempts,
-            pending=Pending(other for other, _ in self._pending.values()) if _backfills(policy) else None,
+            pending=Pending(other for other, _ in self._pending.values()) if self._backfills(policy) else None,
         )
 
     def _governing(self, step: Step, pod: PodInfo) -> TestedPolicy:
@@ -588,7 +588,7 @@ class CaseRunner:
         if self._case.kind is Kind.FORALL:
             return
         pod, requirements = decided.frame.pod, decided.answer.requirements
-        if _backfills(decided.policy):
+        if self._backfills(decided.policy):
             self._pending.pop(pod.uid, None)
             if outcome.host is None:
                 came = decided.answer.inputs.queued - _APART_SECONDS  # before those of the next steps
@@ -604,6 +604,11 @@ class CaseRunner:
             self._members.wait(pod.uid, requirements, now)
             self._members.release(self._case_cluster.cluster.counters.group_size)
             self._settle_mates(decided, now)
+
+    def _backfills(self, policy: TestedPolicy) -> bool:
+        """Return whether pods must not delay others of the case, so that it matters who waits."""
+        governing = policy.rules.policy if self._case.kind is Kind.SEQUENCE else None
+        return governing is not None and governing.backfill is not None
 
     def _settle_mates(self, decided: Decided, now: float) -> None:
         """Place the members of a gang that waited, once it starts with a pod."""
@@ -638,12 +643,6 @@ class CaseRunner:
 
 _APART_SECONDS = 0.001
 """Of pods of a sequence that come at one moment, for orders by time."""
-
-
-def _backfills(policy: TestedPolicy) -> bool:
-    """Return whether pods must not delay others, so that it matters who waits."""
-    governing = policy.rules.policy
-    return governing is not None and governing.backfill is not None
 
 
 def planned_names(case: Case) -> Iterator[str]:
