@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from math import inf
 from typing import Any, NamedTuple
 
@@ -392,6 +392,80 @@ def test_if_members_can_be_seated_they_are(
         assert "rack" not in text or len({host.partition("-")[0] for host in hosts}) == 1
     elif "rack" in text:
         check_true(found.message, nodes, members, size)
+
+
+class Choosy(NamedTuple):
+    """A member that goes beside some others, or not where they are."""
+
+    app: str
+    apart: tuple[tuple[str, str], ...]
+    """Not in the same domain as pods of an app: topology and app."""
+    near: str | None
+    """Only in a rack with pods of this app."""
+
+    @property
+    def affinity(self) -> dict[str, Any]:
+        def term(key: str, app: str) -> dict[str, Any]:
+            return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        found: dict[str, Any] = {"podAntiAffinity": {required: [term(key, app) for key, app in self.apart]}}
+        return found | ({"podAffinity": {required: [term("rack", self.near)]}} if self.near else {})
+
+
+def is_right(seats: Sequence[tuple[Choosy, Mapping[str, str]]]) -> bool:
+    """Return whether pods may be where they are, each with the labels of its node, by their own terms."""
+    for at, (member, labels) in enumerate(seats):
+        others = [each for number, each in enumerate(seats) if number != at]
+        if any(labels[key] == there[key] and other.app == app for key, app in member.apart for other, there in others):
+            return False
+        near = [there for other, there in others if other.app == member.near]
+        if member.near not in (None, member.app) and all(labels["rack"] != there["rack"] for there in near):
+            return False
+    return True
+
+
+@given(
+    nodes=st.lists(st.tuples(st.integers(1, 2), st.sampled_from("ab")), min_size=1, max_size=4),
+    members=st.lists(
+        st.builds(
+            Choosy,
+            app=st.sampled_from("xy"),
+            apart=st.sampled_from(
+                [(), (("host", "x"),), (("host", "y"),), (("rack", "x"),), (("host", "x"), ("rack", "y"))]
+            ),
+            near=st.sampled_from([None, None, "x"]),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+)
+def test_members_that_exclude_or_need_each_other_are_seated_if_they_can_be(
+    nodes: list[tuple[int, str]], members: list[Choosy]
+) -> None:
+    stage = Stage({}, [])
+    labels = [{"host": f"n{at}", "rack": rack} for at, (_, rack) in enumerate(nodes)]
+    for (cores, _), each in zip(nodes, labels, strict=True):
+        stage.cluster.set_node(node(each["host"], cpu=str(cores), **each))
+    for number, member in enumerate(members):
+        own = {"job": "g", "size": str(len(members)), "app": member.app}
+        stage.queue.add(pod(stage.cluster, f"g{number}", labels=own, affinity=member.affinity), NOW)
+    first = stage.queue.pop(NOW)
+    assert first is not None
+    found = stage.planned(first)
+    ways = product(range(len(nodes)), repeat=len(members))
+    seatable = any(
+        all(way.count(at) <= cores for at, (cores, _) in enumerate(nodes))
+        and is_right([(member, labels[at]) for member, at in zip(members, way, strict=True)])
+        for way in ways
+    )
+    if isinstance(found, Plan):
+        assert seatable
+        hosts = {uid: decision.host or "" for uid, decision in found.decisions.items()}
+        seats = [(member, labels[int(hosts[f"g{at}"][1:])]) for at, member in enumerate(members)]
+        assert is_right(seats)
+    elif not any(member.near for member in members):  # who needs others may need them first
+        assert not seatable
 
 
 def check_true(message: str, racks: Sequence[Mapping[str, Amounts]], members: Sequence[Member], size: int) -> None:

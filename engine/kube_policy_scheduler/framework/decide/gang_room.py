@@ -34,6 +34,22 @@ class Members(msgspec.Struct, frozen=True):
     """Their role in the gang, as written; "" if it has no roles, or they have none."""
 
 
+def are_independent(template: PodTemplate) -> bool:
+    """Return whether nothing but resources has a say about which pods of a template can be together."""
+    spec = template.spec
+    affinity = spec.affinity
+    among_pods = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    ports = any(port.host_port for container in spec.containers or () for port in container.ports or ())
+    return not (among_pods or ports or spec.topology_spread_constraints or spec.volumes or spec.resource_claims)
+
+
+def needs_others(template: PodTemplate) -> bool:
+    """Return whether pods of a template go only where some other pods are."""
+    affinity = template.spec.affinity
+    near = affinity.pod_affinity if affinity is not None else None
+    return near is not None and bool(near.required)
+
+
 def free_now(cluster: Cluster) -> FreeOf:
     """Return what is free on nodes. Of a resource that a DeviceClass provides, devices on nodes without a plugin."""
     nodes = cluster.nodes

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.decide.device_room import DeviceKind
-from kube_policy_scheduler.framework.decide.gang_room import FreeOf, Kind, Resource, rooms
+from kube_policy_scheduler.framework.decide.gang_room import FreeOf, Kind, Resource, are_independent, rooms
 from kube_policy_scheduler.quantities.quantity import column_scale
 from kube_policy_scheduler.wording import amount, listed, plural
 
@@ -104,7 +104,11 @@ def _apart(search: DomainSearch, best: int, where: str, bound: int) -> str:
     """Return that each kind of members has room in a domain, but not all together; "" if that is not known."""
     parts = _parts(search.kinds)
     everybody = sum(kind.members.number for kind in search.kinds) == search.needed
-    if not everybody or not 1 < len(parts) <= _MOST_PARTS or not all(map(_fit_by_resources, search.kinds)):
+    if (
+        not everybody
+        or not 1 < len(parts) <= _MOST_PARTS
+        or not all(are_independent(kind.members.template) for kind in search.kinds)
+    ):
         return ""
     columns = _columns(search)
     for kinds in parts.values():
@@ -145,15 +149,6 @@ def _most_seated(search: DomainSearch, best: int) -> int:
     orders = (search.kinds, search.kinds[::-1])
     found = (rooms(kinds, search.domains, free=search.free, within=search.within) for kinds in orders)
     return min(search.needed, max(int(each[best]) for each in found))
-
-
-def _fit_by_resources(kind: Kind) -> bool:
-    """Return whether pods of a kind do not exclude each other: only resources and filters of one pod have a say."""
-    spec = kind.members.template.spec
-    affinity = spec.affinity
-    among_pods = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
-    ports = any(port.host_port for container in spec.containers or () for port in container.ports or ())
-    return not (among_pods or ports or spec.topology_spread_constraints or spec.volumes or spec.resource_claims)
 
 
 def _columns(search: DomainSearch) -> Mapping[Resource, IntArray]:

@@ -38,7 +38,14 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     preference,
     rows_of,
 )
-from kube_policy_scheduler.framework.decide.gang_room import Members, free_now, free_without, places_of
+from kube_policy_scheduler.framework.decide.gang_room import (
+    Members,
+    are_independent,
+    free_now,
+    free_without,
+    needs_others,
+    places_of,
+)
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord, GangTable
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first
@@ -54,6 +61,8 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 NO_ROOM = "the nodes have no room for all pods that it needs at once"
 MOST_SEARCHED = 32
 """Members of a larger gang are not searched for: no search of so few steps would come to its end."""
+MOST_DEPENDENT = 8
+"""The same, where members exclude or need each other: then no node is like another, and each step costs more."""
 _MOST_KINDS = 32
 """Of so many kinds of members, it is looked on which nodes they may be; the others count as if they may be on any."""
 _MOST_NODES = 1_000_000
@@ -417,20 +426,27 @@ class Planner:
         draft.undo_to(mark)
         yield draft.attempt.step()
         refused = self._queue.get(short.refusal.pod.uid) if short.refusal is not None else None
-        if refused is not None and not self.algorithm.feasible(refused).any():
+        if (
+            refused is not None
+            and not needs_others(refused.pod.template)
+            and not self.algorithm.feasible(refused).any()
+        ):
             return short  # it fits nowhere, in whatever order
         kinds = self._kinds(first, requirement)
-        if not _differ(kinds):
+        independent = all(are_independent(kind.template) for kind in kinds)
+        if independent and not _differ(kinds):
             return short
         yield draft.attempt.step()
         place = {template: number for number, template in enumerate(largest_first(self.cluster, kinds))}
-        members = sorted(members, key=lambda member: place.get(member.pod.template, len(place)))
+        members = sorted(
+            members, key=lambda each: (needs_others(each.pod.template), place.get(each.pod.template, len(place)))
+        )
         for fullest in (False, True):
             draft.undo_to(mark)
             if (yield from self._fill(draft, members, inside, fullest=fullest)) is None:
                 return None
         draft.undo_to(mark)
-        if requirement.size - self.placed(requirement) > MOST_SEARCHED:
+        if requirement.size - self.placed(requirement) > (MOST_SEARCHED if independent else MOST_DEPENDENT):
             return msgspec.structs.replace(short, cut="there are too many pods to try every way to seat them")
         search = SeatSearch(
             draft.attempt,
@@ -440,6 +456,7 @@ class Planner:
             kinds,
             placed=self.placed,
             is_surplus=self.is_surplus_of,
+            independent=independent,
         )
         if (yield from search.seats(members)):
             return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.gang_room import Members
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
@@ -37,6 +38,7 @@ class SeatSearch:
         *,
         placed: Callable[[GangRequirement], int],
         is_surplus: Callable[[QueuedPod, Group], bool],
+        independent: bool,
     ) -> None:
         """Begin one.
 
@@ -48,9 +50,13 @@ class SeatSearch:
             kinds: the members, by template.
             placed: returns how many members of a gang have a place.
             is_surplus: returns whether a member fills no place that its gang needs.
+            independent: whether members neither exclude nor need each other.
         """
         self._attempt, self._algorithm, self._nodes, self._requirement = attempt, algorithm, cluster.nodes, requirement
         self._placed, self._is_surplus = placed, is_surplus
+        self._independent = independent
+        self._seated: list[tuple[PodTemplate, int]] = []
+        """The members that have a place, each with its row."""
         self._steps = 0
         self.cut = ""
         """Why it ended before it had tried all; "": it did not."""
@@ -68,7 +74,8 @@ class SeatSearch:
             return True
         if missing > len(members):
             return False
-        state = len(members), missing, frozenset(Counter(map(self._alike, attempt.rows())).items())
+        there: Iterable[object] = map(self._alike, attempt.rows()) if self._independent else self._seated
+        state = len(members), missing, frozenset(Counter(there).items())
         if state in self._failed:
             return False
         member, rest = members[0], members[1:]
@@ -76,7 +83,7 @@ class SeatSearch:
             seen, rows = set[object](), algorithm.by_fullness(member, most=_MOST_ROWS + 1)
             self._is_partial = self._is_partial or len(rows) > _MOST_ROWS
             for row in rows[:_MOST_ROWS]:
-                alike = self._alike(row)
+                alike = self._alike(row) if self._independent else row
                 algorithm.work += _ALIKE_WORK
                 if alike in seen:
                     continue
@@ -87,9 +94,11 @@ class SeatSearch:
                     return False
                 mark = attempt.mark()
                 attempt.seat(member, algorithm.on_row(member, row))
+                self._seated.append((member.pod.template, row))
                 yield attempt.step()
                 if (yield from self.seats(rest)):
                     return True
+                self._seated.pop()
                 attempt.undo_to(mark)
                 if self.cut:
                     return False
