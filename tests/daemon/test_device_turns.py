@@ -312,7 +312,7 @@ def test_devices_that_all_nodes_see_are_looked_at_once(meter: Meter, failures: l
     run(tell)
 
 
-def test_a_pod_that_a_taint_rule_keeps_away_is_tried_when_the_rule_goes() -> None:
+def test_a_pod_that_a_taint_rule_keeps_away_is_tried_when_the_rule_goes_not_when_its_status_changes() -> None:
     rule = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "bad", "effect": "NoSchedule"}}
 
     def tell(stage: Stage) -> None:
@@ -322,6 +322,10 @@ def test_a_pod_that_a_taint_rule_keeps_away_is_tried_when_the_rule_goes() -> Non
         pod = claim(stage, "c", [request("a", 1)])
         decide(stage, pod)
         assert stage.node_of(pod) is None
+        stage.event_handlers.object_changed(msgspec.structs.replace(added))  # with another status
+        stage.now += 10
+        stage.move_pods()
+        assert not stage.scheduler.queue.has_active(), "nothing is new"
         stage.event_handlers.object_deleted(added)
         stage.now += 10
         stage.move_pods()

@@ -789,6 +789,8 @@ class Cluster:
             return ClusterEvent.RESOURCE_CLAIM if is_freed(before, after) else ClusterEvent.TAKEN
         if isinstance(thing, objects.PodGroup | objects.CompositePodGroup) and is_same_group(before, thing):
             return None
+        if isinstance(thing, objects.DeviceTaintRule) and before is not None and before.spec == thing.spec:
+            return None  # its controller writes a status for each pod that it evicts
         return object_event(type(thing))
 
     def remove_object(self, thing: Any) -> None:

@@ -24,13 +24,17 @@ class DeviceTaintRules:
         self._taints: dict[Selection, dict[str, objects.DeviceTaint]] = {}
         """By selection and the name of the rule."""
 
-    def set(self, rule: objects.DeviceTaintRule) -> None:
-        """Add or update a rule."""
-        self.remove(rule.metadata.name)
-        selection = selected_by(rule, self._rules)
+    def set(self, rule: objects.DeviceTaintRule) -> bool:
+        """Add or update a rule; return whether devices may have other taints."""
+        name, selection = rule.metadata.name, selected_by(rule, self._rules)
+        before = self._selections.get(name)
+        if before == selection and (before is None or self._taints[before][name] == rule.spec.taint):
+            return False
+        self.remove(name)
         if selection is not None:
-            self._selections[rule.metadata.name] = selection
-            self._taints.setdefault(selection, {})[rule.metadata.name] = rule.spec.taint
+            self._selections[name] = selection
+            self._taints.setdefault(selection, {})[name] = rule.spec.taint
+        return True
 
     def remove(self, name: str) -> None:
         """Forget a rule."""

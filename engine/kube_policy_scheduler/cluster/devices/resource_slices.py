@@ -395,9 +395,9 @@ class ResourceSlices:
     def set_taint_rule(self, rule: objects.DeviceTaintRule) -> None:
         """Add or update a DeviceTaintRule."""
         before = self.taint_rules.selection(rule.metadata.name)
-        self.taint_rules.set(rule)
-        self._touch_selected(before)
-        self._touch_selected(self.taint_rules.selection(rule.metadata.name))
+        if self.taint_rules.set(rule):
+            for selection in {before, self.taint_rules.selection(rule.metadata.name)}:
+                self._touch_selected(selection)
 
     def remove_taint_rule(self, rule: objects.DeviceTaintRule) -> None:
         """Forget a DeviceTaintRule."""
