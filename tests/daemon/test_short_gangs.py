@@ -38,7 +38,7 @@ def test_the_rest_of_a_gang_is_evicted_if_lost_pods_find_no_node_in_time() -> No
         assert calm.on_nodes() == []
         assert calm.told.told["rest of a gang evicted"] == 2
         assert calm.process.scheduler.short_gangs.evicted == 2
-        assert calm.told.why["a0"].startswith("only 2 pods of its gang ran for 60 s, and it needs 3: gang")
+        assert calm.told.why["a0"].startswith("only 2 pods of its gang ran for 1 min, and it needs 3: gang")
         for name in ("b0", "b2"):  # as their controller does
             calm.pod(name, job="a", size="3")
         await calm.after(20)

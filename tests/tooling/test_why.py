@@ -327,3 +327,13 @@ def _pending(there: ClusterState, job: str, number: int) -> Iterator[PodInfo]:
         form = FixtureObject(pod_object({"cpu": 1, "labels": {"job": job}}, name=f"m{at}", uid=f"m{at}"), EMPTY, ())
         (made,) = stored_objects([form], scheduler=SCHEDULER)
         yield there.cluster.templates.pod(made)
+
+
+def test_a_gang_that_lost_pods_is_told_what_becomes_of_the_rest() -> None:
+    job = {"labels": {"job": "j"}}
+    there = cluster_of([{"name": "a", "cpu": 2}], [{**job, "cpu": 1, "node": "a"}, {**job, "cpu": 1, "node": "a"}])
+    asked = inputs(there, {**job, "cpu": 1}, rules_of("gang by pod.label.job size 3 within 10min\n"))
+    asked = replace(asked, pending=Pending([asked.pod]))
+    text = "\n".join(report.lines(explain(asked), to=Terminal()))
+    goes = "those that run are evicted 10 min after others were lost unless it is complete by then"
+    assert goes in " ".join(text.split())

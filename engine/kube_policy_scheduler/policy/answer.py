@@ -41,7 +41,7 @@ from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.whole_gang import decide_with_gang, seats_of
-from kube_policy_scheduler.times import Steady, rfc3339
+from kube_policy_scheduler.times import Steady, duration, rfc3339
 
 _MOST_NODES = 5
 """Nodes with reserved room that are named."""
@@ -362,7 +362,9 @@ def gang_states(
         def pending(group_of: GroupOf, group: Group) -> int:
             return waiting(group_of, group) - own * (group in each.groups)
 
-        return gang_state(each, placed=placed, pending=pending)
+        is_short = bool(each.policy) and each.members(placed) > 0 and each.filled(placed) < each.size
+        goes = f"{duration(each.within_seconds)} after others were lost" if is_short else ""
+        return gang_state(each, placed=placed, pending=pending, rest_goes=goes)
 
     return tuple(map(more, requirements))
 

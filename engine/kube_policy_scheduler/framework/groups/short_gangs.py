@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import rows_of
 from kube_policy_scheduler.framework.decide.gang_table import Loss
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
-from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.times import Steady, duration
 from kube_policy_scheduler.wording import plural
 
 
@@ -36,7 +36,7 @@ class ShortGang(msgspec.Struct, frozen=True):
     def why(self) -> str:
         """Return why its pods must go, for people."""
         need, there = self.requirement, plural(len(self.rest), "pod")
-        return f"only {there} of its gang ran for {need.within_seconds:g} s, and it needs {need.size}: {need}"
+        return f"only {there} of its gang ran for {duration(need.within_seconds)}, and it needs {need.size}: {need}"
 
 
 class ShortGangs:

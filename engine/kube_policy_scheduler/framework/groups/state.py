@@ -45,8 +45,8 @@ class GangState(msgspec.Struct, frozen=True):
     """Of a composite group: how many of its groups are complete, and how many it needs."""
     lacking: int = 0
     """Of a composite group: how many pods its groups are too few."""
-    evicted_at: float | None = None
-    """Unix seconds at which its pods are evicted that run without the others; None: they are not."""
+    rest_goes: str = ""
+    """When its pods are evicted that run without the others: `at 2026-11-21T10:00:00Z`; "" if they are not."""
 
     @property
     def missing(self) -> int:
@@ -72,8 +72,8 @@ class GangState(msgspec.Struct, frozen=True):
             done, needed = self.children
             parts.append(f"{done} of {needed} groups {'is' if done == 1 else 'are'} complete")
         held = f", held until {rfc3339(self.until)}" if self.until is not None and short else ""
-        if self.evicted_at is not None and short:
-            parts.append(f"those that run are evicted at {rfc3339(self.evicted_at)} unless it is complete by then")
+        if self.rest_goes and short:
+            parts.append(f"those that run are evicted {self.rest_goes} unless it is complete by then")
         return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
 
 
@@ -85,7 +85,7 @@ def gang_state(
     holding: int = 0,
     since: float | None = None,
     domain: str = "",
-    evicted_at: float | None = None,
+    rest_goes: str = "",
 ) -> GangState:
     """Return the state of a requirement's gang.
 
@@ -96,7 +96,7 @@ def gang_state(
         holding: members that hold a place and do not bind yet.
         since: Unix seconds at which the first of those began, None where there is none.
         domain: the domain that its members share; "" if there is none.
-        evicted_at: Unix seconds at which its pods are evicted that run without the others; None: they are not.
+        rest_goes: when its pods are evicted that run without the others; "" if they are not.
     """
     until = since + requirement.within_seconds if since is not None else None
     roles = []
@@ -116,6 +116,6 @@ def gang_state(
         tuple(roles),
         domain,
         children=(tree.complete(placed), tree.number) if tree is not None else None,
-        evicted_at=evicted_at,
+        rest_goes=rest_goes,
         lacking=tree.lacking(lambda *of: placed(*of) + pending(*of)) if tree is not None else 0,
     )

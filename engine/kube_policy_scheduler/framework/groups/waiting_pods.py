@@ -58,7 +58,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
     SchedulingQueue,
 )
 from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, refusal
-from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.times import Steady, rfc3339
 
 AssumedT = TypeVar("AssumedT", bound=WaitingPod)
 HeardT = TypeVar("HeardT", bound=WaitingPod, contravariant=True)
@@ -695,7 +695,7 @@ class WaitingPods(Generic[AssumedT]):
             holding=holding + joining,
             since=self._clock() if joining and not holding else since,
             domain=str(self.gangs.domain(requirement.group) or "") if requirement.levels else "",
-            evicted_at=self.short.until(requirement.group),
+            rest_goes=f"at {rfc3339(goes)}" if (goes := self.short.until(requirement.group)) is not None else "",
         )
 
     def unreported(self, *, since: float) -> list[QueuedPod]:
