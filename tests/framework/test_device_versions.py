@@ -482,6 +482,14 @@ def test_devices_with_fields_of_alpha_gates_are_left_out_and_the_field_is_named(
         assert results(found) == ["e"]
 
 
+def test_an_alternative_without_such_devices_is_taken() -> None:
+    devices = [{"name": "d", "nodeAllocatableResources": {"cpu": {}}}, {"name": "e"}]
+    every = {"name": "s0", "deviceClassName": "gpu", "allocationMode": "All"}
+    wants = {"name": "r", "firstAvailable": [every, ALTERNATIVES["firstAvailable"][1]]}
+    found = decided("1.37", [a_claim(wants)], [a_slice("s", devices)])
+    assert [(one["request"], one["device"]) for one in allocation(found)["results"]] == [("r/s1", "e")]
+
+
 def test_a_request_that_selects_no_device_with_such_a_field_does_not_name_it() -> None:
     device = {"name": "d", "nodeAllocatableResources": {"cpu": {}}}
     wants = request(selectors=[{"cel": {"expression": "false"}}])

@@ -245,6 +245,8 @@ class _Search:
         self._allocating: dict[DeviceID, set[int]] = {}
         self._consuming = _Consuming()
         self._counters = _Counters(allocated, work)
+        self._left_out: set[str] = set()
+        """Fields that kept devices from being all that a request wants: see `alpha_fields`."""
         self._steps = 0
         self._dead: Dead | None = None
         """What is known to fail; None: nothing is kept."""
@@ -355,7 +357,7 @@ class _Search:
     def left_out(self) -> set[str]:
         """Return the fields that kept devices from being candidates, as far as it was looked."""
         candidates = [one.candidates for claim in self._wanted for each in claim for one in each]
-        return self._counters.left_out.union(*(one.left_out for one in candidates))
+        return self._left_out.union(self._counters.left_out, *(one.left_out for one in candidates))
 
     def chosen_alternatives(self) -> tuple[tuple[int, ...], ...]:
         """Return which alternative each request got."""
@@ -367,7 +369,7 @@ class _Search:
     def _prepare(self, request: Request) -> Generator[None, None, WantedDevices]:
         if not request.takes_all:
             return WantedDevices(request, request.count, [], self._candidates(request))
-        every: list[SlicedDevice] = []
+        every, left_out = list[SlicedDevice](), set[str]()
         for pool in self._pools.values():
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
@@ -380,11 +382,14 @@ class _Search:
                 while (selects := self._selects(request, device)) is None:
                     yield
                 if selects and device.alpha_field:
-                    raise NodeRefused(_needing({device.alpha_field}))
-                if selects:
+                    left_out.add(device.alpha_field)
+                elif selects:
                     amounts = request.consumes(device)
                     if amounts is not None and self._has_capacity(device, amounts):
                         every.append(device)
+        if left_out:  # then it cannot have all
+            self._left_out |= left_out
+            every.clear()
         return WantedDevices(request, len(every), every, DeviceCandidates(()))
 
     def _times(self, wanted: WantedDevices, device: SlicedDevice) -> float:
