@@ -1,5 +1,5 @@
 """The commands that operators' pages show, run unchanged against an API server; GETTING-STARTED.md is
-typed in whole by tests/integration/test_getting_started.py."""
+typed in whole by tests/deploy/test_wheel.py."""
 
 from __future__ import annotations
 
