@@ -110,6 +110,10 @@ class Reports(Observer):
         self.told["rest of a gang evicted"] += 1
         self.why[victim.name] = why
 
+    def above_max(self, victim: Any, why: str) -> None:
+        self.told["evicted above a max"] += 1
+        self.why[victim.name] = why
+
     def nominated(self, pod: Any, node_name: str) -> None:
         self.told["nominated"] += 1
         self.statuses.nominate(pod, node=node_name)

@@ -185,3 +185,14 @@ def test_queues_also_apply_where_pods_are_dropped() -> None:
     assert (found.placed, dict(found.reasons)) == (5, {"QueueQuota": 4})
     assert uses(found)["a"].peak.mean == 0.5
     assert uses(found)["a"].wait_seconds is None
+
+
+def test_what_runs_above_a_max_is_evicted_one_by_one_if_a_policy_says_so() -> None:
+    running = [of_team("a") for _ in range(4)]
+    for number, each in enumerate(running):
+        each.metadata.name, each.metadata.uid, each.spec.node_name = f"p{number}", f"p{number}", "one"
+    queue = 'queue a for pods where pod.label.team == "a" max cpu 2\n'
+    for statement, evicted in (("reclaim above max\n", 2), ("", 0)):
+        found = run(Scenario([*NODES, *running], []), variant(queue + statement), seed=0, stopwatch=lambda: 0.0)
+        assert found.evicted == evicted
+        assert found.samples[-1].at == (60.0 if statement else 0.0), "after each it looks again in 30 s"

@@ -252,5 +252,8 @@ class Nobody:
     def gang_is_short(self, victim: PodInfo, why: str) -> None:
         """Report nothing."""
 
+    def above_max(self, victim: PodInfo, why: str) -> None:
+        """Write nothing: nobody is evicted."""
+
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         """Report nothing."""

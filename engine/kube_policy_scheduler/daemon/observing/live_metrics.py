@@ -178,6 +178,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """By topology: pending gangs for which no domain has room, and the members for which their best one lacks it."""
     gangs_short: int = 0
     """Gangs that run with fewer pods than they need."""
+    above_max_evicted: int = 0
+    """Pods that were evicted because their queue used more than its `max`."""
     gang_rest_evicted: int = 0
     """Pods of such gangs that were evicted."""
     new_nodes: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -437,6 +439,13 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of pods that were evicted because their gang had lost others for as long as `within` says.",
         (),
         lambda live: (((), live.gang_rest_evicted),),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_above_max_evicted_pods",
+        "Number of pods that were evicted because their queue used more than its `max` (`reclaim above max`).",
+        (),
+        lambda live: (((), live.above_max_evicted),),
     ),
     ScrapeMetric(
         GaugeMetricFamily,

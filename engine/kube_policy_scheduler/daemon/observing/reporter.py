@@ -120,6 +120,18 @@ class ApiReporter:
         )
 
     @_isolated
+    def above_max(self, victim: PodInfo, why: str) -> None:
+        """Record on an evicted pod which queue uses more than its `max`."""
+        self._events.record(
+            reference_to(victim),
+            type="Normal",
+            reason="AboveMax",
+            action="Evicting",
+            note=f"Evicted: {why}",
+            is_fenced=True,
+        )
+
+    @_isolated
     def moved(self, victim: PodInfo, move: Move) -> None:
         """Record on an evicted pod where its replacement goes, and why."""
         why = f"`{move.clause}` rejects it there" if move.refused else f"better by `{move.clause}`"

@@ -161,6 +161,10 @@ class Reporter(Protocol):
         """Report that a pod was evicted because its gang lost others."""
         ...
 
+    def above_max(self, victim: PodInfo, why: str) -> None:
+        """Report on an evicted pod which queue uses more than its `max`."""
+        ...
+
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         """Report the nominated node of a pod; "" clears it."""
         ...

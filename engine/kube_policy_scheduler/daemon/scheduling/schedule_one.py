@@ -33,6 +33,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import Unfinished, in_turn, now
 from kube_policy_scheduler.cluster.taints import taint_sets_in_steps
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
+from kube_policy_scheduler.daemon.scheduling.above_max_evictions import AboveMaxEvictions
 from kube_policy_scheduler.daemon.scheduling.binding_cycles import BindingCycle, BindingCycles
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.deferred_resizes import DeferredResizes
@@ -142,6 +143,7 @@ class Scheduler:
         )
         self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight, self.evictions)
         self.short_gangs = ShortGangEvictions(context, self.waiting_pods.short, self.in_flight, self.evictions)
+        self.above_max = AboveMaxEvictions(context, self.in_flight, self.evictions, serves=self.algorithm.serves)
         self.extenders = context.extenders
         self.extender_lock = ExtenderLock(context.queue)
 
@@ -279,6 +281,7 @@ class Scheduler:
             self.deferred_resizes.look(now)
             if self.algorithm.policies is not None:
                 self.short_gangs.look(now)
+                self.above_max.look(self.algorithm.policies, now)
             for assumed in self.waiting_pods.unnominated(since=now - NOMINATE_AFTER_SECONDS):
                 self.context.announce(assumed.queued, assumed.host)
         self.waiting_pods.expire(now)

@@ -138,7 +138,7 @@ def _over_maximum(usage: QuotaUsage, places: Mapping[str, str], *, now: float) -
             used, most = quantity(resource, queue.used[place]), quantity(resource, limit)
             text = f"its pods use {used} {resource}, its `max` is {most}: {plural(number, 'pod')} over"
             where = places.get(queue.name) or places.get(queue.name.partition("/")[0], "")
-            advice = "no pod of it starts, and none is evicted for that; `policyctl drift` names the pods"
+            advice = "no pod of it starts; `policyctl drift` names the pods, and `reclaim above max` evicts them"
             yield Finding("queues", f"queue {queue.name}", Status.WARNING, text, where, advice)
 
 

@@ -32,6 +32,7 @@ from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.waiting_pods import NOTHING_WAKES, WaitingPods
 from kube_policy_scheduler.framework.plugins.fragmentation import fragmentation
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.preempt.above_max import AboveMaxReclaim
 from kube_policy_scheduler.framework.preempt.preemption import nomination_after
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue, gates
@@ -486,6 +487,7 @@ class Waiting:
     def __init__(self, simulated: SimulatedCluster) -> None:
         self._simulated = simulated
         self._queue, self._algorithm = simulated.queue, simulated.algorithm
+        self._above_max = AboveMaxReclaim(simulated.cluster)
         self._waiting_pods: WaitingPods[AssumedPod] = WaitingPods(
             simulated.cluster,
             simulated.queue,
@@ -570,6 +572,8 @@ class Waiting:
             self._waiting_pods.expire(now)
             for gang in self._waiting_pods.short.due(now):
                 self._evict_each(gang.rest, by=None)
+            if (above := self._above_max.due(lambda: self._algorithm.rules.queues, now)) is not None:
+                self._evict_each(above.unit.pods, by=None)
             self._decide_all(stop)
             progress(following)
             watch(now - start, simulated.cluster)
@@ -584,6 +588,9 @@ class Waiting:
         if self._looks and now < self._last_event + _LOOK_AT_MOST_SECONDS:
             times.append(self._looks[0][0])
         times.append(self._waiting_pods.next_due())
+        queues = self._algorithm.rules.queues
+        if queues is not None and queues.above_max:
+            times.append(self._above_max.next_due())
         if self._node_events:
             times.append(self._simulated.scenario.starts_at + self._node_events[0].at)
         if self._autoscaler is not None:

@@ -14,6 +14,7 @@ from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, QueuePosition, gates, priority_position
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
@@ -149,6 +150,11 @@ class Rules:
         self._preempts = preempts
         self._plain = self._as_run(kubernetes_profile()) if self._set is None else None
         self._profiles: dict[Profile, Profile] = {}
+
+    @property
+    def queues(self) -> QuotaRules | None:
+        """Return the quotas that lend, of all policies together; None: there are none."""
+        return self._set.queues if self._set is not None else None
 
     def _as_run(self, profile: Profile) -> Profile:
         return profile if self._preempts else replace(profile, preempts=False)

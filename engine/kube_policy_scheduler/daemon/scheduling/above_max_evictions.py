@@ -1,0 +1,50 @@
+"""Pods of queues that use more than their `max` are evicted, one pod or gang after the other (`reclaim above max`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
+from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.framework.preempt.above_max import AboveMax, AboveMaxReclaim
+from kube_policy_scheduler.times import Steady
+
+logger = logging.getLogger(__name__)
+
+
+class AboveMaxEvictions:
+    """Evicts what queues use above their `max`."""
+
+    def __init__(
+        self,
+        context: SchedulerContext,
+        in_flight: InFlight,
+        evictions: Evictions,
+        *,
+        serves: Callable[[PodInfo], bool],
+    ) -> None:
+        """serves: whether this replica decides a pod, as one replica does for all pods of queues."""
+        self._context, self._in_flight, self._evictions, self._serves = context, in_flight, evictions, serves
+        self._reclaim = AboveMaxReclaim(context.cluster)
+        self.evicted = 0
+        """Pods that were evicted."""
+
+    def look(self, policies: Policies, now: Steady) -> None:
+        """Start the eviction that is due. If it fails, the next look tries it again."""
+        each = (profile.queues for profile in policies.profiles if profile.queues is not None)
+        found = self._reclaim.due(lambda: next(each, None), now)
+        if found is None or not self._serves(found.unit.pods[0]):
+            return
+        extra = {"queue": found.queue, "pods": [pod.key for pod in found.unit.pods], "why": found.why}
+        logger.info("Evicting pods of a queue above its max", extra=extra)
+        for pod in found.unit.pods:
+            if not self._in_flight.has(pod.uid):
+                self._in_flight.start(pod.uid, self._evict(pod, found))
+
+    async def _evict(self, pod: PodInfo, found: AboveMax) -> None:
+        if await self._evictions.evict(pod, by=pod) is Eviction.DELETED:
+            self.evicted += 1
+            self._context.reporter.above_max(pod, found.why)

@@ -1,0 +1,110 @@
+"""`reclaim above max`: who is evicted, for no other pod, because a queue uses more than its `max`.
+
+That happens if the `max` is lowered: no pod is admitted above it. One pod or gang is evicted at a time, so that whoever
+watches the cluster can stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit
+from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.units import QueueUnits
+from kube_policy_scheduler.framework.preempt.victims import Budgets
+from kube_policy_scheduler.framework.quota import QuotaRules, quantity
+from kube_policy_scheduler.times import Steady
+
+EVERY_SECONDS = 30.0
+"""From one eviction to the next one."""
+LOOK_SECONDS = 5.0
+"""From one look to the next one, where nobody is to be evicted."""
+
+
+class AboveMax(msgspec.Struct, frozen=True):
+    """A pod or gang that is evicted because of the `max` of a queue."""
+
+    unit: Unit
+    queue: str
+    """The one that uses more than its `max`."""
+    why: str
+    """For people."""
+
+
+class AboveMaxReclaim:
+    """Evictions above the `max` of queues, one after the other."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._look_at = 0.0
+        self._goes_on = True
+        """Whether somebody may have to be evicted at the next look."""
+
+    def due(self, rules_in_force: Callable[[], QuotaRules | None], now: Steady) -> AboveMax | None:
+        """Return who is to be evicted now; None: nobody."""
+        if now < self._look_at:
+            return None
+        rules = rules_in_force()
+        found = next_above_max(self._cluster, rules, now=now + self._cluster.ahead) if rules is not None else None
+        self._goes_on = found is not None
+        self._look_at = now + (EVERY_SECONDS if self._goes_on else LOOK_SECONDS)
+        return found
+
+    def next_due(self) -> float | None:
+        """Return when somebody may have to be evicted though nothing happens; None: nobody."""
+        return self._look_at if self._goes_on else None
+
+
+def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveMax | None:
+    """Return who is evicted next because a queue uses more than its `max`; None: nobody. now: Unix seconds.
+
+    It borrows there, and holds something of what is used too much. Those that a PodDisruptionBudget protects come last,
+    then the lowest priority first, members beyond the size of a gang before the gang, the youngest first.
+    """
+    if not rules.above_max:
+        return None
+    usage = cluster.usage_of(rules.tree)
+    units: QueueUnits | None = None
+    for queue in usage.queues():
+        over = [place for place, limit in enumerate(queue.maximum) if queue.used[place] - queue.leaving[place] > limit]
+        if not over:
+            continue
+        units = units or QueueUnits(cluster, usage, rules.gangs_of, now=now)
+        ranks, budgets = Guarantees(usage, units.of).of(queue), Budgets(cluster)
+        candidates = [unit for unit in _holding(ranks, queue, over) if not _is_spared(unit, rules, cluster, now)]
+        whole = [unit for unit in candidates if not any(other in ranks for other in units.surplus_of(unit))]
+        if whole:
+            return AboveMax(min(whole, key=lambda unit: _key(unit, budgets)), queue.name, _why(usage, queue, over[0]))
+    return None
+
+
+def _holding(ranks: Mapping[Unit, int | None], queue: Quota, over: Sequence[int]) -> Iterator[Unit]:
+    """Yield the units on nodes that borrow in a queue and hold one of some resources."""
+    for unit, rank in ranks.items():
+        held = {place for place, _ in unit.within(queue)}
+        if rank is None and unit.is_placed and not held.isdisjoint(over):
+            yield unit
+
+
+def _is_spared(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> bool:
+    """Return whether each `reclaim above max` leaves a pod of a unit where it is."""
+    return all(
+        rule.spares is not None and any(rule.spares(Frame(pod, cluster, now), pod) for pod in unit.pods)
+        for rule in rules.above_max
+    )
+
+
+def _key(unit: Unit, budgets: Budgets) -> tuple[bool, int, bool, float, str]:
+    violates = budgets.covers(unit.pods) and bool(budgets.split(unit.pods)[0])
+    is_core = unit.gang is not None and not unit.is_surplus
+    return violates, unit.priority, is_core, -unit.started, unit.uid
+
+
+def _why(usage: QuotaUsage, queue: Quota, place: int) -> str:
+    resource = usage.tree.resources[place]
+    used, most = quantity(resource, queue.used[place]), quantity(resource, queue.maximum[place])
+    return f"queue {queue.name} uses {used} {resource}, and its `max` is {most}"

@@ -1,0 +1,90 @@
+"""`reclaim above max`: who is evicted of a queue that uses more than its `max`, and who is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.preempt.above_max import EVERY_SECONDS, AboveMaxReclaim, next_above_max
+from kube_policy_scheduler.framework.quota import QuotaRules
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.times import Steady
+from tests.policy.worlds import node, pod
+
+QUEUE = "queue a for pods where pod label queue=a min cpu 2 max cpu 3\n"
+GANG = "gang by pod.label.job size 2 if pod label job\n"
+NOW = 1000.0
+
+
+def rules_of(text: str) -> QuotaRules:
+    loaded = load([Source("t.policy", text)])
+    assert loaded.policy_set is not None
+    assert loaded.policy_set.queues is not None
+    return loaded.policy_set.queues
+
+
+def running(*pods: tuple[str, float, int, str], job: str = "") -> Cluster:
+    """Return a cluster with pods of queue `a`: name, start, priority, and job."""
+    cluster = Cluster()
+    cluster.set_node(node("n", cpu="32"))
+    for name, started, priority, of in pods:
+        labels = {"queue": "a", **({"job": of} if of else {})}
+        made = pod(cluster, name, labels=labels, priority=priority)
+        cluster.place(msgspec.structs.replace(made, started=started), "n")
+    return cluster
+
+
+def evicted(cluster: Cluster, rules: QuotaRules) -> Sequence[str]:
+    """Return the names of all who are evicted, one pod or gang after the other."""
+    found = list[str]()
+    while (above := next_above_max(cluster, rules, now=NOW)) is not None:
+        found += sorted(each.name for each in above.unit.pods)
+        for each in above.unit.pods:
+            cluster.displace(each.uid)
+    return found
+
+
+FIVE = [(name, float(at), 0, "") for at, name in enumerate("pqrst")]
+CASES = {
+    "the youngest go, until the queue is within its max": (FIVE, "", ["t", "s"]),
+    "the lowest priority goes first": ([*FIVE[:4], ("u", 0.0, -1, "")], "", ["u", "s"]),
+    "pods that the condition spares stay": (FIVE, ' evict where victim.name != "t"', ["s", "r"]),
+    "members beyond the size go before the gang": (
+        [("p", 0.0, 5, ""), ("q", 0.0, 5, ""), *((f"j{number}", float(number), 0, "j") for number in range(3))],
+        "",
+        ["j2", "j0", "j1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "where", "wanted"), CASES.values(), ids=CASES)
+def test_who_goes(pods: list[tuple[str, float, int, str]], where: str, wanted: list[str]) -> None:
+    cluster, rules = running(*pods), rules_of(f"{QUEUE}{GANG}reclaim above max{where}\n")
+    assert evicted(cluster, rules) == wanted
+
+
+def test_nobody_goes_without_the_statement_or_within_the_max() -> None:
+    assert evicted(running(*FIVE), rules_of(f"{QUEUE}reclaim\n")) == []
+    assert evicted(running(*FIVE[:3]), rules_of(f"{QUEUE}reclaim above max\n")) == []
+
+
+def test_what_is_guaranteed_stays_although_the_queue_is_above_its_max() -> None:
+    rules = rules_of("queue a for pods where pod label queue=a min cpu 5 max cpu 5\nreclaim above max\n")
+    cluster = running(*FIVE, ("x", 9.0, 9, ""))
+    assert evicted(cluster, rules) == ["t"], "x has the highest priority, so the youngest of the others borrows"
+
+
+def test_one_goes_every_thirty_seconds() -> None:
+    cluster, rules = running(*FIVE), rules_of(f"{QUEUE}reclaim above max\n")
+    reclaim, times = AboveMaxReclaim(cluster), list[float]()
+    for second in range(100):
+        found = reclaim.due(lambda: rules, Steady(float(second)))
+        if found is not None:
+            times.append(second)
+            assert found.why == f"queue a uses {6 - len(times)} cpu, and its `max` is 3"
+            cluster.displace(found.unit.pods[0].uid)
+    assert times == [0, EVERY_SECONDS]
