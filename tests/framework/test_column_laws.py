@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters, kubernetes_profile, kubernetes_scores
-from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.evaluation import evaluate, score
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
@@ -219,3 +219,24 @@ def test_what_the_cycle_keeps_between_decisions_stays_true(events: list[Event], 
                 assert decision.message == plain.diagnosis.message(found.message)
             elif decision.score is not None:
                 assert decision.score == plain.totals.max() == plain.totals[names.index(decision.host)]
+
+
+@given(EVENTS, VARIANTS, st.data())
+def test_totals_of_all_nodes_and_of_some_are_those_of_an_evaluation(
+    events: list[Event], variant: int, data: st.DataObject
+) -> None:
+    """Scores are normalized over the nodes that are asked for: all that are feasible, or those that a caller has."""
+    world, cycle, profile = world_after(events), Cycle(seed=1), kubernetes_profile()
+    pod = incoming(world.cluster, variant)
+    frame = Frame(pod, world.cluster, 0.0)
+    plain = evaluate(Frame(pod, world.cluster, 0.0), profile)
+
+    rows, totals = cycle.ranked(frame, profile)
+    assert rows.tolist() == plain.feasible.tolist()
+    assert totals.tolist() == plain.totals.tolist()
+
+    if len(rows):
+        some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), unique=True, min_size=1).map(sorted)))
+        among = score(Frame(pod, world.cluster, 0.0), profile, some)
+        expected = msgspec.structs.replace(plain, feasible=some, scores=among).totals
+        assert cycle.totals(frame, profile, some).tolist() == expected.tolist()

@@ -318,6 +318,31 @@ def test_claims_that_have_devices_score_beside_those_that_get_some(version: str)
     }
 
 
+def test_the_first_alternative_decides_against_a_node_with_a_little_more_room() -> None:
+    """Scores of alternatives are parts of 100 of the best one when nodes are compared, too."""
+    slices = [
+        a_slice(f"s-{node}", [{"name": "d", "attributes": {"old": {"bool": node == "m"}}}], node=node) for node in "nm"
+    ]
+    wants = {"name": "r", "firstAvailable": [dict(one) for one in ALTERNATIVES["firstAvailable"]]}
+    wants["firstAvailable"][0]["selectors"] = [{"cel": {"expression": f'!device.attributes["{DRIVER}"].old'}}]
+    nodes = [
+        {"metadata": {"name": name}, "status": {"allocatable": {"pods": "9", "cpu": cpu}}}
+        for name, cpu in (("n", "9"), ("m", "90"))
+    ]
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "p"},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
+        },
+    }
+    found = decided("1.36", [a_claim(wants)], slices, nodes=nodes, pod=pod)
+    room = {node: one["NodeResourcesFit"] for node, one in found["scores"].items()}
+    alternatives = {node: one["DynamicResources"] for node, one in found["scores"].items()}
+    assert 2 < room["m"] - room["n"] < alternatives["n"] - alternatives["m"]
+    assert found["writes"]["host"] == "n"
+
+
 # --- DeviceTaintRules --------------------------------------------------------------------------------------
 
 BAD = {"key": "bad", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
