@@ -247,6 +247,7 @@ def _run(run: Run) -> dict[str, Any]:
         "givenBack": run.given_back,
         "restarted": run.restarted,
         "lost": run.lost,
+        "givenUpAt": run.given_up_at,
         "unplaced": run.unplaced,
         "decisions": run.decisions,
         "seconds": run.seconds,
@@ -365,6 +366,18 @@ def lines(results: Sequence[Result], scenario: Scenario, *, to: Terminal) -> Ite
         yield ""
         yield from to.table([queues.head, *queues.rows], right_from=3)
         yield from queue_notes(results)
+    yield from endless_notes(results)
+
+
+def endless_notes(results: Sequence[Result]) -> Iterator[str]:
+    """Yield what was given up because pods would have evicted each other for ever, as sentences."""
+    for result in results:
+        for run in result.runs:
+            if run.given_up_at is not None:
+                yield (
+                    f"{result.name}: given up after {short_duration(run.given_up_at)} with seed {run.seed}:"
+                    f" {run.evicted:,} pods were evicted, without end; the rows show what was until then"
+                )
 
 
 def queue_table(results: Sequence[Result]) -> Table | None:

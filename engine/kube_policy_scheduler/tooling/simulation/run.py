@@ -198,6 +198,10 @@ _MOST_CLASSES = 8
 GANG_TOO_SMALL = "gang: too few pods"
 GANG_INCOMPLETE = "gang: not enough nodes for all that it needs"
 BEHIND_ANOTHER = "strict order: the first pod has no node"
+MOST_EVICTIONS_A_POD = 10
+LEAST_BOUND = 1000
+"""A run is given up if there are more evictions than so many for each pod, and than this, while no pod comes or ends
+and no node changes: they would go on for ever."""
 SAMPLES = 200
 """Moments looked at in a run, at most about twice as many."""
 
@@ -245,6 +249,7 @@ class Tally:
     wait_seconds: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
+    given_up_at: float | None = None
     marks: dict[float, float] = field(default_factory=dict)
 
     def unplaced(self, reason: str) -> None:
@@ -523,6 +528,8 @@ class Waiting:
         """The epoch of the cluster at which held pods were asked about last."""
         self._last_event = simulated.now
         """When a pod came, was bound or left last."""
+        self._evicted_since = 0
+        """Pods that were evicted since a pod came or ended, or a node changed."""
         self._node_events = deque(simulated.scenario.node_events.events)
         self._autoscaler: Autoscaler | None = None
         if simulated.scenario.autoscaling is not None:
@@ -552,6 +559,8 @@ class Waiting:
             next_time = self._next_time(arrives)
             if next_time is None or next_time > last or stop():
                 break
+            if simulated.tally.given_up_at is not None:
+                break
             now = Steady(max(simulated.now, next_time))
             while next_sample < now:
                 # what holds until now: the moment before anything happens
@@ -567,6 +576,7 @@ class Waiting:
                 self._lasts[pod.uid] = arrival.lasts
                 self._add(pod)
                 self._last_event = now
+                self._evicted_since = 0
                 following += 1
             self._look()
             self._waiting_pods.expire(now)
@@ -645,6 +655,7 @@ class Waiting:
             changed |= autoscaler.upcoming != before
         if changed:
             self._last_event = simulated.now
+            self._evicted_since = 0
             self._count_nodes()
 
     def _count_nodes(self) -> None:
@@ -783,12 +794,15 @@ class Waiting:
                 self._pods_changed(host)
                 simulated.tally.left += 1
                 self._last_event = simulated.now
+                self._evicted_since = 0
                 if has_claims(pod.template, simulated.cluster):
                     give_claims_back(simulated.cluster, pod)
 
     def _decide_all(self, stop: Stop) -> None:
         while not stop() and (queued := self._next()) is not None:
             self._schedule_one(queued)
+            if self._simulated.tally.given_up_at is not None:
+                return
 
     def _next(self) -> QueuedPod | None:
         while self._queue.has_to_ask():
@@ -882,6 +896,10 @@ class Waiting:
                 simulated.queues.evicted(victim)
             self._create_again(victim)
             self._pods_changed(ran_on)
+            self._evicted_since += 1
+        pods = len(simulated.cluster.pods) + len(self._queue)
+        if self._evicted_since > max(LEAST_BOUND, MOST_EVICTIONS_A_POD * pods) and simulated.tally.given_up_at is None:
+            simulated.tally.given_up_at = simulated.now - simulated.scenario.starts_at
 
     def _settled(self, queued: QueuedPod) -> None:
         self._stand_ins.settled(queued, self._simulated.now)
@@ -944,6 +962,8 @@ class Run:
     """Pods whose node was removed, and that ended with it."""
     cost: float = 0.0
     """What all nodes with a price cost over the whole time, with those that were ordered."""
+    given_up_at: float | None = None
+    """Seconds from the beginning at which evictions went on without end, and the run was ended; None: it was not."""
 
     @property
     def last(self) -> Sample:
@@ -1042,4 +1062,5 @@ def run(
         restarted=tally.restarted,
         lost=tally.lost,
         cost=tally.cost,
+        given_up_at=tally.given_up_at,
     )
