@@ -140,6 +140,13 @@ class Feature(Enum):
         "the error of a CEL selector names the device, and for a missing key says how to write the selector",
         since=37,
     )
+    DRA_LIST_TYPE_ATTRIBUTES = Entry(
+        "DRAListTypeAttributes",
+        "in a constraint, an attribute that is a list counts for all of its values: devices match if they have one in"
+        " common, and differ if they have none. Without it, a device with a list can only be the first that is taken",
+        since=None,
+        known_since=36,
+    )
     DRA_FRACTIONAL_CAPACITY_RANGE = Entry(
         "DRAFractionalCapacityRange",
         "requests of a capacity with a `validRange` that is not of whole numbers are rounded in thousandths. Before,"

@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.devices.requests import (
     ClaimRequests,
     Request,
 )
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 from kube_policy_scheduler.quantities.exact_quantity import Quantity
 
 
@@ -320,10 +321,26 @@ class _Search:
         if not concerns(request):
             return False
         name = rule.match_attribute or rule.distinct_attribute or ""
-        others = [attribute_of(one.device, name) for one in self._taken if one.claim == claim and concerns(one.request)]
-        mine = attribute_of(device, name)
-        if mine is None:
+        there = [one.device for one in self._taken if one.claim == claim and concerns(one.request)]
+        if attribute_of(device, name) is None:
+            return True
+        mine, *others = (_values_of(each, name, request.rules) for each in (device, *there))
+        if others and not mine:
             return True
         if rule.match_attribute is not None:
-            return any(mine != other or not mine[0] for other in others)
-        return any(mine == other or not mine[0] for other in others)
+            return bool(others) and not mine.intersection(*others)
+        return any(mine & other for other in others)
+
+
+def _values_of(device: SlicedDevice, name: str, rules: KubernetesRules) -> set[object]:
+    """Return what an attribute counts for: one value, all those of a list if lists count, else nothing."""
+    value = attribute_of(device, name)
+    if value is not None and value[0]:
+        return {value}
+    own = name.removeprefix(f"{device.id.driver}/")
+    attribute = (device.device.attributes or {}).get(own)
+    if attribute is None or Feature.DRA_LIST_TYPE_ATTRIBUTES not in rules:
+        return set()
+    return {("int", each) for each in attribute.int_values or ()} | {
+        ("string", each) for each in attribute.string_values or ()
+    }

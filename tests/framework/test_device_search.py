@@ -19,8 +19,9 @@ from kube_policy_scheduler.framework.devices import allocator
 from kube_policy_scheduler.framework.devices.allocator import TIMED_OUT, NodeAllocation, allocate_in_steps
 from kube_policy_scheduler.framework.devices.candidates import NodePools
 from kube_policy_scheduler.framework.devices.requests import ClaimRequests, read_claim
-from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from tests.framework.plain_allocator import plain_allocate
+from tests.test_kubernetes_rules import rules_of
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"
@@ -72,7 +73,14 @@ def in_pieces(claims: list[ClaimRequests], pools: tuple[Pool, ...], used: TriedD
 MOST = 20_000
 attributes = st.fixed_dictionaries(
     {"kind": st.sampled_from(["gpu", "gpu", "nic"]).map(lambda kind: {"string": kind})},
-    optional={"numa": st.integers(0, 2).map(lambda numa: {"int": numa}), "rack": st.just({"string": "r"})},
+    optional={
+        "numa": st.integers(0, 2).map(lambda numa: {"int": numa}),
+        "rack": st.just({"string": "r"}),
+        "links": st.one_of(
+            st.integers(0, 2).map(lambda link: {"int": link}),
+            st.sets(st.integers(0, 3), min_size=1, max_size=3).map(lambda links: {"ints": sorted(links)}),
+        ),
+    },
 )
 TAINT = [{"key": "t", "effect": "NoSchedule"}]
 plain_devices = st.fixed_dictionaries({"attributes": attributes})
@@ -113,10 +121,12 @@ constraint = st.fixed_dictionaries(
     {}, optional={"requests": st.lists(st.sampled_from(["r0", "r1", "r1/s0"]), min_size=1, unique=True)}
 ).flatmap(
     lambda one: st.sampled_from(["matchAttribute", "matchAttribute", "distinctAttribute"]).flatmap(
-        lambda kind: st.sampled_from(["numa", "kind"]).map(lambda name: {**one, kind: f"{DRIVER}/{name}"})
+        lambda kind: st.sampled_from(["numa", "kind", "links"]).map(lambda name: {**one, kind: f"{DRIVER}/{name}"})
     )
 )
-match_constraint = st.sampled_from(["numa", "kind", "rack"]).map(lambda name: {"matchAttribute": f"{DRIVER}/{name}"})
+match_constraint = st.sampled_from(["numa", "kind", "rack", "links"]).map(
+    lambda name: {"matchAttribute": f"{DRIVER}/{name}"}
+)
 
 
 def claims(classes: tuple[str, ...], rules: Any, *, plain: bool) -> Any:
@@ -131,14 +141,14 @@ def claims(classes: tuple[str, ...], rules: Any, *, plain: bool) -> Any:
     return st.lists(one, min_size=1, max_size=3)
 
 
-def read(specs: list[Json]) -> list[ClaimRequests]:
+def read(specs: list[Json], rules: KubernetesRules = DEFAULT_RULES) -> list[ClaimRequests]:
     return [
-        read_claim(f"ns/c{number}", msgspec.convert(spec, objects.ResourceClaimSpec), FOUND.get, DEFAULT_RULES)
+        read_claim(f"ns/c{number}", msgspec.convert(spec, objects.ResourceClaimSpec), FOUND.get, rules)
         for number, spec in enumerate(specs)
     ]
 
 
-def check(offered: list[Json], wanted: list[Json], used: set[int], piece: float, *, unpruned: int) -> None:
+def check(offered: list[Json], wanted: list[Json], used: set[int], piece: float, *, unpruned: int, lists: bool) -> None:
     named = [{"name": f"d{number}", **one} for number, one in enumerate(offered)]
     half = len(named) // 2
     counters = [{"name": "c", "counters": {"slots": {"value": "3"}}}]
@@ -157,7 +167,7 @@ def check(offered: list[Json], wanted: list[Json], used: set[int], piece: float,
     taken = TriedDevices(None)
     for number in used:
         taken.take(DeviceID(DRIVER, "p" if number < half else "q", f"d{number}"), None, shared=False)
-    read_claims = read(wanted)
+    read_claims = read(wanted, rules_of("1.37", DRAListTypeAttributes=lists))
     expected = plain_allocate(read_claims, pools, taken, node_name="n0", labels={}, most_steps=MOST)
     assume(TIMED_OUT not in expected.error)
     event("allocated" if expected.claims is not None else expected.error[:20] or "nothing")
@@ -179,11 +189,12 @@ EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=list(
     claims(("any", "gpu", "nic", "big"), constraint, plain=False),
     st.sets(st.integers(0, 7), max_size=3),
     st.sampled_from([0, 3, float("inf")]),
+    st.booleans(),
 )
 def test_it_finds_what_the_plain_search_finds(
-    unpruned: int, offered: list[Json], wanted: list[Json], used: set[int], piece: float
+    unpruned: int, offered: list[Json], wanted: list[Json], used: set[int], piece: float, lists: bool
 ) -> None:
-    check(offered, wanted, {number for number in used if number < len(offered)}, piece, unpruned=unpruned)
+    check(offered, wanted, {number for number in used if number < len(offered)}, piece, unpruned=unpruned, lists=lists)
 
 
 @EXAMPLES
@@ -191,11 +202,12 @@ def test_it_finds_what_the_plain_search_finds(
     st.lists(plain_devices, min_size=4, max_size=9),
     claims(("any", "gpu", "nic"), match_constraint, plain=True),
     st.sets(st.integers(0, 7), max_size=2),
+    st.booleans(),
 )
 def test_it_finds_what_the_plain_search_finds_among_devices_that_stand_for_each_other(
-    offered: list[Json], wanted: list[Json], used: set[int]
+    offered: list[Json], wanted: list[Json], used: set[int], lists: bool
 ) -> None:
-    check(offered, wanted, {number for number in used if number < len(offered)}, 5, unpruned=0)
+    check(offered, wanted, {number for number in used if number < len(offered)}, 5, unpruned=0, lists=lists)
 
 
 # --- requests that together want a little more than there is ----------------------------------------------

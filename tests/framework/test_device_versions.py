@@ -46,7 +46,9 @@ def held(device: str, **result: Any) -> Json:
     return a_claim(request(), name=f"held-{device}", status={"allocation": {"devices": {"results": results}}})
 
 
-def decided(version: str, claims: list[Json], slices: list[Json], **more: Any) -> Json:
+def decided(
+    version: str, claims: list[Json], slices: list[Json], gates: dict[str, bool] | None = None, **more: Any
+) -> Json:
     """Return what becomes of a pod with the claim `c`, in the form of conformance cases."""
     nodes = sorted({one["spec"].get("nodeName", "n") for one in slices} | {"n"})
     content = {
@@ -60,7 +62,7 @@ def decided(version: str, claims: list[Json], slices: list[Json], **more: Any) -
         "resourceClaims": claims,
         **more,
     }
-    return decide(Case("case", "devices", content, {}, rules_of(version)))
+    return decide(Case("case", "devices", content, {}, rules_of(version, **(gates or {}))))
 
 
 def allocation(found: Json, node: str = "n") -> Json:
@@ -248,6 +250,31 @@ def test_of_two_published_names_the_qualified_one_counts_in_1_38(wanted: str) ->
     assert allocation(found)["results"][0]["consumedCapacity"] == {OWN: "3"}
 
 
+LINKS = {"a": {"ints": [1, 2]}, "b": {"ints": [2, 3]}, "c": {"int": 3}, "d": {"ints": [1, 3]}, "e": {"strings": ["2"]}}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "count", "with_gate", "without"),
+    [
+        ("matchAttribute", 2, ["a", "b"], None),
+        ("matchAttribute", 3, ["b", "c", "d"], None),
+        ("distinctAttribute", 2, ["a", "c"], ["a", "c"]),
+        ("distinctAttribute", 3, ["a", "c", "e"], None),
+        ("distinctAttribute", 1, ["a"], ["a"]),
+    ],
+)
+def test_lists_in_constraints_count_for_all_of_their_values_if_the_gate_is_on(
+    constraint: str, count: int, with_gate: list[str], without: list[str] | None
+) -> None:
+    devices = [{"name": name, "attributes": {"links": value}} for name, value in LINKS.items()]
+    claim = a_claim(request(count=count), constraints=[{constraint: f"{DRIVER}/links"}])
+    for version in SINCE_37:
+        on = decided(version, [claim], [a_slice("s", devices)], {"DRAListTypeAttributes": True})
+        assert results(on) == with_gate
+        off = decided(version, [claim], [a_slice("s", devices)])
+        assert (results(off) if off["hosts"] else None) == without
+
+
 # --- pools and devices that cannot be used -----------------------------------------------------------------
 
 BROKEN = {
@@ -302,7 +329,7 @@ def test_claims_that_have_devices_score_beside_those_that_get_some(version: str)
     slices = [a_slice(f"s-{node}", [{"name": name} for name in "de"], node=node) for node in ("n", "m")]
     slices[1]["spec"]["devices"] = [{"name": "d", "attributes": {"old": {"bool": True}}}]
     new = {"cel": {"expression": f'!("old" in device.attributes["{DRIVER}"])'}}
-    wants = {"name": "r", "firstAvailable": [dict(one) for one in ALTERNATIVES["firstAvailable"]]}
+    wants: Json = {"name": "r", "firstAvailable": [dict(one) for one in ALTERNATIVES["firstAvailable"]]}
     wants["firstAvailable"][0]["selectors"] = [new]
     held_results = [{"request": "r0/s1", "driver": DRIVER, "pool": "elsewhere", "device": "x"}]
     before = a_claim(ALTERNATIVES, name="b", status={"allocation": {"devices": {"results": held_results}}})
@@ -508,7 +535,7 @@ def test_devices_with_fields_of_alpha_gates_are_left_out_and_the_field_is_named(
 
 
 def test_an_alternative_without_such_devices_is_taken() -> None:
-    devices = [{"name": "d", "nodeAllocatableResources": {"cpu": {}}}, {"name": "e"}]
+    devices: list[Json] = [{"name": "d", "nodeAllocatableResources": {"cpu": {}}}, {"name": "e"}]
     every = {"name": "s0", "deviceClassName": "gpu", "allocationMode": "All"}
     wants = {"name": "r", "firstAvailable": [every, ALTERNATIVES["firstAvailable"][1]]}
     found = decided("1.37", [a_claim(wants)], [a_slice("s", devices)])

@@ -341,7 +341,9 @@ class _Search:
                 text = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
                 raise AllocationError(f"claim {claim.key}: {text}")
             self._wanted.append(alternatives)
-            self._constraints.append([read_constraint(claim.key, i, one) for i, one in enumerate(claim.constraints)])
+            self._constraints.append(
+                [read_constraint(claim.key, i, one, claim.rules) for i, one in enumerate(claim.constraints)]
+            )
         if prunes:
             looked_at = Pruning(self._wanted, self._constraints, self._times, self._room, self._work)
             pruned = yield from looked_at.look()

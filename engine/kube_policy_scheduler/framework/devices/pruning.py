@@ -30,7 +30,6 @@ from kube_policy_scheduler.framework.devices.constraints import (
     DistinctAttribute,
     MatchAttribute,
     Value,
-    attribute_of,
 )
 
 _MOST_KINDS = 256
@@ -97,11 +96,12 @@ class _Option:
         self.concerning = [one for one in constraints if one.concerns(wanted.request)]
         self.usable: list[SlicedDevice] = []
 
-    def by_value(self, rule: MatchAttribute) -> dict[Value | None, list[SlicedDevice]]:
+    def by_value(self, rule: MatchAttribute) -> dict[Value, list[SlicedDevice]]:
         """Return the devices that it could take by their value of an attribute, where there are enough."""
-        found: dict[Value | None, list[SlicedDevice]] = {}
+        found: dict[Value, list[SlicedDevice]] = {}
         for device in self.usable:
-            found.setdefault(attribute_of(device, rule.name), []).append(device)
+            for value in _counted(rule, device):
+                found.setdefault(value, []).append(device)
         return {value: devices for value, devices in found.items() if len(devices) >= self.wanted.count}
 
     @property
@@ -181,7 +181,7 @@ class Pruning:
         self._work.left_now -= 1
         if self._work.left_now < 0:
             yield
-        if any(attribute_of(device, one.name) is None for one in option.concerning):
+        if any(one.values_of(device) is None for one in option.concerning):
             return False
         times = self._times(option.wanted, device)
         if not times:
@@ -260,10 +260,10 @@ class Pruning:
 
     def _possible_values(
         self, claim: Sequence[Sequence[_Option]], rule: MatchAttribute
-    ) -> Generator[None, None, set[Value | None] | None]:
+    ) -> Generator[None, None, set[Value] | None]:
         """Return the values of an attribute that all devices may have in common; None: any, it is about no request."""
-        joined: list[list[tuple[_Option, dict[Value | None, list[SlicedDevice]]]]] = []
-        possible: set[Value | None] | None = None
+        joined: list[list[tuple[_Option, dict[Value, list[SlicedDevice]]]]] = []
+        possible: set[Value] | None = None
         for alive in map(_alive, claim):
             if all(rule in option.matching for option in alive):
                 joined.append([(option, option.by_value(rule)) for option in alive])
@@ -273,7 +273,7 @@ class Pruning:
                     yield
         if possible is None or len(joined) == 1:
             return possible
-        found: set[Value | None] = set()
+        found: set[Value] = set()
         for value in possible:
             alternatives = ([(option, known[value]) for option, known in each if value in known] for each in joined)
             if not self._want_too_many(alternatives):
@@ -284,17 +284,19 @@ class Pruning:
 
     def _has_too_few_values(self, claim: Sequence[Sequence[_Option]], rule: DistinctAttribute) -> bool:
         """Return whether requests whose devices must all differ in an attribute have too few values of it together."""
-        wants: Counter[frozenset[Value | None]] = Counter()
+        wants: Counter[frozenset[Value]] = Counter()
         for alive in map(_alive, claim):
             if all(rule in option.concerning for option in alive):
-                values = frozenset(attribute_of(device, rule.name) for option in alive for device in option.usable)
+                values = frozenset[Value]().union(
+                    *(_counted(rule, device) for option in alive for device in option.usable)
+                )
                 wants[values] += min(option.wanted.count for option in alive)
         return self._exceed(wants, len)
 
     # --- devices that can stand for each other -------------------------------------------------------
 
     def _with_kinds(self) -> Generator[None, None, Pruned]:
-        names = sorted({rule.name for rules in self._rules for rule in rules})
+        by_name = {rule.name: rule for rules in self._rules for rule in rules}
         takers: dict[DeviceID, list[int]] = {}
         devices: dict[DeviceID, SlicedDevice] = {}
         for option in self._options():
@@ -311,7 +313,7 @@ class Pruning:
         for identity, device in devices.items():
             key = (
                 tuple(takers[identity]),
-                tuple(attribute_of(device, name) for name in names),
+                tuple(rule.values_of(device) for rule in by_name.values()),
                 (device.slice.pool, _frozen(device)) if device.counters else None,
             )
             signs[identity] = numbers.setdefault(key, len(numbers))
@@ -331,17 +333,25 @@ def _frozen(device: SlicedDevice) -> Hashable:
     )
 
 
+_OF_NO_TYPE: Value = ("", None)
+
+
+def _counted(rule: Constraint, device: SlicedDevice) -> frozenset[Value]:
+    """Return the values of a device that a constraint counts, one that nobody else has if its type does not count."""
+    return rule.values_of(device) or frozenset((_OF_NO_TYPE,))
+
+
 def _alive(alternatives: Sequence[_Option]) -> list[_Option]:
     return [option for option in alternatives if not option.is_dead]
 
 
-def _keep_only(claim: Sequence[Sequence[_Option]], rule: MatchAttribute, values: set[Value | None]) -> bool:
+def _keep_only(claim: Sequence[Sequence[_Option]], rule: MatchAttribute, values: set[Value]) -> bool:
     """Leave out devices with other values; return whether there were any."""
     changed = False
     for alternatives in claim:
         for option in alternatives:
             if rule in option.matching and not option.wanted.request.takes_all:
-                left = [device for device in option.usable if attribute_of(device, rule.name) in values]
+                left = [device for device in option.usable if not values.isdisjoint(_counted(rule, device))]
                 changed |= len(left) < len(option.usable)
                 option.usable = left
     return changed

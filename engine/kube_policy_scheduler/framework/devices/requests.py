@@ -141,7 +141,8 @@ class ClaimRequests(msgspec.Struct, frozen=True, eq=False):
     requests: tuple[tuple[Request, ...], ...]
     """For each request its alternatives in order of preference; usually one."""
     constraints: tuple[objects.DeviceConstraint, ...]
-    config: tuple[objects.DeviceConfiguration, ...]
+    rules: KubernetesRules
+    """Of the Kubernetes whose pods are decided."""
 
 
 ClassLookup = Callable[[str], objects.DeviceClass | None]
@@ -166,7 +167,7 @@ def read_claim(
         key,
         tuple(_alternatives(key, request, find_class, rules) for request in devices.requests or ()),
         tuple(devices.constraints or ()),
-        tuple(devices.config or ()),
+        rules,
     )
 
 

@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_columns import devices_of, is_of_class
-from kube_policy_scheduler.framework.devices.constraints import attribute_of
+from kube_policy_scheduler.framework.devices.constraints import attribute_of, list_of
 from kube_policy_scheduler.framework.devices.device_order import ClaimableDevices, DeviceFrame, SharedDevices
 from kube_policy_scheduler.framework.devices.requests import AllocationError, Request, read_claim
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
@@ -277,7 +277,9 @@ def _value(one: Reference, device: SlicedDevice) -> str:
         text = next((str(known[name].value) for name in names if name in known), None)
     else:
         found = next((value for name in names if (value := attribute_of(device, name)) is not None), None)
+        listed_values = sorted(str(value) for name in names for _, value in list_of(device, name))
         text = None if found is None else {True: "true", False: "false"}.get(found[1], str(found[1]))  # type: ignore[call-overload]
+        text = f"[{', '.join(listed_values)}]" if listed_values else text
     return f"no {one.name}" if text is None else f"{one.name} {one_line(text, 40)}"
 
 
