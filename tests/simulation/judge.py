@@ -45,9 +45,10 @@ class Judge(Observer):
         for namespace, job in jobs:
             there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
             stay = [p.name for p in there if p.uid not in going and not cluster.is_going(p, now)]
-            self.met["gang evicted"] += 1
-            if stay:
-                self._say(pod, f"evicts a part of gang {job}: {stay} stay")
+            needs = max(int(p.labels["size"]) for p in there)
+            self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
+            if 0 < len(stay) < needs:
+                self._say(pod, f"evicts a part of gang {job} of {needs}: {stay} stay")
         usage = cluster.quota_usage
         if usage is None:
             return

@@ -565,7 +565,8 @@ STATEMENTS: tuple[Statement, ...] = (
                 "Permit",
                 "All or nothing: no member is bound until `size` members have a node, and N of them for each role after"
                 " `with`. If the gang has more members than it needs, those can be evicted one by one; with `evict"
-                " whole`, only all members together.",
+                " whole`, only all members together. If it loses pods and is not complete again after `within`, the"
+                " rest is evicted.",
                 "gang by pod.label.job size 4 within 5min",
             ),
             StatementForm(
