@@ -13,7 +13,7 @@ from tests.simulation.queues import QueueSimulation
 from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
 
-SEEDS = (2, 3, 4, 8, 9, 12, 13, 14, 16, 18, 21, 22, 60, 70, 82)
+SEEDS = (1, 2, 3, 4, 8, 9, 12, 13, 14, 16, 18, 21, 22, 60, 70, 82)
 """Together they meet all faults; those with many nodes, which cost as much as ten others, are for `make soak`."""
 MOVING_SEED = 2
 """Pods move in it, and a move fails."""
@@ -75,7 +75,7 @@ def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace(
 
 
 def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
-    met = QueueSimulation(6, steps=60).run()
+    met = QueueSimulation(7, steps=60).run()
     assert {"queue borrows", "pod of a queue placed"} - met.keys() == set(), "never happened"
 
 
