@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: the test is left to `make test-long`; tests/parts.py says which are")
     config.addinivalue_line("markers", "dear: a further case that takes seconds, left to `make laws`")
     config.addinivalue_line("markers", "controllers(setting=...): what the controllers of the embedded cluster do")
+    config.addinivalue_line("markers", "kubernetes(version): which Kubernetes the embedded cluster is")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         # while the workers collect: each would compile the same for 20 s, where numba's cache does not have it yet
         command = "from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels as c; c()"

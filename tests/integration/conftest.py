@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler.embedded.controllers import ControllerSettings
+from kube_policy_scheduler.embedded.resources import DEFAULT_VERSION
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion
 from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.cluster import Cluster, Embedded, Real
@@ -33,7 +35,10 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, control_plane: ControlPlane | None, tmp_path: Path) -> Iterator[Cluster]:
-    """An empty cluster; `@pytest.mark.controllers(...)` says what the controllers of the embedded one do."""
+    """An empty cluster; `@pytest.mark.controllers(...)` says what the controllers of the embedded one do.
+
+    `@pytest.mark.kubernetes("1.37")` says of which version the embedded one is; a real one is what it is.
+    """
     if control_plane is not None:
         real = Real(control_plane)
         real.wipe()
@@ -44,7 +49,9 @@ def cluster(request: pytest.FixtureRequest, control_plane: ControlPlane | None, 
     folder.mkdir()
     marked = request.node.get_closest_marker("controllers")
     controllers = ControllerSettings(**marked.kwargs) if marked is not None else ControllerSettings()
-    with SecureCluster(controllers=controllers).in_thread() as served:
+    version = request.node.get_closest_marker("kubernetes")
+    kubernetes = KubernetesVersion.parse(*version.args) if version is not None else DEFAULT_VERSION
+    with SecureCluster(controllers=controllers, kubernetes=kubernetes).in_thread() as served:
         embedded = Embedded(served, folder)
         yield embedded
         embedded.api.close()

@@ -14,6 +14,15 @@ from kube_policy_scheduler.embedded import (
     KubeletSettings,
     ServerSettings,
 )
+from kube_policy_scheduler.embedded.resources import DEFAULT_VERSION
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion, VersionError
+
+
+def _version(text: str) -> KubernetesVersion:
+    try:
+        return KubernetesVersion.parse(text)
+    except VersionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _arguments() -> argparse.Namespace:
@@ -23,6 +32,8 @@ def _arguments() -> argparse.Namespace:
                         help="YAML or JSON file with initial objects; may be repeated")  # fmt: skip
     parser.add_argument("--kubeconfig", type=Path, help="where to write a kubeconfig")
     parser.add_argument("--start-seconds", type=float, default=0.0, help="seconds from binding to Running")
+    parser.add_argument("--kubernetes", type=_version, default=DEFAULT_VERSION, metavar="VERSION",
+                        help=f"version to be of, such as 1.37; {DEFAULT_VERSION} by default")  # fmt: skip
     parser.add_argument("--no-kubelets", action="store_true", help="do not simulate kubelets")
     return parser.parse_args()
 
@@ -33,6 +44,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     cluster = EmbeddedCluster(
+        kubernetes=arguments.kubernetes,
         server=ServerSettings(port=arguments.port),
         controllers=None if arguments.no_kubelets else ControllerSettings(),
         kubelets=None if arguments.no_kubelets else KubeletSettings(start_seconds=arguments.start_seconds),

@@ -13,9 +13,10 @@ from kube_policy_scheduler.embedded import admission, causes, errors, patch, val
 from kube_policy_scheduler.embedded.deletion import Deletion
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.requests import Target, resource_version
-from kube_policy_scheduler.embedded.resources import BY_KIND, BY_STORAGE, RESOURCES, Resource
+from kube_policy_scheduler.embedded.resources import DEFAULT_VERSION, Resource, catalog
 from kube_policy_scheduler.embedded.selection import Selection
 from kube_policy_scheduler.embedded.store import Collection, Entry, Store
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion
 
 _CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "Event"})
 
@@ -23,12 +24,14 @@ _CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "Event"})
 class Api:
     """The objects of one cluster and the rules for changing them."""
 
-    def __init__(self, *, history_limit: int = 20_000) -> None:
+    def __init__(self, *, history_limit: int = 20_000, kubernetes: KubernetesVersion = DEFAULT_VERSION) -> None:
+        self.catalog = catalog(kubernetes)
+        """What is served."""
         self.store = Store(history_limit=history_limit)
         self._deletion = Deletion(self.store, self.now)
-        for resource in RESOURCES:
+        for resource in self.catalog.resources:
             if resource.storage_key not in self.store.collections():
-                self.store.define(resource.storage_key, BY_STORAGE[resource.storage_key].row)
+                self.store.define(resource.storage_key, self.catalog.by_storage[resource.storage_key].row)
 
     @staticmethod
     def now() -> datetime:
@@ -203,7 +206,7 @@ class Api:
         expected = "v1" if resource.storage_key == "events" else resource.api_version
         kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or expected
         if (version, kind) != (expected, resource.kind):
-            known = (version, kind) in BY_KIND
+            known = (version, kind) in self.catalog.by_kind
             problem = (
                 f"converting ({version.rpartition('/')[2]}.{kind}) to ({resource.group or 'core'}.{resource.kind}): "
                 "unknown conversion"

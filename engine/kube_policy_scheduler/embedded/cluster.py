@@ -20,8 +20,10 @@ from kube_policy_scheduler.embedded.api import Api
 from kube_policy_scheduler.embedded.controllers import Controllers, ControllerSettings
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.kubelets import KubeletSettings, SimulatedKubelets
+from kube_policy_scheduler.embedded.resources import DEFAULT_VERSION
 from kube_policy_scheduler.embedded.server import Intercept, Server, ServerSettings
 from kube_policy_scheduler.embedded.store import Store
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion
 
 Result = TypeVar("Result")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -34,7 +36,8 @@ class EmbeddedCluster:
     Use it as an async context manager in the loop that is to serve it, or call `in_thread` from code that
     has no loop. `kubelets=None` and `controllers=None` leave objects as the API server alone would. `intercept` sees
     each request for a resource before it is carried out, and may refuse it. `guard` makes what identifies clients;
-    by default everyone is the administrator. With an `ssl_context` the server speaks HTTPS.
+    by default everyone is the administrator. With an `ssl_context` the server speaks HTTPS. `kubernetes` is the
+    version that it says to be of and whose kinds it serves; what only newer API servers refuse is not refused.
     """
 
     def __init__(
@@ -47,10 +50,11 @@ class EmbeddedCluster:
         guard: Callable[[Store], Guard] = lambda _: Guard(),
         ssl_context: ssl.SSLContext | None = None,
         history_limit: int = 20_000,
+        kubernetes: KubernetesVersion = DEFAULT_VERSION,
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
-        self.api = Api(history_limit=history_limit)
+        self.api = Api(history_limit=history_limit, kubernetes=kubernetes)
         self.guard = guard(self.api.store)
         self._server = Server(
             self.api,

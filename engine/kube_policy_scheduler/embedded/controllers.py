@@ -16,7 +16,6 @@ from kube_policy_scheduler.embedded.devices import RESOURCE_CLAIMS, TEMPLATES, U
 from kube_policy_scheduler.embedded.devices import claims_of as resource_claims_of
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.requests import Target
-from kube_policy_scheduler.embedded.resources import BY_KIND, BY_STORAGE
 from kube_policy_scheduler.embedded.store import DELETED, Change, Entry, Key
 from kube_policy_scheduler.embedded.volumes import CLAIMS, VOLUMES, Volumes, claims_of
 from kube_policy_scheduler.embedded.workloads import Workloads
@@ -148,7 +147,7 @@ class Controllers:
 
     def _read_owners(self, entry: Entry) -> Iterator[_Owner]:
         for owner in entry.decode()["metadata"].get("ownerReferences") or ():
-            resource = BY_KIND.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+            resource = self._api.catalog.by_kind.get((owner.get("apiVersion", ""), owner.get("kind", "")))
             if resource is not None:
                 key = (entry.key[0] if resource.namespaced else "", owner.get("name", ""))
                 yield _Owner(owner.get("uid", ""), resource.storage_key, key)
@@ -195,7 +194,7 @@ class Controllers:
         return bool(owners) and not any(self._exists(owner, entry.key[0]) for owner in owners)
 
     def _exists(self, owner: Json, namespace: str) -> bool:
-        resource = BY_KIND.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+        resource = self._api.catalog.by_kind.get((owner.get("apiVersion", ""), owner.get("kind", "")))
         if resource is None:
             return True
         key = (namespace if resource.namespaced else "", owner.get("name", ""))
@@ -206,7 +205,7 @@ class Controllers:
         if b'"deletionTimestamp":"' in entry.body:
             return
         namespace, name = entry.key
-        target = Target("delete", BY_STORAGE[storage_key], namespace or None, name, "")
+        target = Target("delete", self._api.catalog.by_storage[storage_key], namespace or None, name, "")
         self._api.delete(target, {"gracePeriodSeconds": 0} if now else {})
 
     def _settle_namespace(self, entry: Entry) -> None:
@@ -248,7 +247,7 @@ class Controllers:
 
     def _replicas_of(self, pod: Json) -> int | None:
         for owner in pod["metadata"].get("ownerReferences") or ():
-            resource = BY_KIND.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+            resource = self._api.catalog.by_kind.get((owner.get("apiVersion", ""), owner.get("kind", "")))
             if not owner.get("controller") or resource is None:
                 continue
             found = self._api.collection(resource).get((pod["metadata"]["namespace"], owner["name"]))

@@ -8,24 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from kube_policy_scheduler.embedded.errors import Json
-from kube_policy_scheduler.embedded.resources import RESOURCES, Resource
+from kube_policy_scheduler.embedded.resources import Catalog, Resource
 
-MAJOR, MINOR, PATCH = "1", "36", "2"
-VERSION: Json = {
-    "major": MAJOR,
-    "minor": MINOR,
-    "emulationMajor": MAJOR,
-    "emulationMinor": MINOR,
-    "minCompatibilityMajor": MAJOR,
-    "minCompatibilityMinor": "35",
-    "gitVersion": f"v{MAJOR}.{MINOR}.{PATCH}+embedded",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "none",
-    "compiler": "none",
-    "platform": "python",
-}
 _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -42,19 +26,44 @@ _SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
 _CHANGE = ("get", "patch", "update")
 
 
+def version(catalog: Catalog) -> Json:
+    """Return the answer to `/version`."""
+    minor = str(catalog.version.minor)
+    return {
+        "major": "1",
+        "minor": minor,
+        "emulationMajor": "1",
+        "emulationMinor": minor,
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": str(catalog.version.minor - 1),
+        "gitVersion": f"{catalog.git_version}+embedded",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "none",
+        "platform": "python",
+    }
+
+
 def _key(resource: Resource) -> tuple[str, str]:
     return resource.group, resource.version
 
 
-@lru_cache(maxsize=1)
-def _by_group_version() -> dict[tuple[str, str], list[Resource]]:
-    ordered = sorted(RESOURCES, key=_key)
+def _priority(resource: Resource) -> tuple[str, bool, bool, str]:
+    """Return by what group versions are ordered: the preferred version of a group first, as in `v1`, `v1beta1`."""
+    return resource.group, "alpha" in resource.version, "beta" in resource.version, resource.version
+
+
+@lru_cache(maxsize=16)
+def _by_group_version(catalog: Catalog) -> dict[tuple[str, str], list[Resource]]:
+    ordered = sorted(catalog.resources, key=_priority)
     return {key: list(members) for key, members in groupby(ordered, key=_key)}
 
 
-def groups() -> list[str]:
+def groups(catalog: Catalog) -> list[str]:
     """Return the names of the API groups, without the legacy group."""
-    return sorted({group for group, _ in _by_group_version() if group})
+    return sorted({group for group, _ in _by_group_version(catalog) if group})
 
 
 def api_versions(address: str) -> Json:
@@ -66,11 +75,11 @@ def api_versions(address: str) -> Json:
     }
 
 
-def api_group(name: str) -> Json | None:
+def api_group(catalog: Catalog, name: str) -> Json | None:
     """Return one API group, None when it is not served."""
     versions = [
         {"groupVersion": f"{group}/{version}", "version": version}
-        for group, version in _by_group_version()
+        for group, version in _by_group_version(catalog)
         if group == name and group
     ]
     if not versions:
@@ -78,14 +87,18 @@ def api_group(name: str) -> Json | None:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def api_group_list() -> Json:
+def api_group_list(catalog: Catalog) -> Json:
     """Return the answer to `/apis`."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [api_group(name) for name in groups()]}
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [api_group(catalog, name) for name in groups(catalog)],
+    }
 
 
-def resource_list(group: str, version: str) -> Json | None:
+def resource_list(catalog: Catalog, group: str, version: str) -> Json | None:
     """Return the resources of one group version, None when it is not served."""
-    members = _by_group_version().get((group, version))
+    members = _by_group_version(catalog).get((group, version))
     if members is None:
         return None
     listed = [row for resource in members for row in _rows(resource)]
@@ -130,9 +143,9 @@ def _subresource_kind(resource: Resource, subresource: str) -> tuple[str, str, s
     return _SUBRESOURCE_KINDS.get(subresource, (resource.group, resource.version, resource.kind))
 
 
-def aggregated(*, legacy: bool, version: str = "v2") -> Json:
+def aggregated(catalog: Catalog, *, legacy: bool, version: str = "v2") -> Json:
     """Return all groups with all their resources in one document, as newer kubectl requests it."""
-    names = [""] if legacy else groups()
+    names = [""] if legacy else groups(catalog)
     items = []
     for name in names:
         versions = [
@@ -141,7 +154,7 @@ def aggregated(*, legacy: bool, version: str = "v2") -> Json:
                 "resources": [_aggregated_resource(resource) for resource in members],
                 "freshness": "Current",
             }
-            for (group, member_version), members in _by_group_version().items()
+            for (group, member_version), members in _by_group_version(catalog).items()
             if group == name
         ]
         items.append({"metadata": {"name": name, "creationTimestamp": None}, "versions": versions})

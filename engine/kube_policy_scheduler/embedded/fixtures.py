@@ -11,7 +11,6 @@ from kube_policy_scheduler.cluster import defaulting
 from kube_policy_scheduler.embedded import views
 from kube_policy_scheduler.embedded.api import Api
 from kube_policy_scheduler.embedded.errors import Json
-from kube_policy_scheduler.embedded.resources import BY_KIND
 from kube_policy_scheduler.times import rfc3339
 
 
@@ -46,7 +45,7 @@ def _flattened(objects: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, An
 
 def _store(api: Api, obj: Mapping[str, Any], *, classes: Mapping[str, Mapping[str, Any]], now: str) -> None:
     version, kind = str(obj.get("apiVersion", "v1")), str(obj.get("kind", ""))
-    resource = BY_KIND.get((version, kind))
+    resource = api.catalog.by_kind.get((version, kind))
     if resource is None:
         raise ValueError(f"{version} {kind} is not a kind the embedded cluster serves")
     done: Json = defaulting.default_object(obj, priority_classes=classes)

@@ -39,7 +39,6 @@ _HEALTHY = (
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
 _INFO = {
-    "kubeletVersion": "v1.36.2",
     "osImage": "Embedded",
     "kernelVersion": "0",
     "containerRuntimeVersion": "embedded://1",
@@ -62,8 +61,8 @@ def node_address(name: str) -> str:
     return f"172.{16 + (code >> 16) % 16}.{(code >> 8) % 256}.{1 + code % 254}"
 
 
-def make_ready(node: Json, *, now: str) -> bool:
-    """Give a node without a condition Ready all a kubelet reports; whether anything changed."""
+def make_ready(node: Json, *, now: str, version: str) -> bool:
+    """Give a node without a condition Ready all a kubelet of a version reports; whether anything changed."""
     if condition(node, "Ready"):
         return False
     name = node["metadata"]["name"]
@@ -87,7 +86,8 @@ def make_ready(node: Json, *, now: str) -> bool:
             {"type": "InternalIP", "address": node_address(name)},
             {"type": "Hostname", "address": name},
         ]
-    status["nodeInfo"] = {**_INFO, **{key: value for key, value in (status.get("nodeInfo") or {}).items() if value}}
+    info = {"kubeletVersion": version, **_INFO}
+    status["nodeInfo"] = info | {key: value for key, value in (status.get("nodeInfo") or {}).items() if value}
     labels = node["metadata"].get("labels") or {}
     node["metadata"]["labels"] = {"kubernetes.io/hostname": name, **_NODE_LABELS, **labels}
     return True
@@ -362,7 +362,7 @@ class SimulatedKubelets:
 
     def _settle_node(self, entry: Entry, node: Json, *, now: str) -> None:
         settings = self._settings
-        made_ready = settings.mark_nodes_ready and make_ready(node, now=now)
+        made_ready = settings.mark_nodes_ready and make_ready(node, now=now, version=self._api.catalog.git_version)
         settled = settings.settle_taints and settle_taints(node, now=now)
         if made_ready or settled:
             self._nodes.put(node)

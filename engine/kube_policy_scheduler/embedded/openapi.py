@@ -17,7 +17,7 @@ from kube_policy_scheduler.documents import api_schema
 from kube_policy_scheduler.documents.api_schema import FieldType
 from kube_policy_scheduler.embedded import discovery, patch
 from kube_policy_scheduler.embedded.errors import Json
-from kube_policy_scheduler.embedded.resources import RESOURCES, Resource
+from kube_policy_scheduler.embedded.resources import Catalog, Resource
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -98,7 +98,6 @@ def _schema(schema: Json) -> bytes:
     return done + _extensions(31, schema)
 
 
-_INFO = {"title": "Kubernetes", "version": discovery.VERSION["gitVersion"]}
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force")
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
@@ -115,38 +114,42 @@ _SCALARS: dict[str, Json] = {
 }
 
 
-def group_versions() -> list[str]:
+def _info(catalog: Catalog) -> Json:
+    return {"title": "Kubernetes", "version": discovery.version(catalog)["gitVersion"]}
+
+
+def group_versions(catalog: Catalog) -> list[str]:
     """Return the paths of the documents of version 3: `api/v1`, `apis/apps/v1`, ..."""
-    return sorted({_root(resource) for resource in RESOURCES})
+    return sorted({_root(resource) for resource in catalog.resources})
 
 
 def _root(resource: Resource) -> str:
     return f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
 
 
-@lru_cache(maxsize=64)
-def version3(root: str) -> Json | None:
+@lru_cache(maxsize=128)
+def version3(catalog: Catalog, root: str) -> Json | None:
     """Return the document of one group version, None when it is not served."""
-    members = [resource for resource in RESOURCES if _root(resource) == root]
+    members = [resource for resource in catalog.resources if _root(resource) == root]
     if not members:
         return None
     prefix = "#/components/schemas/"
     names = _reachable({api_schema.type_name(item.api_version, item.kind) for item in members} - {None})
     return {
         "openapi": "3.0.0",
-        "info": _INFO,
+        "info": _info(catalog),
         "paths": _paths(members, version=3),
         "components": {"schemas": _definitions(names, prefix)},
     }
 
 
-@lru_cache(maxsize=1)
-def version2() -> Json:
+@lru_cache(maxsize=4)
+def version2(catalog: Catalog) -> Json:
     """Return the document of all kinds."""
     return {
         "swagger": "2.0",
-        "info": _INFO,
-        "paths": _paths(list(RESOURCES), version=2),
+        "info": _info(catalog),
+        "paths": _paths(list(catalog.resources), version=2),
         "definitions": _definitions(set(api_schema.load().types), "#/definitions/"),
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_policy_scheduler.embedded import errors, selectors
-from kube_policy_scheduler.embedded.resources import BY_PLURAL, Resource
+from kube_policy_scheduler.embedded.resources import Catalog, Resource
 
 _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -35,8 +35,8 @@ class NonResource:
     path: str
 
 
-def parse(method: str, path: str, query: Mapping[str, str]) -> Target | NonResource:
-    """Read method and path (percent-decoded) as the target of the request.
+def parse(method: str, path: str, query: Mapping[str, str], catalog: Catalog) -> Target | NonResource:
+    """Read method and path (percent-decoded) as the target of the request. catalog: what is served.
 
     Raises:
         ApiError: 404 for a resource that is not served, 405 for a verb it does not have.
@@ -52,7 +52,7 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> Target | NonResou
     namespace: str | None = None
     if rest[0] == "namespaces" and len(rest) > 2 and (rest[2] not in ("status", "finalize") or len(rest) > 3):
         namespace, rest = rest[1], rest[2:]
-    resource = BY_PLURAL.get((group, version, rest[0]))
+    resource = catalog.by_plural.get((group, version, rest[0]))
     if resource is None or len(rest) > 3 or (namespace is not None and not resource.namespaced):
         raise errors.path_not_found()
     name = rest[1] if len(rest) > 1 else ""

@@ -1,11 +1,17 @@
-"""The kinds the embedded cluster serves, as one table. Adding a kind is adding a line to it."""
+"""The kinds the embedded cluster serves, as one table. Adding a kind is adding a line to it.
+
+What is not the same in all versions of Kubernetes says since and until when; a `Catalog` is what one version serves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
+
+from kube_policy_scheduler.kubernetes_rules import KubernetesVersion
 
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -54,6 +60,10 @@ class Resource:
     status_on_create: bool = False
     """Whether a client may give `status` when it creates the object."""
     verbs: tuple[str, ...] = _VERBS
+    since: int = 0
+    """The first minor version of Kubernetes that serves it."""
+    before: int | None = None
+    """The first minor version that does not serve it any more."""
     singular: str = ""
     positions: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
 
@@ -71,6 +81,10 @@ class Resource:
     def has_status(self) -> bool:
         """Whether status is a subresource, and so apart from the rest."""
         return "status" in self.subresources
+
+    def is_served_by(self, version: KubernetesVersion) -> bool:
+        """Return whether a version of Kubernetes serves it."""
+        return self.since <= version.minor and (self.before is None or version.minor < self.before)
 
     def row(self, obj: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the values selectors compare with: name, namespace, then the kind's own fields."""
@@ -130,6 +144,10 @@ def _apps(plural: str, kind: str, short: str, **more: Any) -> Resource:
 
 def _cluster(group: str, plural: str, kind: str, **more: Any) -> Resource:
     return Resource(group, "v1", plural, kind, namespaced=False, **more)
+
+
+def _groups(version: str, plural: str, kind: str, **more: Any) -> Resource:
+    return Resource("scheduling.k8s.io", version, plural, kind, subresources=_STATUS, counts_generation=True, **more)
 
 
 _STATUS = ("status",)
@@ -274,7 +292,9 @@ _TABLE = (
     _cluster(
         _DRA, "resourceslices", "ResourceSlice", fields=_fields("spec.nodeName", "spec.driver"), counts_generation=True
     ),
-    Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", subresources=_STATUS, counts_generation=True),
+    _groups("v1alpha2", "podgroups", "PodGroup", before=37),
+    _groups("v1beta1", "podgroups", "PodGroup", since=37),
+    _groups("v1alpha3", "compositepodgroups", "CompositePodGroup", since=37),
     Resource(
         "policy-scheduler.dev",
         "v1alpha1",
@@ -309,15 +329,37 @@ def _completed(resource: Resource) -> Resource:
 
 
 RESOURCES: tuple[Resource, ...] = tuple(_completed(resource) for resource in _TABLE)
-BY_PLURAL: Mapping[tuple[str, str, str], Resource] = MappingProxyType(
-    {(resource.group, resource.version, resource.plural): resource for resource in RESOURCES}
-)
-BY_KIND: Mapping[tuple[str, str], Resource] = MappingProxyType(
-    {(resource.api_version, resource.kind): resource for resource in RESOURCES}
-)
-BY_STORAGE: Mapping[str, Resource] = MappingProxyType(
-    {resource.storage_key: resource for resource in reversed(RESOURCES)}
-)
+"""Of all versions."""
+_BY_PLURAL = {(resource.group, resource.version, resource.plural): resource for resource in RESOURCES}
+DEFAULT_VERSION = KubernetesVersion(36, 2)
+
+
+class Catalog:
+    """What the API server of one version of Kubernetes serves. Immutable; one object for each version: `catalog`."""
+
+    def __init__(self, version: KubernetesVersion) -> None:
+        self.version = version
+        self.resources = tuple(resource for resource in RESOURCES if resource.is_served_by(version))
+        self.by_plural: Mapping[tuple[str, str, str], Resource] = MappingProxyType(
+            {(resource.group, resource.version, resource.plural): resource for resource in self.resources}
+        )
+        self.by_kind: Mapping[tuple[str, str], Resource] = MappingProxyType(
+            {(resource.api_version, resource.kind): resource for resource in self.resources}
+        )
+        self.by_storage: Mapping[str, Resource] = MappingProxyType(
+            {resource.storage_key: resource for resource in reversed(self.resources)}
+        )
+
+    @property
+    def git_version(self) -> str:
+        """Return the version as servers and nodes say it, such as `v1.36.2`."""
+        return f"v1.{self.version.minor}.{self.version.patch or 0}"
+
+
+@lru_cache(maxsize=16)
+def catalog(version: KubernetesVersion = DEFAULT_VERSION) -> Catalog:
+    """Return what a version of Kubernetes serves."""
+    return Catalog(version)
 
 
 def resource(plural: str, *, group: str = "", version: str = "v1") -> Resource:
@@ -326,4 +368,4 @@ def resource(plural: str, *, group: str = "", version: str = "v1") -> Resource:
     Raises:
         KeyError: the resource does not exist.
     """
-    return BY_PLURAL[group, version, plural]
+    return _BY_PLURAL[group, version, plural]

@@ -105,7 +105,7 @@ class Server:
         try:
             path = unquote(request.rel_url.raw_path)
             query: Mapping[str, str] = request.rel_url.query if request.rel_url.raw_query_string else {}
-            target = requests.parse(request.method, path, query)
+            target = requests.parse(request.method, path, query, self._api.catalog)
             if isinstance(target, Target):
                 return await self._serve_resource(request, target, query)
             self._guard.check(self._identify(request), target)
@@ -117,7 +117,7 @@ class Server:
 
     def _serve_non_resource(self, request: web.BaseRequest, target: NonResource) -> Answer:
         address = f"{self._settings.host}:{self.port}"
-        return non_resources.serve(target.path, _accept(request), address=address)
+        return non_resources.serve(target.path, _accept(request), address=address, catalog=self._api.catalog)
 
     def _identify(self, request: web.BaseRequest) -> User:
         if not self._guard.authenticates and "Impersonate-User" not in request.headers:

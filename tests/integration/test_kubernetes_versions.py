@@ -1,0 +1,75 @@
+"""The scheduler beside an API server of a newer version: its rules are followed, and its groups are read and told."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.objects import OURS, Json, node, pod
+
+GROUP = "/apis/scheduling.k8s.io"
+GROUPS = f"{GROUP}/v1beta1/namespaces/default/podgroups"
+TREES = f"{GROUP}/v1alpha3/namespaces/default/compositepodgroups"
+
+
+@pytest.fixture
+def newer(cluster: Cluster) -> Cluster:
+    """A cluster of 1.37 with PodGroups."""
+    if "podgroups" not in served(cluster, "v1beta1"):
+        pytest.skip("this API server has no PodGroups of v1beta1")
+    return cluster
+
+
+def served(cluster: Cluster, version: str) -> list[str]:
+    versions = cluster.api.request("GET", GROUP)["versions"]
+    if version not in [each["version"] for each in versions]:
+        return []
+    return [each["name"] for each in cluster.api.request("GET", f"{GROUP}/{version}")["resources"]]
+
+
+def told(cluster: Cluster, path: str) -> dict[str, tuple[str, str]]:
+    conditions = cluster.api.request("GET", path).get("status", {}).get("conditions", ())
+    return {each["type"]: (each["status"], each.get("reason", "")) for each in conditions}
+
+
+def is_told(cluster: Cluster, path: str, conditions: dict[str, tuple[str, str]]) -> bool:
+    return told(cluster, path) == conditions
+
+
+def of(version: str, kind: str, name: str, **spec: Json | str) -> Json:
+    return {"apiVersion": f"scheduling.k8s.io/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.kubernetes("1.37")
+def test_the_rules_of_the_server_are_followed_and_its_groups_are_told_by_their_new_names(
+    newer: Cluster, scheduler: StartScheduler
+) -> None:
+    started = scheduler().start_ready()
+    assert "[+]kubernetes" in started.get("/readyz?verbose")[1]
+    assert "1.37" in started.get("/readyz?verbose")[1]
+
+    parts = ("left", "right") if "compositepodgroups" in served(newer, "v1alpha3") else ("left",)
+    if len(parts) == 2:
+        policy = {"gang": {"minGroupCount": 2}}
+        newer.api.request("POST", TREES, of("v1alpha3", "CompositePodGroup", "tree", schedulingPolicy=policy))
+    for part in parts:
+        parent = {"parentCompositePodGroupName": "tree"} if len(parts) == 2 else {}
+        gang = {"gang": {"minCount": 1}}
+        newer.api.request("POST", GROUPS, of("v1beta1", "PodGroup", part, schedulingPolicy=gang, **parent))
+    member = partial(pod, scheduler=OURS, cpu="1")
+    newer.add_nodes(node("n1", cpu="1"))
+    newer.add_pods(*(member(f"{part}0", schedulingGroup={"podGroupName": part}) for part in parts))
+    if len(parts) == 2:
+        eventually(lambda: told(newer, f"{GROUPS}/left").get("PodGroupInitiallyScheduled", ("", ""))[0] == "False")
+        assert not any(newer.placements().values()), "the tree needs both"
+        newer.add_nodes(node("n2", cpu="1"))
+    newer.wait_bound()
+    scheduled = ("True", "Scheduled")
+    for part in parts:
+        eventually(partial(is_told, newer, f"{GROUPS}/{part}", {"PodGroupInitiallyScheduled": scheduled}))
+    if len(parts) == 2:
+        eventually(partial(is_told, newer, f"{TREES}/tree", {"CompositePodGroupInitiallyScheduled": scheduled}))
