@@ -49,7 +49,7 @@ def test_guarantees_above_what_the_nodes_offer() -> None:
     policy = queue("a", f"min {GPU} 6") + queue("b", f"min {GPU} 6")
     (problem,) = [each for each in asked(policy, node(), pod("x", "a"), pod("y", "b")) if each[1] is Status.PROBLEM]
     assert problem[0] == f"resource {GPU}"
-    assert problem[2] == "12 are guaranteed in all, but the nodes offer 8"
+    assert problem[2] == "12 are guaranteed in all, but 8 can be used by queues"
 
 
 def test_guarantees_of_queues_by_key_are_counted_for_each_value() -> None:
@@ -106,3 +106,37 @@ def test_pods_in_no_queue_matter_if_they_use_what_is_guaranteed() -> None:
 
 def test_without_nodes_nothing_can_be_compared() -> None:
     assert [each[1] for each in asked(queue("a"), pod("x", "a"))] == [Status.UNCHECKED]
+
+
+def test_guarantees_are_compared_with_nodes_that_new_pods_can_use() -> None:
+    cordoned = node("old")
+    cordoned.spec.unschedulable = True
+    policy = queue("a", f"min {GPU} 6") + queue("b", f"min {GPU} 4")
+    (problem,) = [
+        each for each in asked(policy, node(), cordoned, pod("x", "a"), pod("y", "b")) if each[1] is Status.PROBLEM
+    ]
+    assert problem[2] == "10 are guaranteed in all, but 8 can be used by queues"
+    assert problem[3].startswith("not all of a (6), b (4) can get their `min`")
+
+
+def test_more_is_kept_than_there_is() -> None:
+    policy = queue("a", f"min {GPU} 9 lend {GPU} 0") + queue("b")
+    problems = [each[2] for each in asked(policy, node(), pod("x", "a"), pod("y", "b")) if each[1] is Status.PROBLEM]
+    assert "a keep 9 for themselves, 8 can be used" in problems
+
+
+def test_pods_that_are_larger_than_the_guarantee_of_their_queue() -> None:
+    policy = queue("a", f"min {GPU} 4") + queue("b", f"min {GPU} 2")
+    found = asked(policy, node(), pod("large", "b", gpus=3), pod("fits", "a", gpus=4))
+    (warning,) = [each for each in found if each[1] is Status.WARNING]
+    assert warning[0] == "queue b"
+    assert warning[2] == f"1 pod requests up to 3 {GPU}, more than its `min`: default/large"
+
+
+def test_pods_that_do_not_take_the_room_that_is_kept_for_them() -> None:
+    waits = pod("waits", "a")
+    waits.status.nominated_node_name = "n"
+    waits.metadata.creation_timestamp = "2020-01-01T00:00:00Z"
+    found = asked(queue("a", f"min {GPU} 4"), node(), waits)
+    (warning,) = [each for each in found if each[1] is Status.WARNING]
+    assert warning[2] == "1 pod is nominated to a node and old: default/waits"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kube_policy_scheduler.cluster.devices.claimed_devices import CLAIMED, device_class
 from kube_policy_scheduler.cluster.objects import DeviceClass
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import lead
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaTree, QuotaUsage
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.diagnostics import closest
@@ -16,6 +17,9 @@ from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.queues import pods_over
 from kube_policy_scheduler.wording import plural, some
+
+LONG_NOMINATED_SECONDS = 600.0
+"""Pods that are nominated and older than this should have taken their room: evicted pods end within minutes."""
 
 
 def queue_findings(inspection: Inspection) -> Iterator[Finding]:
@@ -34,7 +38,10 @@ def queue_findings(inspection: Inspection) -> Iterator[Finding]:
     yield from _resources(inspection, tree)
     yield from _guarantees(usage, places)
     yield from _members(usage, pods, places)
+    yield from _kept(usage)
     yield from _too_large(usage, pods, places)
+    yield from _larger_than_guarantee(usage, pods, places)
+    yield from _long_nominated(usage, pods, now=inspection.now)
     yield from _over_maximum(usage, places, now=inspection.now)
     yield from _outside(usage, pods)
 
@@ -60,7 +67,7 @@ def _resources(inspection: Inspection, tree: QuotaTree) -> Iterator[Finding]:
 
 def _guarantees(usage: QuotaUsage, places: Mapping[str, str]) -> Iterator[Finding]:
     """Compare what is guaranteed below each queue, and in all, with what is there for it."""
-    capacity = usage.capacity()
+    capacity = [usage.usable(place) for place in range(len(usage.tree.resources))]
     below: dict[Quota, list[Quota]] = {usage.top: list(usage.top.children.values())}
     below |= {queue: list(queue.children.values()) for queue in usage.queues() if queue.children}
     for parent, children in below.items():
@@ -73,8 +80,10 @@ def _guarantees(usage: QuotaUsage, places: Mapping[str, str]) -> Iterator[Findin
                 continue  # what is declared is compared by lint; queues by key are known here only
             what, has = quantity(resource, together), quantity(resource, there)
             if is_top:
-                text = f"{what} are guaranteed in all, but the nodes offer {has}"
-                advice = "not all queues can get their `min`: guarantee less, or add nodes"
+                text = f"{what} are guaranteed in all, but {has} can be used by queues"
+                lacking = [child for child in children if child.will(place) < child.minimum[place]]
+                names = [f"{each.name} ({quantity(resource, each.minimum[place])})" for each in lacking or children]
+                advice = f"not all of {some(names)} can get their `min`: guarantee less, or add nodes"
                 yield Finding("queues", f"resource {resource}", Status.PROBLEM, text, advice=advice)
             else:
                 text = f"the {plural(len(children), 'queue')} below it are guaranteed {what} {resource}, itself {has}"
@@ -82,6 +91,20 @@ def _guarantees(usage: QuotaUsage, places: Mapping[str, str]) -> Iterator[Findin
                     "there is one queue for each value of the key: write a larger `min`, or guarantee each of them less"
                 )
                 yield Finding("queues", f"queue {parent.name}", Status.PROBLEM, text, places[parent.name], advice)
+
+
+def _kept(usage: QuotaUsage) -> Iterator[Finding]:
+    """Compare what queues keep for themselves with what there is."""
+    for place, resource in enumerate(usage.tree.resources):
+        keeps = [queue for queue in usage.top.children.values() if queue.kept[place]]
+        together, there = sum(queue.kept[place] for queue in keeps), usage.usable(place)
+        if together > there:
+            names = some([queue.name for queue in keeps])
+            text = (
+                f"{names} keep {quantity(resource, together)} for themselves, {quantity(resource, there)} can be used"
+            )
+            advice = "pods of other queues cannot start: let the queues lend more, or add nodes"
+            yield Finding("queues", f"resource {resource}", Status.PROBLEM, text, advice=advice)
 
 
 def _members(usage: QuotaUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
@@ -126,6 +149,46 @@ def _too_large(usage: QuotaUsage, pods: Sequence[PodInfo], places: Mapping[str, 
         where = places.get(name) or places.get(name.partition("/")[0], "")
         advice = "they can never start: write a larger `max`, or smaller requests"
         yield Finding("queues", f"queue {name}", Status.PROBLEM, text, where, advice)
+
+
+def _larger_than_guarantee(usage: QuotaUsage, pods: Sequence[PodInfo], places: Mapping[str, str]) -> Iterator[Finding]:
+    """Find pods that always borrow, because they are larger than what their queue is guaranteed."""
+    found: dict[tuple[str, str], list[PodInfo]] = {}
+    for pod in pods:
+        queue = usage.quota_of(pod.template)
+        amounts = usage.amounts(pod)
+        leads = lead(usage, queue, amounts) if queue is not None else None
+        if queue is None or leads is None:
+            continue
+        wanted = dict(amounts)[leads]
+        if all(wanted > each.minimum[leads] for each in queue.path() if each.minimum[leads]):
+            found.setdefault((queue.name, usage.tree.resources[leads]), []).append(pod)
+    for (name, resource), large in found.items():
+        verb = "requests" if len(large) == 1 else "request"
+        place = usage.tree.resources.index(resource)
+        most = quantity(resource, max(dict(usage.amounts(pod))[place] for pod in large))
+        text = (
+            f"{plural(len(large), 'pod')} {verb} up to {most} {resource}, more than its `min`:"
+            f" {some([pod.key for pod in large])}"
+        )
+        advice = "such a pod always borrows, and can be evicted for any guarantee: write a larger `min`"
+        where = places.get(name) or places.get(name.partition("/")[0], "")
+        yield Finding("queues", f"queue {name}", Status.WARNING, text, where, advice)
+
+
+def _long_nominated(usage: QuotaUsage, pods: Sequence[PodInfo], *, now: float) -> Iterator[Finding]:
+    """Find pods of queues that room is kept for, and that do not take it."""
+    long = [
+        pod
+        for pod in pods
+        if pod.nominated_node and not pod.node_name and pod.created and now - pod.created > LONG_NOMINATED_SECONDS
+        if usage.quota_of(pod.template) is not None
+    ]
+    if long:
+        verb = "is" if len(long) == 1 else "are"
+        text = f"{plural(len(long), 'pod')} {verb} nominated to a node and old: {some([pod.key for pod in long])}"
+        advice = "the room of evicted pods is kept for them: `policyctl why` says what they wait for"
+        yield Finding("queues", "nominated pods", Status.WARNING, text, advice=advice)
 
 
 def _over_maximum(usage: QuotaUsage, places: Mapping[str, str], *, now: float) -> Iterator[Finding]:
