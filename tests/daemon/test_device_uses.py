@@ -15,6 +15,7 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import take_snapshot
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
 from kube_policy_scheduler.pages.status import render
 from tests.daemon.status_stage import Scene
+from tests.test_kubernetes_rules import rules_of
 
 
 def publish(cluster: Cluster, node: str | None, count: int, driver: str = "gpu") -> None:
@@ -62,6 +63,18 @@ def test_devices_are_shown_by_node_with_those_who_use_them() -> None:
         ("a", "gpu", 4, 1, "claim ml/three (large)"),
         ("several nodes", "net", 1, 0, ""),
     ]
+
+
+def test_free_devices_that_are_tainted_are_counted() -> None:
+    cluster = Cluster(rules_of("1.37"))
+    publish(cluster, "a", 4)
+    claim(cluster, "three", "gpu-a", "d3")
+    for name, device, effect in (("r", "d0", "NoExecute"), ("s", "d1", "None"), ("t", "d3", "NoSchedule")):
+        spec = {"deviceSelector": {"device": device}, "taint": {"key": "bad", "effect": effect}}
+        cluster.set_object(msgspec.convert({"metadata": {"name": name}, "spec": spec}, objects.DeviceTaintRule))
+    found = device_uses(cluster)
+    assert found is not None
+    assert section(found).text == "4 devices: 1 used, 3 free, 1 of them tainted"
 
 
 def test_the_cluster_counts_devices_and_those_in_use() -> None:

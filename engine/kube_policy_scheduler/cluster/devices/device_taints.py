@@ -13,6 +13,10 @@ Selection: TypeAlias = tuple[str | None, str | None, str | None]
 """Driver, pool and device that a rule is about; None: any."""
 
 
+KEEPING_AWAY = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of taints for which a request needs a toleration; others, also unknown ones, keep no device from anybody."""
+
+
 class DeviceTaintRules:
     """All DeviceTaintRules of the cluster, by what they select."""
 

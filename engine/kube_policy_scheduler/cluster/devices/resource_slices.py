@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices import alpha_fields
 from kube_policy_scheduler.cluster.devices.capacity_names import by_capacity_key
-from kube_policy_scheduler.cluster.devices.device_taints import DeviceTaintRules, Selection
+from kube_policy_scheduler.cluster.devices.device_taints import KEEPING_AWAY, DeviceTaintRules, Selection
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
@@ -107,6 +107,11 @@ class SlicedDevice:
         own = self.device.taints or ()
         added = self.slice.taint_rules.taints_of(self.id)
         return [*own, *(taint for _, taint in added)] if added else own
+
+    @property
+    def is_tainted(self) -> bool:
+        """Return whether only requests with a toleration get it."""
+        return any(taint.effect in KEEPING_AWAY for taint in self.taints)
 
     def capacity(self, key: str) -> Quantity:
         """Return how much it has of one of its `capacities`."""

@@ -42,6 +42,8 @@ class DeviceUses(msgspec.Struct, frozen=True):
     devices: int
     """In all slices."""
     looked_at: int
+    tainted: int
+    """Of those that nobody uses, how many only requests with a toleration get."""
 
 
 def device_uses(cluster: Cluster) -> DeviceUses | None:
@@ -52,7 +54,7 @@ def device_uses(cluster: Cluster) -> DeviceUses | None:
     users = _users(cluster)
     counts: dict[tuple[str, str], list[int]] = {}
     by: dict[tuple[str, str], dict[str, None]] = {}
-    looked_at = 0
+    looked_at = tainted = 0
     for info in slices:
         if looked_at >= MOST_DEVICES:
             break
@@ -64,11 +66,13 @@ def device_uses(cluster: Cluster) -> DeviceUses | None:
             if allocated.is_allocated(device.id):
                 count[1] += 1
                 by.setdefault(key, {}).update(dict.fromkeys(users.get(device.id, ())))
+            else:
+                tainted += device.is_tainted
     rows = [
         ShownUse(node, driver, devices, used, tuple(by.get((node, driver), ())))
         for (node, driver), (devices, used) in counts.items()
     ]
-    return DeviceUses(rows, slices.device_count(), looked_at)
+    return DeviceUses(rows, slices.device_count(), looked_at, tainted)
 
 
 def _users(cluster: Cluster) -> Mapping[DeviceID, tuple[str, ...]]:
@@ -108,6 +112,8 @@ def section(uses: DeviceUses) -> shown.Devices:
     ordered = sorted(uses.rows, key=lambda row: (-row.used, -row.devices, row.node, row.driver))
     used = sum(row.used for row in uses.rows)
     text = f"{plural(uses.looked_at, 'device')}: {amount(used)} used, {amount(uses.looked_at - used)} free"
+    if uses.tainted:
+        text += f", {amount(uses.tainted)} of them tainted"
     if uses.looked_at < uses.devices:
         text += f" (the first of {amount(uses.devices)})"
     rows = [

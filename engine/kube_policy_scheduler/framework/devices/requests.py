@@ -9,6 +9,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.capacity_names import by_capacity_key
+from kube_policy_scheduler.cluster.devices.device_taints import KEEPING_AWAY
 from kube_policy_scheduler.cluster.devices.resource_slices import SlicedDevice, quantity_or_zero
 from kube_policy_scheduler.cluster.search_work import Work
 from kube_policy_scheduler.cluster.taints import TaintKey, tolerates
@@ -107,7 +108,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     def untolerated_taint(self, device: SlicedDevice) -> objects.DeviceTaint | None:
         """Return the first taint that keeps a device from being allocated; None: none does."""
         for taint in device.taints:
-            if taint.effect in ("NoSchedule", "NoExecute"):
+            if taint.effect in KEEPING_AWAY:
                 key = TaintKey(taint.key, taint.value, taint.effect)
                 if not any(tolerates(_pod_toleration(one), key) for one in self.tolerations):
                     return taint
