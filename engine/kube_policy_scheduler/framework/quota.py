@@ -192,7 +192,7 @@ def _takes(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
     mine, branch = usage.branch(queue, theirs)
     if mine and _is_within(usage, mine[0], amounts):
         return not any(_is_within(usage, each, (), of=wanted) for each in branch)
-    if pod.priority <= other.priority:
+    if pod.priority <= other.priority or usage.tree.shares_decide:
         return False
     if any(_is_within(usage, each, (), of=wanted) for each in branch):
         return False

@@ -28,7 +28,12 @@ Evict: TypeAlias = Callable[[Frame, PodInfo], bool]
 def quota_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QuotaTree | None:
     """Return the queues of all policies; None: there are none. The same declarations are the same tree, by `memo`."""
     declared = declared_queues(policies)
-    return memo(_tree, declared) if declared else None
+    is_fair = any(each.fair for policy in policies if policy.canary is None for each in policy.reclaims)
+    return memo(_fair_tree if is_fair else _tree, declared) if declared else None
+
+
+def _fair_tree(declared: tuple[QueueDeclaration, ...]) -> QuotaTree:
+    return replace(_tree(declared), shares_decide=True)
 
 
 def _tree(declared: tuple[QueueDeclaration, ...]) -> QuotaTree:

@@ -112,7 +112,8 @@ class Guarantees:
         first = lead(self.usage, queue, new.within(queue))
         if first is None:
             return None
-        units = [unit for unit in self.units_of(queue) if unit not in gone]
+        own = new.gang if not new.is_surplus else None
+        units = [unit for unit in self.units_of(queue) if unit not in gone and (own is None or unit.gang != own)]
         return walk(self.usage, queue, [*units, new]).get(new)
 
     def of(self, queue: Quota) -> Mapping[Unit, int | None]:

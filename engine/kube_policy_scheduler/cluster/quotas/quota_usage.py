@@ -79,6 +79,8 @@ class QuotaTree:
     """The resources that any of them names."""
     half_life_seconds: float | None = None
     """Of past usage in the fair order; None: only present usage counts."""
+    shares_decide: bool = False
+    """Whether there is a `reclaim fair`: among borrowers of different queues shares decide then, not priorities."""
 
     @cached_property
     def by_strength(self) -> tuple[int, ...]:
@@ -820,9 +822,8 @@ class QuotaUsage:
                     return self._refusal(queue, below, resource, amount, limit, kept=0)
                 charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
                 change = charged - below.charged[resource]
-                if change > 0 and self._keeps:
-                    if below.parent is None and resource not in self._class_places:
-                        limit = self.usable(resource)
+                if below.parent is None and change > 0 and self._keeps and resource not in self._class_places:
+                    limit = self.usable(resource)
                     if charged > limit:
                         kept = below.charged[resource] - below.used[resource]
                         return self._refusal(queue, below, resource, amount, limit, kept=kept)
@@ -943,11 +944,8 @@ class QuotaUsage:
                     yield resource, below
                 charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
                 change = charged - below.charged[resource]
-                if below.parent is None:
-                    keeps = change > 0 and self._keeps and resource not in self._class_places
-                    if keeps and charged > self.usable(resource):
-                        yield resource, below
-                elif change > 0 and self._keeps and charged > below.maximum[resource]:
+                lends = below.parent is None and change > 0 and self._keeps and resource not in self._class_places
+                if lends and charged > self.usable(resource):
                     yield resource, below
                 direct, below = change, below.parent
 

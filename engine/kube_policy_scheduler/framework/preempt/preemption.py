@@ -392,6 +392,8 @@ def _search(
         checked = yield from _tried(trial, hopeful, start=start, enough=enough)
         rows = checked[trial.with_victims(checked)]
         if not len(rows):
+            if trial.forget_dated():
+                continue
             return None, why_not + trial.reasons(checked)
         candidates = trial.candidates(rows) or _compared(trial, rows.tolist(), now)
         if (yield from trial.confirms(*candidates.first())):

@@ -24,6 +24,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, Quo
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.evaluate.nominations import nominated_for
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
 from kube_policy_scheduler.framework.preempt.rights import Rights, holds
 from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
@@ -34,7 +35,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 MOST_DISPLACED = 4096
 """Pods that one attempt takes away at most: about 0.2 s."""
-MOST_GUESSES = 3
+MOST_GUESSES = 4
 """How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for so long."""
@@ -154,6 +155,15 @@ def unit_that_asks(frame: Frame, rules: QuotaRules, pods: Sequence[PodInfo]) -> 
     )
 
 
+def _with_its_gang(asks: Unit, gangs: Sequence[GangRequirement]) -> Unit:
+    """Return a member of a gang that lacks its size with what all that it needs count for, if they are alike."""
+    if asks.is_surplus or not gangs:
+        return asks
+    size = max(each.size for each in gangs)
+    parts = tuple((queue, tuple((r, size * amount) for r, amount in amounts)) for queue, amounts in asks.parts)
+    return msgspec.structs.replace(asks, parts=parts)
+
+
 def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
     """Return which pods must not be evicted for a pod of higher priority, because of their queues.
 
@@ -166,7 +176,7 @@ def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
     guarantees = Guarantees(usage, units.of)
     rights: Rights | None = None
     if usage.quota_of(frame.template) is not None:
-        asks = unit_that_asks(frame, rules, (frame.pod,))
+        asks = _with_its_gang(unit_that_asks(frame, rules, (frame.pod,)), rules.gangs_of(frame))
         rights = Rights(usage, guarantees, asks, frozenset(), rules.reclaim_of(frame), now)
 
     def is_protected(victim: PodInfo) -> bool:
@@ -224,6 +234,10 @@ class _Attempt:
     budgets: Budgets = field(init=False)
     tried: bool = False
     """Whether any pod could have been evicted."""
+    only: bool | None = None
+    """Whether victims go for a guarantee alone (True), or for shares alone (False)."""
+    mixed: bool = False
+    """Whether victims of both kinds were taken, and what remained of them was not legal."""
 
     def __post_init__(self) -> None:
         cluster = self.frame.cluster
@@ -244,9 +258,13 @@ class _Attempt:
         freed = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
         if (self.displaced or freed) and self.places() is not None:
             return Reclaimed(why=NotReclaimed.WAITS)
-        found = self._of_gang() if self.alone is None else self._of_pod(self.alone)
-        if found is not None:
-            return found
+        for only in (None, True, False):
+            if only is not None and not self.mixed:
+                break
+            self.only = only
+            found = self._of_gang() if self.alone is None else self._of_pod(self.alone)
+            if found is not None:
+                return found
         return Reclaimed(why=NotReclaimed.NO_VICTIMS if self.tried else None, look_later=True)
 
     # --- what is short -----------------------------------------------------------------------------------
@@ -318,10 +336,12 @@ class _Attempt:
             row = alone.best(rows)
             return row is not None
 
-        if not self._take(pool, fits):
+        found = None
+        if self._take(pool, fits):
+            found = self._reclaimed(pool, fits, short, lambda: self._place_on(row))
+        if found is None:
             self._give_back(pool.gone)
-            return None
-        return self._reclaimed(pool, fits, short, lambda: self._place_on(row))
+        return found
 
     def _short_there(self, alone: OneNode, rows: Sequence[int], short: _Short) -> Reclaimed | None:
         """Try rows that lack the same, that of the unit that would go first first."""
@@ -335,13 +355,16 @@ class _Attempt:
                 beyond = pool.beyond(there)
                 done = self._take(beyond, lambda row=row: alone.fits(row))  # type: ignore[misc]
                 there.gone += beyond.gone
+            found = None
             if done:
-                return self._reclaimed(
+                found = self._reclaimed(
                     there,
                     lambda row=row: alone.fits(row),  # type: ignore[misc]
                     short,
                     lambda row=row: self._place_on(row),  # type: ignore[misc]
                 )
+            if found is not None:
+                return found
             self._give_back(there.gone)
         return None
 
@@ -355,20 +378,37 @@ class _Attempt:
         """Guess of what a gang is short, and try again with what its places are short of if that is something else."""
         by_quota, names = self._short_by_quota(), self._lacking_places()
         before = dict(self.displaced)
+        guesses = [names, names | self._short_somewhere()]
         for _ in range(MOST_GUESSES):
+            if not guesses:
+                break
+            names = guesses.pop(0)
             short = self._short_of(names, by_quota)
             pool = self._pool(short, None)
             if not self._take(pool, lambda: self.places() is not None):
                 self._give_back(pool.gone)
-                return None
+                continue
             found = self._reclaimed(pool, lambda: self.places() is not None, short, lambda: self.places() or {})
+            if found is None:
+                self._give_back(pool.gone)
+                continue
             self._give_back([unit for unit in pool.gone if any(pod.uid in self.displaced for pod in unit.pods)])
             assert self.displaced.keys() == before.keys()
-            names = self._short_on(found.places)
-            really = self._short_of(names, by_quota)
+            really = self._short_of(self._short_on(found.places), by_quota)
             if really == short or self._is_legal(pool.needed, really):
                 return found
+            guesses.insert(0, set(really.names))
         return None
+
+    def _short_somewhere(self) -> set[str]:
+        """Return the resources of which some node has too little for one member."""
+        rows = np.arange(self.cluster.nodes.size)
+        wanted: dict[str, int] = {"pods": 1}
+        for pod in self.asks.pods:
+            for name, amount in pod.demand.requests.items():
+                wanted[name] = max(wanted.get(name, 0), amount)
+        names = (each for each in wanted.items() if each[0] not in self.cluster.ignored_resources)
+        return {name for name, amount in names if bool((self._free(name, rows) < amount).any())}
 
     def _lacking_places(self) -> set[str]:
         """Return the resources of which alone the nodes have too few places for all members that are alike."""
@@ -436,8 +476,9 @@ class _Attempt:
                     for unit in self.units.own(queue):
                         if unit in found or not self._is_useful(unit, short, rows, quota_too=quota_too):
                             continue
-                        reclaims = rights.may_reclaim(unit)
-                        if (reclaims or rights.may_share(unit)) and not self._is_spared(unit):
+                        reclaims = self.only is not False and rights.may_reclaim(unit)
+                        shares = not reclaims and self.only is not True and rights.may_share(unit)
+                        if (reclaims or shares) and not self._is_spared(unit):
                             found[unit] = _Candidate(unit, reclaims, self._violates(unit), self._rows_of(unit))
         self.tried = self.tried or bool(found)
         return _Pool(self, rights, found)
@@ -491,9 +532,17 @@ class _Attempt:
 
     def _reclaimed(
         self, pool: _Pool, fits: Callable[[], bool], short: _Short, places: Callable[[], Mapping[str, str]]
-    ) -> Reclaimed:
-        """Put back what may stay; return the rest as victims."""
+    ) -> Reclaimed | None:
+        """Put back what may stay; return the rest as victims. None: they may not go without those that stay."""
         pool.needed = self._minimal(pool.gone, fits)
+        if pool.is_mixed and len(pool.needed) < len(pool.gone):
+            self._give_back(pool.needed)
+            if not self._is_legal(pool.needed, short):
+                self.mixed = True
+                return None
+            for unit in pool.needed:
+                for pod in unit.pods:
+                    self._displace(pod)
         fits()  # for where it is then
         victims = tuple(pod for unit in pool.needed for pod in unit.pods)
         return Reclaimed(victims, places(), short=tuple(sorted(short.names)))
@@ -578,6 +627,11 @@ class _Pool:
         self.gone: list[Unit] = []
         self.needed: list[Unit] = []
         """Those of them that must go."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Return whether some go for a guarantee, and others for shares."""
+        return len({self._candidates[unit].reclaims for unit in self.gone if unit in self._candidates}) > 1
 
     def rows_in_order(self, rows: frozenset[int]) -> Iterator[int]:
         """Yield the rows with candidates, that of the first one first."""

@@ -237,6 +237,14 @@ class Trial:
         now = self.victims(row)
         return now.violations == victims.violations and [p.uid for p in now.pods] == [p.uid for p in victims.pods]
 
+    def forget_dated(self) -> bool:
+        """Forget the refusals of earlier turns if nodes have changed since; return whether there were any."""
+        is_dated, self._search.is_dated = self._search.is_dated, False
+        rows: list[int] = self._search.is_refused.nonzero()[0].tolist() if is_dated else []
+        earlier = [row for row in rows if row not in self._now]
+        self.forget(np.array(earlier, np.int64))
+        return bool(earlier)
+
     def forget(self, rows: IntArray) -> None:
         """Forget what this search found on rows."""
         self._search.forget(rows)

@@ -327,6 +327,8 @@ class Search:
         """`bool[nodes]`: the rows of these."""
         self.is_refused: BoolArray = np.zeros(nodes.size, np.bool_)
         """`bool[nodes]`"""
+        self.is_dated = False
+        """Whether nodes have changed since rows were refused: filters may read more than the row itself."""
         self._columns: FoundVictims | None = None
         """The others, where nothing is kept for other pods."""
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.dynamic_changes)
@@ -368,6 +370,7 @@ class Search:
             return False
         if rows:
             self.forget(np.array(rows, np.int64))
+            self.is_dated = True
         return True
 
 
