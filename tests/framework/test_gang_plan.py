@@ -22,6 +22,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups import attempt as attempts
 from kube_policy_scheduler.framework.groups import plan as planning
+from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
@@ -202,6 +203,20 @@ def test_a_trial_in_turns_comes_to_the_same_as_in_one_go(
 
 def check(holds: bool) -> None:
     assert holds
+
+
+@given(stages())
+def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out(
+    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]],
+) -> None:
+    make, members, size, spec = drawn
+    noted, plain = make(), make()
+
+    def carried_out(members: int) -> Attempt:
+        return Attempt(plain.cluster, plain.algorithm, waiting={}, members=members, notes_only=False)
+
+    plain.planner._new_attempt = carried_out  # type: ignore[method-assign]
+    assert noted.tried(noted.gang(members, size=size, **spec)) == plain.tried(plain.gang(members, size=size, **spec))
 
 
 @given(

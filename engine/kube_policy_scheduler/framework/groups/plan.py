@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import now
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
@@ -187,12 +188,16 @@ class Planner:
 
     def placed(self, requirement: GangRequirement) -> int:
         """Return how many members of a group have a place, as far as it needs them, those that wait included."""
-        return requirement.filled(self.cluster.counters.group_size)
+        return requirement.filled(self._number_of)
 
     def is_surplus(self, requirement: GangRequirement) -> bool:
         """Return whether a pod would fill no place that its group needs, which is not complete."""
         placed = self.placed(requirement)
-        return placed < requirement.size and placed == requirement.filled(self.cluster.counters.group_size, joining=1)
+        return placed < requirement.size and placed == requirement.filled(self._number_of, joining=1)
+
+    def _number_of(self, group_of: GroupOf, group: Group) -> int:
+        noted = self._attempt.number_of(group) if self._attempt is not None else 0
+        return self.cluster.counters.group_size(group_of, group) + noted
 
     def siblings(self, requirements: Sequence[GangRequirement]) -> list[QueuedPod]:
         """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
@@ -612,7 +617,7 @@ class Planner:
             if decision is not None and decision.host is not None:
                 attempt.seat(member, decision)
             elif (opened := attempt.opened_node(member)) is not None:
-                attempt.place(member, opened)
+                attempt.place_beside(member, opened)
             else:
                 decision = attempt.next_candidate(member) or (yield from attempt.deciding(member))
                 if decision is not None and self._evict(attempt, member, decision):
