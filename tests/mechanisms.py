@@ -52,6 +52,11 @@ class Sources:
         return [(name, node) for name, node in self.nodes if isinstance(node, ast.ClassDef)]
 
 
+def dotted(name: str) -> str:
+    """Return how a module is imported."""
+    return f"{PACKAGE}.{name.removesuffix('.py').replace('/', '.')}"
+
+
 def parameters(function: Function) -> list[str]:
     """Return the names of a function's parameters, without `self` and `cls`."""
     given = function.args
@@ -102,6 +107,28 @@ def texts_as_control_flow(sources: Sources) -> Iterator[str]:
                     yield f"{name}:{node.lineno}"
             case _:
                 pass
+
+
+def sentences_compared(sources: Sources) -> Iterator[str]:
+    """Yield where something is compared with a constant that is a text of several words, in the place of a value."""
+    sentences: dict[str, set[str]] = {}
+    for name, node in sources.nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=constant)], value=ast.Constant(value=str(text))) if (
+                " " in text.strip()
+            ):
+                sentences.setdefault(dotted(name), set()).add(constant)
+            case _:
+                pass
+    known = {name: sentences.get(dotted(name), set()) for name in sources.texts}
+    for name, node in sources.nodes:
+        if isinstance(node, ast.ImportFrom):
+            known[name] = known[name] | {each.name for each in node.names} & sentences.get(node.module or "", set())
+    for name, node in sources.nodes:
+        if isinstance(node, ast.Compare) and name.startswith(DECIDES):
+            parts = [part for each in (node.left, *node.comparators) for part in ast.walk(each)]
+            if any(isinstance(part, ast.Name) and part.id in known[name] for part in parts):
+                yield f"{name}:{node.lineno} {ast.unparse(node)}"
 
 
 def deciders(sources: Sources) -> Iterator[str]:
@@ -357,6 +384,7 @@ TABLE: Sequence[Count] = (
     Count("clusters for trials that can be undone", 1, 1, undoable_classes),
     Count("attributes of plugins found by name", 0, 0, attributes_by_name),
     Count("messages compared with texts", 0, 0, texts_as_control_flow),
+    Count("values compared with sentences", 0, 7, sentences_compared),
     Count(f"functions with more than {MOST_PARAMETERS} parameters", 0, 0, long_signatures),
     Count("signatures that hand a budget or a mode of turns down", 0, 0, budgets_passed_down),
     Count("protocols of one class that the package could name", 0, 0, lonely_protocols),

@@ -21,17 +21,7 @@ from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_st
 from kube_policy_scheduler.tooling.rebalancing import plan as plan_module
 from kube_policy_scheduler.tooling.rebalancing import report
 from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets
-from kube_policy_scheduler.tooling.rebalancing.plan import (
-    IN_A_GANG,
-    MANY_MOVES,
-    NOWHERE,
-    RESTS,
-    RETURNS,
-    WAS_THERE,
-    Plan,
-    RebalanceOptions,
-    plan,
-)
+from kube_policy_scheduler.tooling.rebalancing.plan import Plan, RebalanceOptions, Stays, plan
 from kube_policy_scheduler.tooling.text_table import Terminal
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import node as api_node
@@ -92,7 +82,7 @@ def test_a_refused_pod_goes_where_there_is_room() -> None:
 
 def test_a_refused_pod_without_a_place_stays() -> None:
     found = planned(world(HDD_SSD, [on("a", 1), on("b", 4)]), SSD)
-    assert (moves(found), dict(found.stay)) == ([], {NOWHERE: 1})
+    assert (moves(found), dict(found.stay)) == ([], {Stays.NOWHERE: 1})
 
 
 def test_each_alone_would_gain_but_after_the_first_the_second_gains_nothing() -> None:
@@ -116,7 +106,7 @@ def test_anti_affine_pods_stay_and_the_others_move_until_nothing_is_gained() -> 
 def test_a_replacement_that_returns_while_the_old_pod_terminates_is_not_moved() -> None:
     pods = [on("a", 2), on("b", "1500m", owner="DaemonSet/logs")]
     found = planned(world([node("a"), node("b")], pods), MOST)
-    assert (moves(found), dict(found.stay)) == ([], {RETURNS: 1})
+    assert (moves(found), dict(found.stay)) == ([], {Stays.RETURNS: 1})
 
 
 def test_it_returns_because_a_pod_that_terminates_counts_no_longer_where_it_spreads() -> None:
@@ -125,7 +115,7 @@ def test_it_returns_because_a_pod_that_terminates_counts_no_longer_where_it_spre
     pods = [on("a", 2, labels={"app": "web"}), on("b", 1, owner="DaemonSet/logs")]
     spreads = "filter fits()\nscore 100 * node.used_fraction.cpu\nspread by pod.label.app over zone\n"
     found = planned(world(zones, pods), spreads)
-    assert (moves(found), dict(found.stay)) == ([], {RETURNS: 1})
+    assert (moves(found), dict(found.stay)) == ([], {Stays.RETURNS: 1})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +137,7 @@ def test_one_free_node_takes_one_of_ten_refused_pods() -> None:
     nodes = [*(node(f"a{at}", labels={"disk": "hdd"}) for at in range(10)), HDD_SSD[1]]
     found = planned(world(nodes, [on(f"a{at}", 3, f"w{at}") for at in range(10)]), SSD)
     assert len(found.moves) == 1
-    assert dict(found.stay) == {NOWHERE: 9}
+    assert dict(found.stay) == {Stays.NOWHERE: 9}
 
 
 @pytest.mark.parametrize(("ties", "targets", "equally_good"), [("", {"b", "c"}, 2), ("ties by name\n", {"b"}, 1)])
@@ -219,27 +209,27 @@ def test_disruption_budgets_bound_a_pass(allowed: int, count: int) -> None:
 
 def test_a_workload_rests_while_one_of_its_pods_is_young() -> None:
     pods = [on("a", 1, created="1970-01-01T00:00:10Z"), on("b", 1, created="1970-01-01T00:15:00Z")]
-    assert list(planned(world(HDD_SSD, pods), SSD, rest_seconds=600).stay) == [RESTS]
+    assert list(planned(world(HDD_SSD, pods), SSD, rest_seconds=600).stay) == [Stays.RESTS]
     assert len(planned(world(HDD_SSD, pods), SSD, rest_seconds=60).moves) == 1
 
 
 def test_a_pod_is_not_moved_back_to_a_node_that_its_workload_left() -> None:
     there = world(HDD_SSD, [on("a", 1)])
     found = planned(there, SSD, left={"default/ReplicaSet/web": frozenset({"b"})})
-    assert list(found.stay) == [WAS_THERE]
+    assert list(found.stay) == [Stays.WAS_THERE]
 
 
 def test_with_reserved_room_a_node_as_good_takes_the_place_of_one_that_its_workload_left() -> None:
     there = world([HDD_SSD[0], HDD_SSD[1], node("c", labels={"disk": "ssd"})], [on("a", 1)])
     left = {"default/ReplicaSet/web": frozenset({"b"})}
-    assert list(planned(there, SSD, left=left).stay) == [WAS_THERE]
+    assert list(planned(there, SSD, left=left).stay) == [Stays.WAS_THERE]
     assert moves(planned(there, SSD, left=left, reserves=True)) == [("p0", "a", "c")]
 
 
 def test_members_of_a_gang_stay() -> None:
     pods = [on("a", 1, labels={"job": "x"}), on("a", 1, labels={"job": "x"})]
     found = planned(world(HDD_SSD, pods), SSD + "gang by pod.label.job size 2 if pod.label.job\n")
-    assert dict(found.stay) == {IN_A_GANG: 2}
+    assert dict(found.stay) == {Stays.IN_A_GANG: 2}
 
 
 def test_the_work_can_be_stopped() -> None:
@@ -462,4 +452,4 @@ def test_a_pass_proves_only_so_much_and_says_so(monkeypatch: pytest.MonkeyPatch)
     there = world([node("a", labels={"disk": "hdd"}), node("b", labels={"disk": "ssd"})], pods)
     found = planned(there, SSD)
     assert 1 < len(found.moves) < 6
-    assert found.stay == {MANY_MOVES: 6 - len(found.moves)}
+    assert found.stay == {Stays.MANY_MOVES: 6 - len(found.moves)}

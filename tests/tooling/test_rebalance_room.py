@@ -24,13 +24,11 @@ from kube_policy_scheduler.tooling.rebalancing import cheapest
 from kube_policy_scheduler.tooling.rebalancing.moves import MoveBudgets, replacement_of
 from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions
 from kube_policy_scheduler.tooling.rebalancing.room import (
-    BUDGET,
     FITS,
-    NO_NODE,
     NO_SOLVER,
     NOT_PROVED,
-    NOWHERE,
     TOO_LARGE,
+    NoRoom,
     RoomPlan,
     plan_room,
     room_for,
@@ -94,9 +92,9 @@ def test_the_node_is_taken_where_the_fewest_pods_must_move() -> None:
 @pytest.mark.parametrize(
     ("pods", "why"),
     [
-        ([on("a", 3), on("b", 4), waits(4)], NOWHERE),
-        ([on("a", 1), on("b", 2), waits(5)], NO_NODE),
-        ([{"cpu": 1, "node": "a"}, on("b", 2), waits(4)], NOWHERE),
+        ([on("a", 3), on("b", 4), waits(4)], NoRoom.NOWHERE),
+        ([on("a", 1), on("b", 2), waits(5)], NoRoom.NO_NODE),
+        ([{"cpu": 1, "node": "a"}, on("b", 2), waits(4)], NoRoom.NOWHERE),
     ],
 )
 def test_why_there_is_no_room(pods: list[Json], why: str) -> None:
@@ -108,11 +106,11 @@ def test_budgets_bound_what_moves() -> None:
     pods = [on("a", 1), on("a", 1)]
     there = world([node("a"), node("b"), node("c")], [*pods, on("b", 2), on("c", 2), waits(4)])
     assert len(planned(there).moves) == 1
-    assert planned(there, budgets=MoveBudgets(0, 9, 9, 9)).seats[0].why == BUDGET
+    assert planned(there, budgets=MoveBudgets(0, 9, 9, 9)).seats[0].why == NoRoom.BUDGET
     two = world([node("a"), node("b"), node("c", 2)], [on("a", 1), on("b", 1), waits(4), waits(4, priority=-1)])
     assert [seat.moves for seat in planned(two).seats] == [1, 1]
     bounded = planned(two, budgets=MoveBudgets(1, 9, 9, 9))
-    assert [(seat.moves, seat.why == BUDGET) for seat in bounded.seats] == [(1, False), (0, True)]
+    assert [(seat.moves, seat.why == NoRoom.BUDGET) for seat in bounded.seats] == [(1, False), (0, True)]
     protected = world([node("a"), node("b")], [on("a", 1, labels={"app": "x"}), on("b", 2), waits(4)])
     assert len(planned(protected).moves) == 1
     protected = world(

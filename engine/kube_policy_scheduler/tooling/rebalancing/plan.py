@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import chain
 from typing import TypeAlias
 
@@ -31,23 +32,28 @@ from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, M
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
 from kube_policy_scheduler.tooling.staying import Staying
 
-WELL = "no other node is better by more than the margin"
-NOWHERE = "its node would reject it, but no other node takes it"
-RETURNS = "while the old pod terminates, its replacement would go elsewhere"
-DRIFTS_BACK = "an earlier move of this plan would not stay"
-WAS_THERE = "its workload left that node before"
-RESTS = "a pod of its workload is younger than --rest"
-IN_A_GANG = "it is in a gang"
-HAS_CLAIMS = "it has resource claims"
-HELD = "its replacement would be held back"
-PASS_SPENT = "the budget of the pass is spent"
-MANY_MOVES = "so many moves are proved that one more takes too long: plan again after these"
 _EVERY = 64
 MOST_PROOFS = 50_000
 """Decisions of one pass about whether earlier moves stay: each move needs one for each kind of pod and node before it.
 Ten to twenty seconds with 5,000 nodes."""
 _LAST_TRIES = 200
 """Candidates that are still proved after the search for them was stopped: a second at most."""
+
+
+class Stays(StrEnum):
+    """Why a pod is not moved."""
+
+    WELL = "no other node is better by more than the margin"
+    NOWHERE = "its node would reject it, but no other node takes it"
+    RETURNS = "while the old pod terminates, its replacement would go elsewhere"
+    DRIFTS_BACK = "an earlier move of this plan would not stay"
+    WAS_THERE = "its workload left that node before"
+    RESTS = "a pod of its workload is younger than --rest"
+    IN_A_GANG = "it is in a gang"
+    HAS_CLAIMS = "it has resource claims"
+    HELD = "its replacement would be held back"
+    PASS_SPENT = "the budget of the pass is spent"
+    MANY_MOVES = "so many moves are proved that one more takes too long: plan again after these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,7 @@ def _prove(planner: Planner, *, stop: Stop, progress: Progress) -> list[Move]:
         if number % _EVERY == 0:
             progress(f"candidates proved, {len(moves):,} to move", number, len(ranked))
         if len(moves) >= options.budgets.total:
-            planner.keep(pod, PASS_SPENT)
+            planner.keep(pod, Stays.PASS_SPENT)
             continue
         if number >= tries or (planner.complete and stop()):
             planner.complete = False
@@ -198,7 +204,7 @@ def _prove(planner: Planner, *, stop: Stop, progress: Progress) -> list[Move]:
         if isinstance(move, Move):
             moves.append(move)
             spent.spend(pod, move.source, rule)
-        elif move == WELL:
+        elif move is Stays.WELL:
             planner.well += 1
         else:
             planner.keep(pod, move)
@@ -235,12 +241,12 @@ class _Standing:
     def gain(self, source: int, margin: float | None) -> _Gain | str:
         """Return what is gained over a row; or why nothing is gained."""
         if not len(self.feasible):
-            return NOWHERE
+            return Stays.NOWHERE
         at = int(np.searchsorted(self.feasible, source))
         if at == len(self.feasible) or self.feasible[at] != source:
             return _Gain(True, 0.0)
         lead = float(self.totals.max() - self.totals[at])
-        return WELL if margin is None or lead <= margin else _Gain(False, lead)
+        return Stays.WELL if margin is None or lead <= margin else _Gain(False, lead)
 
 
 class Planner:
@@ -295,11 +301,11 @@ class Planner:
             if seats.cluster.node_of(info.uid) != info.node_name or info.node_name not in self._rows:
                 continue  # gone since the sweep began
             gain = self._gain_of_alike(info, rule)
-            if gain == WELL:
+            if gain is Stays.WELL:
                 self.well += 1
                 continue
             rests = options.now - youngest[workload_of(info)] < rule.rest_seconds
-            why = gain if isinstance(gain, str) else RESTS if rests else staying.reason(info)
+            why = gain if isinstance(gain, str) else Stays.RESTS if rests else staying.reason(info)
             if why:
                 self.keep(info, why)
             elif isinstance(gain, _Gain):
@@ -325,7 +331,7 @@ class Planner:
             self.seats.take_off(pod)
             replacement = self._replacement(pod)
             known = self._standing(replacement).gain(self._rows[pod.node_name], rule.margin)
-            if known != WELL:
+            if known is not Stays.WELL:
                 known = self._obstacle(replacement) or known
             self.seats.undo_to(mark)
             if alike:
@@ -338,10 +344,10 @@ class Planner:
     def _obstacle(self, replacement: PodInfo) -> str:
         """Return why it is not known where a replacement goes, whatever its nodes are; "" if nothing speaks of that."""
         if replacement.template.spec.resource_claims:
-            return HAS_CLAIMS
+            return Stays.HAS_CLAIMS
         if isinstance(self.seats.answer(replacement), Held):
-            return HELD
-        return IN_A_GANG if self.seats.gangs(replacement) else ""
+            return Stays.HELD
+        return Stays.IN_A_GANG if self.seats.gangs(replacement) else ""
 
     def _standing(self, replacement: PodInfo) -> _Standing:
         return _Standing(*self.seats.ranked(replacement))
@@ -374,7 +380,7 @@ class Planner:
         must name the same ones.
         """
         if self._proofs + len(self._moved) >= MOST_PROOFS:
-            return MANY_MOVES
+            return Stays.MANY_MOVES
         seats, options, workload = self.seats, self.options, workload_of(pod)
         source, names = seats.cluster.node_of(pod.uid) or "", seats.cluster.nodes.infos
         replacement = self._replacement(pod)
@@ -391,11 +397,11 @@ class Planner:
         left = options.left.get(workload, frozenset())
         why = gain if isinstance(gain, str) else ""
         if not why and not np.array_equal(terminating, targets):
-            why = RETURNS
+            why = Stays.RETURNS
         elif not why and left and any(names[row].name in left for row in targets.tolist()):
             if options.reserves:
                 targets = np.array([row for row in targets.tolist() if names[row].name not in left], np.int64)
-            why = "" if options.reserves and len(targets) else WAS_THERE
+            why = "" if options.reserves and len(targets) else Stays.WAS_THERE
         if why or isinstance(gain, str):
             seats.undo_to(mark)
             return why
@@ -410,7 +416,7 @@ class Planner:
             if gone in self._moved:  # it is asked first the next time
                 self._moved = {gone: self._moved[gone], **self._moved}
             seats.undo_to(mark)
-            return DRIFTS_BACK
+            return Stays.DRIFTS_BACK
         self._moved = moved
         policy = seats.rules(pod).profile.name
         return Move(
@@ -434,9 +440,9 @@ class Planner:
         mark = self.seats.mark()
         self.seats.take_off(replacement)
         rule = self.options.rule(replacement)
-        gain = self._standing(self._replacement(replacement)).gain(row, rule.margin) if rule is not None else WELL
+        gain = self._standing(self._replacement(replacement)).gain(row, rule.margin) if rule is not None else Stays.WELL
         self.seats.undo_to(mark)
-        return gain == WELL
+        return gain is Stays.WELL
 
 
 class SpentBudgets:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -29,10 +30,6 @@ from kube_policy_scheduler.tooling.rebalancing.plan import RebalanceOptions, Spe
 from kube_policy_scheduler.tooling.staying import Staying
 
 FITS = "it fits without a move"
-NO_NODE = "it fits on no node, even if all pods that can move leave the node"
-NOWHERE = "the pods that would have to move fit on no other node"
-BUDGET = "more pods would have to move than the budgets allow"
-TAKEN = "the plan with the fewest moves gives the room to other pods"
 NO_SOLVER = "the extra `exact` is not installed"
 TOO_LARGE = "the cluster is too large for the exact search"
 NOT_PROVED = "the scheduling cycle rejected a move of the exact search"
@@ -42,6 +39,15 @@ _ROUNDS = 4
 """So many choices of the solver are proved; after that, the greedy plan is the answer."""
 MOST_NODES = 200
 """Nodes that are tried for one pod, those first where the fewest pods must go."""
+
+
+class NoRoom(StrEnum):
+    """Why a pod gets no place by moves."""
+
+    NO_NODE = "it fits on no node, even if all pods that can move leave the node"
+    NOWHERE = "the pods that would have to move fit on no other node"
+    BUDGET = "more pods would have to move than the budgets allow"
+    TAKEN = "the plan with the fewest moves gives the room to other pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +323,7 @@ class _Search:
         found = []
         for pod in waiting:
             node, was = placed.get(pod.uid, ""), before[pod.key]
-            why = TAKEN if not node and was.node else was.why if not node else "" if count[pod.key] else FITS
+            why = NoRoom.TAKEN if not node and was.node else was.why if not node else "" if count[pod.key] else FITS
             found.append(Seat(pod.key, node, count[pod.key], why))
         return RoomPlan(tuple(moves), tuple(found), 0, "exact", "", True)
 
@@ -368,10 +374,10 @@ class _Search:
             return Seat(pod.key, answer.host, 0, FITS)
         budgets = self._options.budgets
         if len(self.moves) >= budgets.total:
-            return Seat(pod.key, "", 0, BUDGET)
+            return Seat(pod.key, "", 0, NoRoom.BUDGET)
         allowed = min(budgets.node, budgets.total - len(self.moves))
         best: tuple[str, list[PodInfo]] | None = None
-        why = BUDGET if self._is_short else NO_NODE
+        why = NoRoom.BUDGET if self._is_short else NoRoom.NO_NODE
         tried = self._tried.setdefault(pod.template, {})
         bounds = sorted((max(least, tried.get(name, 0)), name) for least, name in self._bounds(pod))
         for least, name in bounds[:MOST_NODES]:
@@ -380,11 +386,11 @@ class _Search:
             if self._stop():
                 break
             if least > allowed:
-                why = BUDGET
+                why = NoRoom.BUDGET
                 break
             found = self._on(pod, name)
             if isinstance(found, str):
-                why = found if why == NO_NODE or found == BUDGET else why
+                why = found if why is NoRoom.NO_NODE or found is NoRoom.BUDGET else why
                 continue
             tried[name] = len(found)
             if best is None or len(found) < len(best[1]):
@@ -467,7 +473,7 @@ class _Search:
                 found.append((least, info.name))
         return found
 
-    def _on(self, pod: PodInfo, name: str) -> list[PodInfo] | str:
+    def _on(self, pod: PodInfo, name: str) -> list[PodInfo] | NoRoom:
         """Return the pods that give way on a node, or why that does not help; everything is as before."""
         seats, mark = self._seats, self._seats.mark()
         movable = self._movable(name)
@@ -476,7 +482,7 @@ class _Search:
         row = seats.cluster.nodes.rows[name]
         try:
             if row not in seats.ranked(pod)[0]:
-                return NO_NODE
+                return NoRoom.NO_NODE
             gone = []
             for victim in movable:  # as many as possible stay, the largest first
                 seats.put(victim, name)
@@ -486,15 +492,15 @@ class _Search:
         finally:
             seats.undo_to(mark)
         if len(self.moves) + len(gone) > self._options.budgets.total:
-            return BUDGET
+            return NoRoom.BUDGET
         spent = self._spent.copy()
         for victim in gone:
             if spent.refusal(victim, name, _RULE):
-                return BUDGET
+                return NoRoom.BUDGET
             spent.spend(victim, name, _RULE)
         made = self._carry_out(pod, name, gone)
         seats.undo_to(mark)
-        return gone if made is not None else NOWHERE
+        return gone if made is not None else NoRoom.NOWHERE
 
     def _carry_out(self, pod: PodInfo, name: str, victims: Sequence[PodInfo]) -> list[RoomMove] | None:
         """Move pods off a node and seat the pending pod; None, with some of it done, where that fails."""
