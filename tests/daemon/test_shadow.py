@@ -204,6 +204,7 @@ def test_a_gang_is_decided_as_a_whole_and_compared_in_its_domain() -> None:
         stage.see(f"m{number}", labels={"job": "j", "size": "3"})
     stage.look()
     assert stage.cluster.pods == {}, "nothing counts"
+    assert stage.shadow.waiting_pods.planned() == set(), "the other carries it out"
     stage.see("m0", labels={"job": "j", "size": "3"}, node="large2")
     assert stage.last()[0] == "agreed"
     assert stage.ear.heard[-1].late is False

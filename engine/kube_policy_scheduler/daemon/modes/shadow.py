@@ -115,6 +115,7 @@ class ShadowScheduler(Scheduler):
         for member, refusal in others:
             self._note(member, refusal)
         self._note(queued, decision)
+        self.waiting_pods.left_to_others(queued.pod.uid)
 
     def _note(self, queued: QueuedPod, decision: Decision) -> None:
         """Note what we would do with a pod."""

@@ -501,6 +501,14 @@ class WaitingPods(Generic[AssumedT]):
             self._queue.help_some({other: None for group in groups for other in self._queue.group(group)}, now)
         return released
 
+    def left_to_others(self, uid: str) -> None:
+        """Note that a member of a plan will not be assumed, because another scheduler places it."""
+        start = self._start_of.get(uid)
+        if start is not None:
+            start.left.discard(uid)
+            if not start.left:
+                self._end(start)
+
     def _hold(self, assumed: AssumedT, now: Steady) -> None:
         """Let an assumed pod wait for the others of its plan."""
         uid = assumed.queued.pod.uid
