@@ -38,6 +38,7 @@ _CONTAINER: dict[str, Any] = {
     "ports": [objects.ContainerPort(host_port=80)],
     "restart_policy": "Always",
     "restart_policy_rules": [objects.ContainerRestartRule(action="RestartAllContainers")],
+    "volume_mounts": [objects.VolumeMount(bind_mount_options=["noexec"])],
 }
 
 

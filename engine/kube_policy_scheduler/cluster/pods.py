@@ -360,7 +360,10 @@ class Templates:
 
     def _shape(self, spec: objects.PodSpec) -> SharedMemo:
         kinds = spec.containers or (), spec.init_containers or ()
-        containers = [[(c.name, c.image, c.ports, c.restart_policy, c.restart_policy_rules) for c in k] for k in kinds]
+        containers = [
+            [(c.name, c.image, c.ports, c.restart_policy, c.restart_policy_rules, _mount_options(c)) for c in kind]
+            for kind in kinds
+        ]
         rest = msgspec.structs.replace(spec, containers=None, init_containers=None, overhead=None, resources=None)
         key = self._encoder.encode((rest, containers))
         if len(key) > _LONG_KEY:
@@ -369,6 +372,11 @@ class Templates:
         if shape is None:
             shape = self._shapes[key] = SharedMemo()
         return shape
+
+
+def _mount_options(container: objects.Container) -> list[list[str]]:
+    """Return the options of the volume mounts of a container that have some."""
+    return [mount.bind_mount_options for mount in container.volume_mounts or () if mount.bind_mount_options]
 
 
 def _shared(annotations: dict[str, str], template: PodTemplate) -> dict[str, str]:

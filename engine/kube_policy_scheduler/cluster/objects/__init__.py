@@ -83,6 +83,7 @@ from kube_policy_scheduler.cluster.objects.pods import (
     SchedulingGate,
     Toleration,
     TopologySpreadConstraint,
+    VolumeMount,
     WeightedPodAffinityTerm,
 )
 from kube_policy_scheduler.cluster.objects.storage import (
@@ -288,6 +289,7 @@ __all__ = [
     "VolumeAttachment",
     "VolumeAttachmentSource",
     "VolumeAttachmentSpec",
+    "VolumeMount",
     "VolumeNodeAffinity",
     "VolumeNodeResources",
     "WeightedPodAffinityTerm",
