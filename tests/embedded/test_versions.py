@@ -56,6 +56,8 @@ def test_a_version_is_told_and_its_kinds_are_served(serve: Serve, version: str, 
         kinds = client.send("GET", f"{GROUP}/{each}").body["resources"]
         plural = "compositepodgroups" if each == "v1alpha3" else "podgroups"
         assert [kind["name"] for kind in kinds] == [plural, f"{plural}/status"]
+    devices = client.send("GET", "/apis/resource.k8s.io/v1").body["resources"]
+    assert ("devicetaintrules" in [kind["name"] for kind in devices]) == ("v1beta1" in groups)
     document = client.send("GET", f"/openapi/v3/apis/scheduling.k8s.io/{groups[1]}").body
     assert document["info"]["version"] == git
 

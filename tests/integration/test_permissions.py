@@ -259,6 +259,7 @@ def test_without_a_permission_the_log_says_which(
     eventually(lambda: deployed.get("/readyz")[0] == 200)
 
 
+@pytest.mark.kubernetes("1.37")
 def test_without_the_permission_for_taint_rules_it_starts_all_the_same(
     cluster: Cluster, secure_front: Front, deployed: SchedulerProcess
 ) -> None:

@@ -286,7 +286,7 @@ _TABLE = (
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
     Resource(_RBAC, "v1", "roles", "Role"),
     _cluster(_DRA, "deviceclasses", "DeviceClass", counts_generation=True),
-    _cluster(_DRA, "devicetaintrules", "DeviceTaintRule", subresources=_STATUS, counts_generation=True),
+    _cluster(_DRA, "devicetaintrules", "DeviceTaintRule", subresources=_STATUS, counts_generation=True, since=37),
     Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS),
     Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     _cluster(
