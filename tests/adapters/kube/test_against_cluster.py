@@ -249,7 +249,7 @@ async def test_every_resource_can_be_listed_and_watched(cluster: Cluster) -> Non
         def changed(self, changes: Sequence[Change[Any]], /) -> None: ...
 
     defined = {"scheduling.x-k8s.io", "topology.node.k8s.io"}  # CustomResourceDefinitions
-    newer = {"compositepodgroups"}  # an alpha of 1.37
+    newer = {"compositepodgroups", "devicetaintrules"}  # served from 1.37 on
     found = [each for each in resources.RESOURCES if each.group not in defined and each.plural not in newer]
     assert len(found) > 15
     reflectors = [
