@@ -271,7 +271,7 @@ class Trial:
         if self._room is not None and not (self._wholes and row in self._nominated):
             with _Leaving(self._wholes, name, ranked) as leaving:
                 refused = self._refusal(row, leaving)
-                chosen = self._room.spare(row, violating, others, leaving.may_return) if refused is None else None
+                chosen = self._room.spare(row, violating, others, leaving.try_back) if refused is None else None
             self.work += VERDICT_WORK * leaving.asked
             if chosen is None:
                 assert refused is not None
@@ -543,7 +543,7 @@ class _Leaving:
             known[key] = self._wholes.ask()
         return known[key]
 
-    def may_return(self, pod: PodInfo) -> bool:
+    def try_back(self, pod: PodInfo) -> bool:
         """Let a pod come back, unless the incoming pod is refused then; return whether it is back."""
         if not self._wholes:
             return True
@@ -646,11 +646,11 @@ class _Room:
         row: int,
         violating: Iterable[PodInfo],
         others: Iterable[PodInfo],
-        may_return: Callable[[PodInfo], bool],
+        try_back: Callable[[PodInfo], bool],
     ) -> tuple[list[PodInfo], list[PodInfo]]:
         """Add pods back, in order, where the incoming pod still fits; return those of both groups that cannot.
 
-        may_return: whether a pod for which there is room may come back; then it is back.
+        try_back: lets a pod for which there is room come back, and returns whether it is back.
         """
         free, known = self._free[row], self._requested
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
@@ -666,7 +666,7 @@ class _Room:
                         gone.append(pod)
                         break
                 else:
-                    if may_return(pod):
+                    if try_back(pod):
                         free = list(map(sub, free, of[1]))
                     else:
                         gone.append(pod)
