@@ -273,6 +273,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_gangs_without_domain": lives("{topology=rack}", 1, gangs_without_domain={"rack": (1, 2)}),
     "policy_scheduler_gangs_below_minimum": lives("{}", 2, gangs_short=2),
     "policy_scheduler_gang_rest_evicted_pods": lives("_total{}", 3, gang_rest_evicted=3),
+    "policy_scheduler_returning_evictors": lives("_total{}", 2, returning_evictors=2),
     "policy_scheduler_above_max_evicted_pods": lives("_total{}", 2, above_max_evicted=2),
     "policy_scheduler_gang_members_missing": lives("{topology=rack}", 2, gangs_without_domain={"rack": (1, 2)}),
     "policy_scheduler_queue_used": lives("{queue=research,resource=cpu}", 5.5, queues=[QUEUE]),

@@ -199,6 +199,7 @@ FAULTS: dict[str, Fault] = {
         lambda leader, other, minutes: None if minutes else leader.metrics.violated("pod"),
     ),
     "QueueWaitsForGuarantee": changes(queue_refused=lambda _: {"research": 4, "production": 2}),
+    "QueuesEvictEachOther": changes(returning_evictors=lambda minutes: round(minutes)),
     "DecisionLogLoses": changes(decision_records=lambda minutes: {"written": 100, "dropped": round(60 * minutes)}),
 }  # fmt: skip
 """By alert: what makes it fire."""

@@ -33,6 +33,7 @@ from kube_policy_scheduler.cluster.previous_nodes import PreviousNodes
 from kube_policy_scheduler.cluster.priorities import PriorityTable
 from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.cluster.quotas.quota_usage import MOST_RECALLED, QuotaTree, QuotaUsage, UsageToCome
+from kube_policy_scheduler.cluster.quotas.returning_evictors import ReturningEvictors
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.templates_in_use import TemplatesInUse
 from kube_policy_scheduler.cluster.volumes.attached_volumes import AttachedVolumes
@@ -101,6 +102,8 @@ class Cluster:
         self._nominated_to: dict[str, str] = {}
         self._terminating: dict[str, None] = {}
         """The uids of terminating pods on nodes."""
+        self.returning_evictors = ReturningEvictors()
+        """Workloads that evict pods of other queues after they were evicted themselves."""
         self._evicted: dict[str, float] = {}
         """Since when pods are being evicted, on the steady clock, by uid; the oldest first."""
         self.ahead = 0.0

@@ -671,6 +671,7 @@ class Daemon:
             gang_domains_left=scheduler.waiting_pods.domain_counts.left,
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
             gangs_short=len(scheduler.waiting_pods.short),
+            returning_evictors=scheduler.cluster.returning_evictors.total,
             above_max_evicted=scheduler.above_max.evicted,
             gang_rest_evicted=scheduler.short_gangs.evicted,
             queue_pending=self._census.queues.pending,

@@ -178,6 +178,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """By topology: pending gangs for which no domain has room, and the members for which their best one lacks it."""
     gangs_short: int = 0
     """Gangs that run with fewer pods than they need."""
+    returning_evictors: int = 0
+    """How often workloads evicted pods of other queues again after they had been evicted themselves."""
     above_max_evicted: int = 0
     """Pods that were evicted because their queue used more than its `max`."""
     gang_rest_evicted: int = 0
@@ -439,6 +441,14 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of pods that were evicted because their gang had lost others for as long as `within` says.",
         (),
         lambda live: (((), live.gang_rest_evicted),),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_returning_evictors",
+        "How often a workload evicted pods of other queues after its own pods had been evicted, for the second time or"
+        " more within an hour. The rules of queues do not allow it: above 0, there is a fault to be found.",
+        (),
+        lambda live: (((), live.returning_evictors),),
     ),
     ScrapeMetric(
         CounterMetricFamily,

@@ -47,6 +47,7 @@ class NotReclaimed(Enum):
     WAITS = "waits until evicted pods are gone"
     PATIENCE = "not before this pod has waited for"
     """Followed by how long."""
+    RETURNED = "not yet, because pods of its workload were evicted, evicted others, and were evicted again"
     NO_VICTIMS = "no pods that could be evicted would make room"
 
 
@@ -131,6 +132,8 @@ def reclaim(
             return NOTHING_RECLAIMED
         if frame.now < frame.queued + rule.after_seconds:
             return Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
+        if not frame.cluster.returning_evictors.may_evict(frame.pod, frame.steady):
+            return Reclaimed(why=NotReclaimed.RETURNED, look_later=True)
         frame.cluster.forget_old_evictions(frame.steady)
         attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
         with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():

@@ -842,6 +842,8 @@ class Waiting:
         queued.reported_reason = GANG_INCOMPLETE if lacks_nodes else reason(decision)
         found = decision.preemption
         if found is not None and found.victims and found.nominated_node:
+            if found.reclaims:
+                self._simulated.cluster.returning_evictors.note(queued.pod, found.victims, self._simulated.now)
             self._evict(queued, found.nominated_node, found.victims)
             return
         node_name = nomination_after(found, queued.pod, self._simulated.cluster)
