@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.quotas.invariants import Finding, violations
+from tests.quotas.invariants import Finding, at_rest, violations
 from tests.quotas.model import Case, Model
 from tests.quotas.product import TooLongError, policy_text, run
 from tests.quotas.random_cases import random_case
 from tests.quotas.shrinking import shrunk, write
+from tests.quotas.trace import Trace
 
-PROGRESS_EVERY = 200
+PROGRESS_EVERY = 500
+PATIENT_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,16 @@ class Checked:
 def findings(case: Case) -> list[Finding]:
     """Return what is wrong with a run of the scheduler."""
     try:
-        return violations(case, run(case))
+        trace = run(case)
+        return [*violations(case, trace), *_at_rest(case, trace)]
     except TooLongError as error:
         return [Finding("13 no end", str(error))]
+
+
+def _at_rest(case: Case, trace: Trace) -> list[Finding]:
+    """Return what is still to be done in the end, after as much time as whatever waits for time may take."""
+    found = list(at_rest(case, trace.last))
+    return list(at_rest(case, run(case, settles=PATIENT_SECONDS).last)) if found else []
 
 
 def check(seed: int) -> Checked:
@@ -66,7 +75,7 @@ def check(seed: int) -> Checked:
     ]
     return Checked(
         seed,
-        tuple(violations(case, trace)),
+        (*violations(case, trace), *_at_rest(case, trace)),
         trace.evicted.total(),
         max(by_change.values(), default=0),
         expected.evicted.total(),

@@ -79,6 +79,8 @@ class Unit:
 
     pods: tuple[Pod, ...]
     surplus: bool = False
+    core: frozenset[str] = frozenset()
+    """Of a gang with all its surplus: the names of those that it needs, by which it is guaranteed or not."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -122,7 +124,7 @@ class State:
     nodes: tuple[Node, ...]
     pods: Mapping[str, Pod]
     surplus_first: frozenset[str] = frozenset()
-    """Members that count as the surplus of their gang before others do: members can stand for each other."""
+    """Pods that come after equal ones: as the surplus of their gang, or where a guarantee does not reach for all."""
 
     # --- other states ---------------------------------------------------------------------------------
 
@@ -286,7 +288,8 @@ class State:
 
         def place(unit: Unit) -> tuple[object, ...]:
             first = max(own(unit), own(gangs[unit.gang])) if unit.surplus else own(unit)
-            return *first, unit.surplus, sorted(unit.names)
+            stands_back = not self.surplus_first.isdisjoint(unit.names)
+            return *first, unit.surplus, stands_back, sorted(unit.names)
 
         left = {resource: self.minimum(queue, resource) for resource in self.counted}
         protected: set[frozenset[str]] = set()
@@ -303,7 +306,7 @@ class State:
 
     def rank(self, unit: Unit, queues: Iterable[str]) -> str | None:
         """Return by which resource a unit is guaranteed at most strongly in some of the queues; None: it borrows."""
-        ranks = [self.guaranteed(queue).get(unit.names) for queue in queues]
+        ranks = [self.guaranteed(queue).get(unit.core or unit.names) for queue in queues]
         return min((rank for rank in ranks if rank is not None), key=self.strength, default=None)
 
     def share(self, queue: str, resources: Iterable[str]) -> Fraction:

@@ -192,15 +192,18 @@ def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | N
 
 def victim_units(state: State) -> list[Unit]:
     """Return the units that could go next: of a gang its next surplus member, or all that is left of it."""
-    found, next_surplus = [], dict[str, Unit]()
+    found, surplus = [], dict[str, list[Unit]]()
     units = [unit for unit in state.units() if all(pod.holds for pod in unit.pods)]
     for unit in units:
-        if unit.surplus and unit.gang not in next_surplus:
-            next_surplus[unit.gang] = unit
+        if unit.surplus:
+            surplus.setdefault(unit.gang, []).append(unit)
     for unit in units:
         if unit.surplus:
             continue
-        found.append(next_surplus.get(unit.gang, unit))
+        beyond = surplus.get(unit.gang, [])
+        found += beyond[:1]
+        pods = unit.pods + tuple(pod for each in beyond for pod in each.pods)
+        found.append(Unit(pods, core=unit.names) if beyond else unit)
     return found
 
 

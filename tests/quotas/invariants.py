@@ -18,7 +18,7 @@ from tests.quotas.evictions import (
     victim_units,
     why_illegal,
 )
-from tests.quotas.model import Case, fits, pending_units, place, placements
+from tests.quotas.model import Case, fits, pending_units, place, placements, plan
 from tests.quotas.trace import Evicted, Rested, Started, Trace
 
 MOST_PLACES_SEARCHED = 40
@@ -40,7 +40,7 @@ class Finding:
 
 
 def violations(case: Case, trace: Trace) -> list[Finding]:
-    """Return what does not hold of a run."""
+    """Return what does not hold of a run; nothing of its end, see `at_rest`."""
     found = list[Finding]()
     for step in trace.steps:
         match step:
@@ -49,9 +49,8 @@ def violations(case: Case, trace: Trace) -> list[Finding]:
             case Evicted():
                 found += _of_eviction(case, step)
             case Rested():
-                found += _at_each_moment(step)
+                found += _at_each_moment(case, step)
     found += _returns(trace)
-    found += at_rest(case, trace.last)
     return found
 
 
@@ -71,10 +70,16 @@ def _after_start(step: Started) -> Iterator[Finding]:
             if taken > node.offers[resource]:
                 yield Finding("0 nodes", f"{node.name} has {taken} {resource} after {step.names}", step.at)
     queued = [name for name in step.names if after.pods[name].queue]
+    # those that were promised room may have to wait for who comes before them
+    before, after = (state.evicted(_promised(state)) for state in (before, after))
     for resource in after.counted if queued else ():
         if before.charged_in_all(resource) < after.charged_in_all(resource) > after.usable(resource):
             what = f"{after.charged_in_all(resource)} of {after.usable(resource)} {resource} after {step.names}"
             yield Finding("10 lend", what, step.at)
+
+
+def _promised(state: State) -> list[str]:
+    return [pod.name for pod in state.pods.values() if pod.promised and not pod.holds]
 
 
 # --- evictions ------------------------------------------------------------------------------------------------
@@ -83,6 +88,9 @@ def _after_start(step: Started) -> Iterator[Finding]:
 def asking_unit(before: State, after: State, by: str) -> Unit:
     """Return the unit for which an eviction was made: of a gang those of its members that are needed."""
     pod = before.pods[by]
+    others = [p for p in before.pods.values() if pod.gang and p.gang == pod.gang and p.name != by and not p.pending]
+    if pod.gang and len(others) >= pod.size:
+        return Unit((replace(pod, promised=""),), surplus=True)
     units = [unit for unit in pending_units(_nobody_promised(before, pod.gang, by)) if by in unit.names]
     if units:
         return units[0]
@@ -101,7 +109,7 @@ def _nobody_promised(state: State, gang: str, by: str) -> State:
 
 def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     unit = asking_unit(step.before, step.after, step.by)
-    before = _nobody_promised(step.before, unit.gang, step.by)
+    before = step.before.evicted([name for name in unit.names if step.before.pods[name].promised])
     places = {p.name: step.after.pods[p.name].promised or step.after.pods[p.name].node for p in unit.pods}
     known = all(places.values())
     askers = list[Asker]()
@@ -121,7 +129,7 @@ def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     at = min(range(len(illegal)), key=lambda number: len(illegal[number]))
     asker = askers[at]
     for name in illegal[at]:
-        yield Finding(_broken_rule(before, asker, name, step.victims), f"{who}: {_facts(before, asker, name)}", step.at)
+        yield Finding(_broken_rule(before, asker, name, step.victims), f"{who}: {facts(before, asker, name)}", step.at)
         break
 
 
@@ -145,7 +153,8 @@ def _broken_rule(state: State, asker: Asker, name: str, evicted: tuple[str, ...]
     return "6 guarantee in a common queue, or no higher priority"
 
 
-def _facts(state: State, asker: Asker, name: str) -> str:
+def facts(state: State, asker: Asker, name: str) -> str:
+    """Return what says whether a pod may be evicted."""
     victim = next((unit for unit in state.units() if name in unit.names), None)
     if victim is None:
         return f"{name} does not run"
@@ -160,7 +169,7 @@ def _facts(state: State, asker: Asker, name: str) -> str:
 
 def _parts_of_gangs(step: Evicted) -> Iterator[Finding]:
     for gang in sorted({step.before.pods[name].gang for name in step.victims} - {""}):
-        members = [pod for pod in step.before.pods.values() if pod.gang == gang and pod.holds]
+        members = [pod for pod in step.before.pods.values() if pod.gang == gang and pod.holds and not pod.leaving]
         left = len([pod for pod in members if pod.name not in step.victims])
         size = members[0].size if members else 0
         if 0 < left < size <= len(members):
@@ -171,14 +180,20 @@ def _parts_of_gangs(step: Evicted) -> Iterator[Finding]:
 def _sufficient_and_minimal(
     before: State, unit: Unit, step: Evicted, places: Mapping[str, str] | None
 ) -> Iterator[Finding]:
+    ending = [pod.name for pod in before.pods.values() if pod.leaving]
+
     def there(evicted: frozenset[str]) -> bool:
-        state = before.evicted(evicted)
+        state = before.evicted([*evicted, *ending])
         return fits(state, unit, places) if places is not None else place(state, unit) is not None
 
     victims = frozenset(step.victims)
     if not there(victims):
-        yield Finding("7 not sufficient", f"{sorted(unit.names)} does not fit without {sorted(victims)}", step.at)
+        before = before.evicted(_promised(before))  # who was promised room may have to wait for this one
+        if not there(victims):
+            yield Finding("7 not sufficient", f"{sorted(unit.names)} does not fit without {sorted(victims)}", step.at)
         return
+    if places is None and len(unit.pods) > 1:
+        return  # nobody knows which nodes it was to have
     begin = State(before.queues, before.nodes, before.pods, victims)
     units = [each for each in begin.units() if each.names <= victims]
     for each in units:
@@ -230,7 +245,7 @@ def _returns(trace: Trace) -> Iterator[Finding]:
 # --- moments --------------------------------------------------------------------------------------------------
 
 
-def _at_each_moment(step: Rested) -> Iterator[Finding]:
+def _at_each_moment(case: Case, step: Rested) -> Iterator[Finding]:
     state = step.state
     for wrong in step.miscounted:
         yield Finding("2 miscounted", wrong, step.at)
@@ -243,7 +258,8 @@ def _at_each_moment(step: Rested) -> Iterator[Finding]:
     for gang, number in running.items():
         size = next(pod.size for pod in state.pods.values() if pod.gang == gang)
         there = sum(pod.gang == gang for pod in state.pods.values())
-        if number < size <= there:
+        has_lost = there < sum(pod.gang == gang for pod in case.kinds.values())
+        if number < size <= there and not has_lost:
             yield Finding("8 part of a gang runs", f"{number} of {gang}, which needs {size}", step.at)
 
 
@@ -252,14 +268,14 @@ def _at_each_moment(step: Rested) -> Iterator[Finding]:
 
 def at_rest(case: Case, state: State) -> Iterator[Finding]:
     """Yield what could still be done although nothing happens any more."""
-    for pod in state.pods.values():
-        if pod.promised and not pod.holds:
-            yield Finding("13 never comes", f"{pod.name} is nominated to {pod.promised} in the end")
-    state = state.evicted([pod.name for pod in state.pods.values() if pod.promised and not pod.holds])
+    for name in _promised(state):
+        yield Finding("13 never comes", f"{name} is nominated to {state.pods[name].promised} in the end")
+    state = state.evicted(_promised(state))
     for unit in pending_units(state):
         places = place(state, unit)
-        if places is not None:
+        if places is not None and not _takes_what_is_kept(state, unit):
             yield Finding("12 room is left", f"{sorted(unit.names)} of {unit.queue or 'no queue'} fits at {places}")
+        if places is not None:
             continue
         if case.reclaim is Reclaim.NO or not unit.queue:
             continue
@@ -267,8 +283,19 @@ def at_rest(case: Case, state: State) -> Iterator[Finding]:
             if rule is Rule.FAIR and case.reclaim is not Reclaim.FAIR:
                 continue
             victims = _served_by(state, unit, case.reclaim, rule)
-            if victims is not None:
+            # where only another line of victims than that of the rules leads to room, nothing is missed
+            if victims is not None and plan(state, unit, case.reclaim) is not None:
                 yield Finding(invariant, f"{sorted(unit.names)} of {unit.queue} may evict {sorted(victims)}")
+
+
+def _takes_what_is_kept(state: State, unit: Unit) -> bool:
+    """Return whether a unit would leave less below a max than queues below it keep: it may be refused."""
+    after = state.promised(unit)
+    return any(
+        after.charged(queue, resource) > most
+        for queue in state.path(unit.queue)
+        for resource, most in state.by_name[queue].maximum.items()
+    )
 
 
 def _served_by(state: State, unit: Unit, reclaim: Reclaim, rule: Rule) -> frozenset[str] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice, product
 
@@ -45,7 +46,7 @@ class Arrival:
     lasts: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """A cluster, a policy, and what arrives."""
 
@@ -57,6 +58,11 @@ class Case:
     """Whether the queue with the smallest share has its turn first; then priority, then who came first."""
     cordons: tuple[tuple[float, str], ...] = ()
     """Nodes that become unusable, and when."""
+
+    @cached_property
+    def kinds(self) -> dict[str, Pod]:
+        """Return the pods as they come, by name."""
+        return {pod.name: pod for arrival in self.arrivals for pod in arrival.pods}
 
 
 # --- admission ------------------------------------------------------------------------------------------------
@@ -118,6 +124,8 @@ def _one_by_one(state: State, unit: Unit) -> dict[str, str] | None:
 def plan(state: State, unit: Unit, reclaim: Reclaim) -> tuple[list[str], dict[str, str]] | None:
     """Return whom to evict for a unit and where it goes then, with the fewest victims; None: there is no legal way."""
     best: tuple[list[str], dict[str, str]] | None = None
+    if reclaim is Reclaim.NO and all(each.priority >= unit.priority for each in state.units()):
+        return None
     for places in islice(placements(state, unit), MOST_PLACES):
         asker = Asker(unit, shortage(state, unit, places), reclaim)
         victims = victims_for(state, asker, places)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.simulation.node_events import NodeAction, NodeEvent, NodeEvents
 from kube_policy_scheduler.tooling.simulation.run import SimulatedCluster, Waiting
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
@@ -23,8 +25,8 @@ from tests.quotas.trace import Evicted, Rested, Started, Trace
 OF_NO_QUEUE = "none"
 """The namespace of pods of no queue."""
 MOST_EVICTIONS = 500
-SETTLES_SECONDS = 400.0
-"""Of virtual time after the last change from outside, in which all that can happen has happened."""
+SETTLES_SECONDS = 45.0
+"""Of virtual time after the last change from outside, in which nearly all that can happen has happened."""
 
 
 class TooLongError(AssertionError):
@@ -122,7 +124,30 @@ def policies(text: str) -> PolicySet:
 
 def _base(name: str) -> str:
     """Return the name of a pod as it came first: one that comes again has another."""
-    return name.rstrip("~")
+    return name.rstrip("~").partition(".")[0]
+
+
+def state_of(case: Case, cluster: Cluster, waiting: Iterable[QueuedPod], *, now: Steady, began: float) -> State:
+    """Return a cluster in the words of the model.
+
+    waiting: the pods that are queued.
+    """
+    kinds = case.kinds
+    pods: dict[str, Pod] = {}
+    for info in cluster.pods.values():
+        kind = kinds[_base(info.name)]
+        started = info.started if info.started is not None else now
+        leaving = cluster.is_going(info, now)
+        name = f"{info.name} (ends)" if leaving else kind.name  # another of its kind may have come already
+        pods[name] = replace(kind, name=name, node=cluster.node_of(info.uid) or "", started=started, leaving=leaving)
+    promised = {uid: node for node, there in cluster.nominated.items() for uid in there}
+    for queued in waiting:
+        kind = kinds[_base(queued.pod.name)]
+        if kind.name not in pods:
+            pods[kind.name] = replace(kind, queued=queued.queued, promised=promised.get(queued.pod.uid, ""))
+    cordoned = {name for at, name in case.cordons if at <= now - began}
+    nodes = (replace(node, usable=node.usable and node.name not in cordoned) for node in case.nodes)
+    return State(case.queues, tuple(node for node in nodes if node.name in cluster.nodes.rows), pods)
 
 
 class _Seen(SimulatedCluster):
@@ -131,7 +156,6 @@ class _Seen(SimulatedCluster):
     def __init__(self, case: Case, scenario: Scenario, variant: PolicyVariant, *, seed: int) -> None:
         super().__init__(scenario, variant, seed=seed)
         self.case = case
-        self.kinds = {pod.name: pod for arrival in case.arrivals for pod in arrival.pods}
         self.trace = Trace()
         self.changes = 0
         self.began: list[str] = []
@@ -139,21 +163,7 @@ class _Seen(SimulatedCluster):
 
     def state(self) -> State:
         """Return the cluster in the words of the model."""
-        cluster = self.cluster
-        pods: dict[str, Pod] = {}
-        for info in cluster.pods.values():
-            kind = self.kinds[_base(info.name)]
-            started = info.started if info.started is not None else self.now
-            pods[kind.name] = replace(kind, node=cluster.node_of(info.uid) or "", started=float(started))
-        promised = {uid: node for node, there in cluster.nominated.items() for uid in there}
-        for queued in self.queue:
-            kind = self.kinds[_base(queued.pod.name)]
-            if kind.name not in pods:
-                pods[kind.name] = replace(kind, queued=queued.queued, promised=promised.get(queued.pod.uid, ""))
-        rows = cluster.nodes.rows
-        cordoned = {name for at, name in self.case.cordons if at <= self.now - self.scenario.starts_at}
-        nodes = tuple(replace(n, usable=n.usable and n.name not in cordoned) for n in self.case.nodes if n.name in rows)
-        return State(self.case.queues, nodes, pods)
+        return state_of(self.case, self.cluster, self.queue, now=self.now, began=self.scenario.starts_at)
 
     def arrive(self, arrival: Arrival) -> PodInfo:
         self.changes += 1
@@ -185,14 +195,17 @@ class _SeenWaiting(Waiting):
             by = _base(fresh[0].by.name)
             node = after.pods[by].promised or after.pods[by].node
             victims = tuple(_base(each.victim.name) for each in fresh)
-            seen.trace.steps.append(Evicted(float(seen.now), by, victims, node, before, after, seen.changes))
+            changes = seen.changes + seen.tally.left
+            seen.trace.steps.append(Evicted(float(seen.now), by, victims, node, before, after, changes))
         elif seen.began:
             seen.trace.steps.append(Started(float(seen.now), tuple(seen.began), before, seen.state()))
         seen.began = []
 
 
-def run(case: Case, *, seed: int = 0) -> Trace:
+def run(case: Case, *, seed: int = 0, settles: float = SETTLES_SECONDS) -> Trace:
     """Return what the scheduler does with a case.
+
+    settles: seconds of virtual time after the last change from outside.
 
     Raises:
         TooLongError: it does not end.
@@ -208,17 +221,13 @@ def run(case: Case, *, seed: int = 0) -> Trace:
         [node_object(n) for n in case.nodes],
         arrivals,
         node_events=NodeEvents(events),
-        stops_after=ends + SETTLES_SECONDS,
+        stops_after=ends + settles,
     )
     variant = PolicyVariant("case", policies(policy_text(case)))
     seen = _Seen(case, scenario, variant, seed=seed)
     waiting = _SeenWaiting(seen)
-    left = 0
 
     def rested(at: float, cluster: Any) -> None:
-        nonlocal left
-        if seen.tally.left != left:
-            seen.changes, left = seen.changes + 1, seen.tally.left
         usage = cluster.quota_usage
         wrong, used = (), dict[str, Mapping[str, int]]()
         if usage is not None:

@@ -16,7 +16,7 @@ OTHER = "example.com/nic"
 def random_case(seed: int) -> Case:
     """Return the case of a seed."""
     chance = Random(seed)
-    resources = chance.choice((("cpu",), ("cpu",), (GPU, "cpu"), (GPU, "cpu"), (GPU, OTHER, "cpu")))
+    resources = chance.choice((("cpu",), ("cpu",), (GPU, "cpu"), (GPU, "cpu"), (GPU, OTHER, "cpu"), ("cpu", "pods")))
     nodes = tuple(_node(chance, number, resources) for number in range(chance.choice((1, 1, 1, 2, 3))))
     queues = _queues(chance, resources)
     arrivals = _arrivals(chance, resources, queues)
@@ -28,7 +28,7 @@ def random_case(seed: int) -> Case:
 
 def _node(chance: Random, number: int, resources: tuple[str, ...]) -> Node:
     offers = {name: chance.randint(2, 8) * (1000 if name == "cpu" else 1) for name in resources}
-    return Node(f"n{number}", {"cpu": 8000, **offers, "memory": 256 << 30, "pods": 110}, chance.random() > 0.05)
+    return Node(f"n{number}", {"cpu": 8000, "pods": 110, **offers, "memory": 256 << 30}, chance.random() > 0.05)
 
 
 def _queues(chance: Random, resources: tuple[str, ...]) -> tuple[Queue, ...]:
@@ -98,6 +98,6 @@ def _arrivals(chance: Random, resources: tuple[str, ...], queues: tuple[Queue, .
 
 
 def _requests(chance: Random, resources: tuple[str, ...]) -> Amounts:
-    wants = {r: chance.choice((0, 1, 1, 1, 2, 3)) for r in resources if r != "cpu"}
+    wants = {r: chance.choice((0, 1, 1, 1, 2, 3)) for r in resources if "/" in r}
     cpu = chance.choice((500, 1000, 1000, 1000, 1500, 2000, 3000))
     return {**{r: amount for r, amount in wants.items() if amount}, "cpu": cpu, "memory": 1 << 20, "pods": 1}

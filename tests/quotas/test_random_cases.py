@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.quotas.invariants import violations
+from tests.quotas.invariants import at_rest, violations
 from tests.quotas.model import Model
 from tests.quotas.random_cases import random_case
 
@@ -15,4 +15,5 @@ seeds = st.integers(0, 10**9)
 @given(seed=seeds)
 def test_the_model_breaks_no_invariant(seed: int) -> None:
     case = random_case(seed)
-    assert violations(case, Model(case).run()) == []
+    trace = Model(case).run()
+    assert [*violations(case, trace), *at_rest(case, trace.last)] == []

@@ -146,8 +146,16 @@ class ApiServer:
             if stream.kind == kind:
                 stream.offer(line)
 
-    def set_node(self, name: str, *, cpu: int, labels: dict[str, str], unschedulable: bool = False) -> None:
-        """Create or update a node."""
+    def set_node(
+        self,
+        name: str,
+        *,
+        cpu: int,
+        labels: dict[str, str],
+        unschedulable: bool = False,
+        offers: dict[str, str] | None = None,
+    ) -> None:
+        """Create or update a node; offers: more than cpu, memory and eight pods, or others."""
         known = self.nodes.get(name)
         if known is None:
             self._uids += 1
@@ -155,7 +163,10 @@ class ApiServer:
         self.nodes[name] = {
             "metadata": {"name": name, "uid": uid, "labels": {"kubernetes.io/hostname": name, **labels}},
             "spec": {"unschedulable": unschedulable},
-            "status": {"allocatable": {"cpu": str(cpu), "memory": "64Gi", "pods": "8"}},
+            "status": {
+                "allocatable": {"cpu": str(cpu), "memory": "64Gi", "pods": "8", **(offers or {})},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
         }
         self._tell("nodes", "ADDED" if known is None else "MODIFIED", self.nodes[name])
 
@@ -419,7 +430,7 @@ class ApiServer:
             used = sum(cpu_millis(p) for p in there)
             if pod["metadata"]["uid"] in self.bound_by_stale_views:
                 self.met["bound by a stale view"] += 1
-            elif used > offered or len(there) > 8:
+            elif used > offered or len(there) > int(self.nodes[node]["status"]["allocatable"]["pods"]):
                 self.violations.append(f"{name} makes {used} of {offered} cpu and {len(there)} pods on {node}")
         solo = pod["metadata"]["labels"].get("solo")
         if solo and sum(p["metadata"]["labels"].get("solo") == solo for p in there) > 1:

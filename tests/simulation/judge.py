@@ -6,9 +6,11 @@ from collections import Counter
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.times import Steady
+from tests.simulation.quota_view import why_not
 
 
 class Judge(Observer):
@@ -24,7 +26,8 @@ class Judge(Observer):
         victims = decision.preemption.victims if decision.preemption is not None else ()
         if victims:  # those that end already count as victims, and are not evicted again
             evicted = tuple(each for each in victims if not each.terminating)
-            self._judge_victims(decision.pod, evicted, cluster, decided.frame.now)
+            node = decision.preemption.nominated_node or "" if decision.preemption is not None else ""
+            self._judge_victims(decision.pod, evicted, node, cluster, decided.frame.now)
         elif decision.host is not None:
             self._judge_host(decision, cluster)
 
@@ -33,7 +36,9 @@ class Judge(Observer):
 
     # --- evictions ------------------------------------------------------------------------------------
 
-    def _judge_victims(self, pod: PodInfo, victims: tuple[PodInfo, ...], cluster: Cluster, now: float) -> None:
+    def _judge_victims(
+        self, pod: PodInfo, victims: tuple[PodInfo, ...], node: str, cluster: Cluster, now: Steady
+    ) -> None:
         going = {victim.uid for victim in victims}
         if len(going) < len(victims):
             self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
@@ -49,22 +54,10 @@ class Judge(Observer):
             self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
             if 0 < len(stay) < needs:
                 self._say(pod, f"evicts a part of gang {job} of {needs}: {stay} stay")
-        usage = cluster.quota_usage
-        if usage is None:
-            return
-        ours = usage.quota_of(pod.template)
-        for victim in victims:
-            theirs = usage.quota_of(victim.template)
-            if theirs is None or theirs is ours or not any(self._guaranteed(each) for each in theirs.path()):
-                continue
-            self.met["pod of another queue evicted"] += 1
-            wanted = usage.amounts(pod) or tuple((place, 1) for place in range(len(usage.tree.resources)))
-            if ours is not None and not usage.borrows(theirs, ours, wanted):
-                self._say(pod, f"evicts {victim.name} of {theirs}, which uses {theirs.used} of {theirs.minimum}")
-
-    @staticmethod
-    def _guaranteed(queue: Quota) -> bool:
-        return any(queue.minimum)
+        if cluster.quota_usage is not None:
+            self.met["eviction judged by the rules of queues"] += 1
+        if why := why_not(cluster, pod, victims, node, now):
+            self._say(pod, why)
 
     # --- nodes ----------------------------------------------------------------------------------------
 

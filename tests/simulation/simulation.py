@@ -200,7 +200,11 @@ class Simulation(Chaos):
             usage = cluster.quota_usage
             if usage is not None and (wrong := usage.miscounted(cluster.pods.values())):
                 self._fail([f"{replica.name}: {each}" for each in wrong])
-            if usage is not None and any(queue.used[0] > queue.minimum[0] > 0 for queue in usage.queues()):
+            if usage is not None and any(
+                used > least > 0
+                for queue in usage.queues()
+                for used, least in zip(queue.used, queue.minimum, strict=True)
+            ):
                 self._met("queue borrows")
         super()._check()
 

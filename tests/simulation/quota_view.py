@@ -1,0 +1,102 @@
+"""What a scheduler sees of queues and pods, in the words of the model: `tests/quotas` then says whom it may evict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaUsage
+from kube_policy_scheduler.times import Steady
+from tests.quotas.accounts import Amounts, Node, Pod, Queue, State, Unit
+from tests.quotas.evictions import Asker, Reclaim, shortage, why_illegal
+from tests.quotas.invariants import facts
+from tests.quotas.model import placements
+
+MOST_PLACES = 30
+"""Ways to place a gang where pods go that are looked at: the decision does not say where its other members go."""
+
+
+def seen(cluster: Cluster, usage: QuotaUsage, now: Steady) -> State:
+    """Return what counts on nodes, and what is nominated."""
+    pods = {info.uid: _pod(cluster, usage, info, now) for info in cluster.pods.values()}
+    for node, there in cluster.nominated.items():
+        for info in there.values():
+            if info.uid not in pods:
+                pods[info.uid] = replace(_pending(usage, info, promised=node), started=now)
+    return State(tuple(_queues(usage)), tuple(_nodes(cluster)), pods)
+
+
+def _pod(cluster: Cluster, usage: QuotaUsage, info: PodInfo, now: Steady) -> Pod:
+    started = info.started if info.started is not None else now
+    node, leaving = cluster.node_of(info.uid) or "", cluster.is_going(info, now)
+    return replace(_pending(usage, info), node=node, started=started, leaving=leaving)
+
+
+def _pending(usage: QuotaUsage, info: PodInfo, *, promised: str = "") -> Pod:
+    quota = usage.quota_of(info.template)
+    size = int(info.labels.get("size", 1)) if "job" in info.labels else 0
+    gang = f"{info.namespace}/{info.labels['job']}" if size > 1 else ""
+    requests = {**info.demand.requests, "pods": 1}
+    queue = quota.name if quota is not None else ""
+    return Pod(info.uid, requests, queue, info.priority, gang, size if gang else 0, promised=promised)
+
+
+def _queues(usage: QuotaUsage) -> list[Queue]:
+    found = []
+    for quota in usage.queues():
+        above = quota.parent
+        parent = above.name if above is not None and above.parent is not None else ""
+
+        def amounts(values: tuple[int, ...] | list[int]) -> Amounts:
+            return {name: v for name, v in zip(usage.tree.resources, values, strict=True) if 0 < v < NO_LIMIT}
+
+        lend = {r: amounts(quota.minimum).get(r, 0) - kept for r, kept in amounts(quota.kept).items()}
+        found.append(
+            Queue(quota.name, parent, amounts(quota.minimum), amounts(quota.maximum), lend, round(quota.weight))
+        )
+    return found
+
+
+def _nodes(cluster: Cluster) -> list[Node]:
+    columns = {name: cluster.nodes.allocatable(name) for name in cluster.nodes.resources()}
+    return [
+        Node(
+            name,
+            {resource: int(column[row]) for resource, column in columns.items()},
+            not cluster.nodes.infos[row].node.spec.unschedulable,
+        )
+        for name, row in cluster.nodes.rows.items()
+    ]
+
+
+def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: str, now: Steady) -> str:
+    """Return whom a pod must not evict, and why; "" where it may, under some `reclaim`, or nobody can say."""
+    usage = cluster.quota_usage
+    if usage is None or any("solo" in each.labels for each in (pod, *victims)):
+        return ""  # room is not all that it needs
+    state, kind = seen(cluster, usage, now), _pending(usage, pod)
+    ours = [p for p in state.pods.values() if kind.gang and p.gang == kind.gang]
+    state = state.evicted([p.name for p in ours if not p.holds] + [pod.uid] * (pod.uid in state.pods))
+    missing = max(1, kind.size - sum(p.holds and not p.leaving for p in ours)) if kind.gang else 1
+    names = [pod.uid, *(f"{pod.uid} and {number}" for number in range(1, missing))]
+    # of pods that start at one moment, any may come first
+    members = [replace(kind, name=name, started=now - 0.001) for name in names]
+    unit = Unit(tuple(members), surplus=bool(kind.gang) and missing == 1)
+    evicted = [victim.uid for victim in victims if not state.pods[victim.uid].leaving]
+    closest, why = evicted, ""
+    freed = {state.pods[uid].node for uid in evicted}
+    there = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
+    for places in [{pod.uid: node}] if missing == 1 else islice(placements(there, unit), MOST_PLACES):
+        short = shortage(state, unit, places)
+        for reclaim in Reclaim:
+            illegal = why_illegal(state, Asker(unit, short, reclaim), evicted)
+            if not illegal:
+                return ""
+            if not why or len(illegal) < len(closest):
+                closest, why = illegal, facts(state, Asker(unit, short, reclaim), illegal[0])
+    if not why:
+        return ""
+    names = [each.name for each in victims if each.uid in closest]
+    return f"evicts {names} for a unit of {len(members)} of {kind.queue or 'no queue'}: {why}"

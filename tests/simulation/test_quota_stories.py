@@ -1,0 +1,50 @@
+"""The daemon does with quotas what `policyctl simulate` says, also where it is killed and starts again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from tests.quotas.invariants import at_rest, violations
+from tests.quotas.model import Case
+from tests.quotas.product import run
+from tests.quotas.random_cases import random_case
+from tests.simulation.quota_stories import differences, told
+
+SEEDS = (5, 14, 15, 21, 25, 29, 34, 40, 49, 52)
+"""In each of them pods are evicted; ties, which the two may break differently, matter in none."""
+APART_SECONDS = 60.0
+PATIENT_SECONDS = 400.0
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+def _case(seed: int) -> Case:
+    """Return a case in which all that follows from one arrival is done before the next."""
+    case = random_case(seed)
+    arrivals = sorted(case.arrivals, key=lambda arrival: arrival.at)
+    apart = (replace(each, at=APART_SECONDS * number, lasts=None) for number, each in enumerate(arrivals))
+    return replace(case, arrivals=tuple(apart), cordons=())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_daemon_does_what_the_simulation_says(seed: int) -> None:
+    case = _case(seed)
+    simulated = run(case, settles=PATIENT_SECONDS)
+    trace, lost = told(case)
+    assert lost, "nobody is evicted: the case says nothing"
+    assert list(differences(simulated, trace, (simulated.evicted, lost))) == []
+    assert [*violations(case, trace), *at_rest(case, trace.last)] == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_daemon_that_is_killed_after_evictions_ends_where_one_that_lives_does(seed: int) -> None:
+    case = _case(seed)
+    trace, lost = told(case)
+    again, lost_again = told(case, restarts=True)
+    assert list(differences(trace, again, (lost, lost_again))) == []
