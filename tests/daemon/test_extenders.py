@@ -649,7 +649,7 @@ def test_an_extender_is_asked_about_victims_on_the_node_and_the_gang_goes_as_a_w
             "b": ["b1"],
         }
 
-    played(tell, ExtenderServer(preempt=echoed), policy=GANG, preempt_verb="preempt")
+    played(tell, ExtenderServer(preempt=echoed), policy=GANG.replace("size 2", "size 3"), preempt_verb="preempt")
 
 
 @pytest.mark.parametrize("ignorable", [False, True])

@@ -155,9 +155,9 @@ def test_new_policies_leave_nothing_of_the_old_ones_behind() -> None:
 
         scheduler.use_policies(first)
         assert algorithm.cycle.kept_bytes == kept > 0
-        assert refused() is None
         scheduler.use_policies(second)
         assert algorithm.cycle.kept_bytes == 0
+        assert refused() is None
 
     asyncio.run(told())
 
