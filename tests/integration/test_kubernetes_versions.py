@@ -1,4 +1,4 @@
-"""The scheduler beside an API server of a newer version: its rules are followed, and its groups are read and told."""
+"""The scheduler beside an API server of a newer version: its rules are followed, what is new in it is read and told."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
+from tests.integration.devices import DRIVER, claim, claim_pod, device_class, resource_slice
 from tests.integration.objects import OURS, Json, node, pod
 
 GROUP = "/apis/scheduling.k8s.io"
@@ -73,3 +74,22 @@ def test_the_rules_of_the_server_are_followed_and_its_groups_are_told_by_their_n
         eventually(partial(is_told, newer, f"{GROUPS}/{part}", {"PodGroupInitiallyScheduled": scheduled}))
     if len(parts) == 2:
         eventually(partial(is_told, newer, f"{TREES}/tree", {"CompositePodGroupInitiallyScheduled": scheduled}))
+
+
+@pytest.mark.kubernetes("1.37")
+def test_a_rule_that_taints_devices_is_followed_while_it_is_there(cluster: Cluster, scheduler: StartScheduler) -> None:
+    devices = "/apis/resource.k8s.io/v1"
+    if "devicetaintrules" not in [each["name"] for each in cluster.api.request("GET", devices)["resources"]]:
+        pytest.skip("this API server has no DeviceTaintRules of v1")
+    cluster.add_nodes(node("n1"))
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0",)))
+    spec = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "bad", "effect": "NoSchedule"}}
+    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "bad"}, "spec": spec}
+    cluster.api.request("POST", f"{devices}/devicetaintrules", rule)
+    scheduler().start_ready()
+    cluster.api.create("resourceclaims", claim("web"))
+    cluster.add_pods(claim_pod("web"))
+    eventually(lambda: "cannot allocate all claims" in cluster.condition("web").get("message", ""))
+    cluster.api.request("DELETE", f"{devices}/devicetaintrules/bad")
+    assert cluster.wait_bound("web") == {"web": "n1"}
