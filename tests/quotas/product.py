@@ -189,8 +189,8 @@ class _SeenWaiting(Waiting):
         before = seen.state()
         evicted = len(seen.tally.evictions)
         super()._schedule_one(queued)
-        if len(seen.tally.evictions) > evicted:
-            fresh = seen.tally.evictions[evicted:]
+        fresh = [each for each in seen.tally.evictions[evicted:] if each.by is not None]
+        if fresh and fresh[0].by is not None:
             after = seen.state()
             by = _base(fresh[0].by.name)
             node = after.pods[by].promised or after.pods[by].node

@@ -11,6 +11,8 @@ from tests.quotas.invariants import Finding
 from tests.quotas.model import Arrival, Case
 from tests.quotas.trace import Trace
 
+MANY_PODS = 100
+"""With room for so many pods on each node, no case is short of it."""
 Runs = Callable[[Case], Trace]
 
 
@@ -21,8 +23,12 @@ def differences(case: Case, runs: Runs, *, chance: Random) -> Iterator[Finding]:
     """
     plain = runs(case)
     beside = irrelevant(case, chance)
-    if decisions(plain) != decisions(runs(beside), without="idle"):
+    every_pod_matters = any(node.offers["pods"] < MANY_PODS for node in case.nodes)
+    has_ties = len(case.nodes) > 1  # which nobody may decide by what there is beside
+    if not every_pod_matters and not has_ties and decisions(plain) != decisions(runs(beside), without="idle"):
         yield Finding("14 irrelevance", "pods that request nothing that is short change evictions")
+    if _ends_with_burst(case) and _uses(plain) != _uses(runs(apart(case))):
+        yield Finding("18 burst", "equal pods at one moment have another outcome than one after another")
     hopeless = with_unfit_gang(case, chance)
     if decisions(plain) != decisions(runs(hopeless), without="huge"):
         yield Finding("16 nothing held", "a gang that fits nowhere changes what becomes of others")
@@ -53,6 +59,19 @@ def with_unfit_gang(case: Case, chance: Random) -> Case:
 def _with(case: Case, pods: list[Pod], chance: Random) -> Case:
     moment = chance.choice([arrival.at for arrival in case.arrivals])
     return replace(case, arrivals=(*case.arrivals, Arrival(moment, tuple(pods))))
+
+
+def _ends_with_burst(case: Case) -> bool:
+    """Return whether the last thing that happens is that single equal pods come, and stay."""
+    last = max(case.arrivals, key=lambda arrival: arrival.at)
+    ends = [arrival.at + arrival.lasts for arrival in case.arrivals if arrival.lasts is not None]
+    is_last = all(end < last.at for end in [*ends, *(at for at, _ in case.cordons)])
+    return is_last and not last.pods[0].gang and last.lasts is None and len(case.nodes) == 1
+
+
+def _uses(trace: Trace) -> dict[str, list[int]]:
+    state = trace.last
+    return {queue.name: [state.used(queue.name, r) for r in state.counted] for queue in state.queues}
 
 
 def apart(case: Case) -> Case:
