@@ -139,3 +139,31 @@ def test_a_decision_compares_no_nodes_again_while_none_changes(
     place(range(8, 28))
 
     assert compared == []
+
+
+def test_kinds_of_pods_in_turn_with_requests_of_their_own_are_each_compared_once(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, cycle, profile, rng = Cluster(), Cycle(accelerator=Accelerator(kernels)), kubernetes_profile(), Random(0)
+    asked = 0
+    for number in range(300):
+        set_node(cluster, f"n{number}", rng)
+
+    def counted(scaled: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return scaled(*given, **named)
+
+        return call
+
+    for plugin in (TaintToleration, NodeAffinity):
+        monkeypatch.setattr(plugin, "scaled", counted(plugin.scaled))
+    by_round: list[int] = []
+    for number in range(60):
+        kind = ("plain", "tolerant", "picky")[number % 3]
+        new = pod(cluster, f"p{number}", cpu=f"{100 + number}m", kind=kind)
+        cluster.place(new, str(decided(cycle, new, cluster, profile)[0]))
+        by_round.append(asked)
+    assert by_round[0] > 0
+    assert by_round[30] == by_round[-1]

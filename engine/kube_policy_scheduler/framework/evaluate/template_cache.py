@@ -52,13 +52,12 @@ a round of too many templates, each would be dropped before it is used again."""
 MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE = 192 * 2**20, 1536
 """By default, so much may be kept for templates, ranked totals included: 18 to 29 bytes a node each, so 50 templates,
 and more in small clusters. Results that templates share are counted once."""
-_HELD_SHARE = 8
-"""1/8 of them may be answers that are kept for templates which are not."""
+_ADDED_UP_SHARE, _MAX_ADDED_UP, _ADDED_UP_BYTES = 8, 64, 26
+"""1/8 of them may be answers that are added up for templates which are not kept, of so many kinds: with the sums, each
+takes 26 bytes a node besides the answers."""
 _REMEASURED_SHARE = 8
 """What is kept is measured again when there are 1/8 more nodes."""
 _MAX_FEASIBLE_SCORES = 16
-_MAX_HELD = 64
-"""Answers of plugins of scope TEMPLATE that several templates asked for."""
 _MAX_NOW = 16
 """Answers that are kept until the next static change."""
 _MAX_SEEN = 4096
@@ -1041,24 +1040,27 @@ class _Columns:
 
 
 class _AddedUp:
-    """The last answers of several kinds added up, which the next template mostly asks for again."""
+    """Answers of several kinds added up, for templates whose requests are new but that have the rest in common.
 
-    def __init__(self) -> None:
-        self._parts: list[_Answers] = []
+    It keeps the answers: none of the templates that share them may be kept.
+    """
+
+    def __init__(self, parts: Sequence[_Answers]) -> None:
+        self.parts = parts
         self._versions: list[int] = []
         self._sums = OtherTotals(np.ones(0, np.bool_), np.zeros(0))
         self._in_full: tuple[OtherTotals, list[IntArray]] | None = None
 
-    def in_full(self, parts: list[_Answers], *, size: int) -> tuple[OtherTotals, list[IntArray]] | None:
+    def in_full(self, *, size: int) -> tuple[OtherTotals, list[IntArray]] | None:
         """Return the same with the normalized scores, and the rows that these are compared with, by score.
 
         It holds for a pod that one row of each of these is feasible for. None: it takes the feasible nodes to know
         them, or sums would be rounded in another order.
         """
-        sums = self.of(parts, size=size)
+        sums = self.of(size=size)
         if self._in_full is None:
             totals, highest_rows = sums.totals, list[IntArray]()
-            for kept in (kept for part in parts for kept in part.normalizing):
+            for kept in (kept for part in self.parts for kept in part.normalizing):
                 if not isinstance(kept.plugin, ScoresByHighest) or kept.weight % 1 or (totals % 1).any():
                     return None
                 raw = kept.raw.astype(np.int64)
@@ -1068,14 +1070,13 @@ class _AddedUp:
             self._in_full = OtherTotals(sums.ok, totals), highest_rows
         return self._in_full
 
-    def of(self, parts: list[_Answers], *, size: int) -> OtherTotals:
+    def of(self, *, size: int) -> OtherTotals:
         """Return `_added` of all rows, read-only; `size` is their number."""
-        versions: list[int] = []
-        for part in parts:
-            versions.append(part.version)
-        if parts != self._parts or versions != self._versions or len(self._sums.ok) != size:
+        parts = self.parts
+        versions = [part.version for part in parts]
+        if versions != self._versions or len(self._sums.ok) != size:
             ok, totals = _added(parts, ALL_ROWS) if parts else (np.ones(size, np.bool_), np.zeros(size))
-            self._parts, self._versions, self._sums = parts, versions, OtherTotals(ok, totals)
+            self._versions, self._sums = versions, OtherTotals(ok, totals)
             self._in_full = None
         return self._sums
 
@@ -1141,16 +1142,17 @@ class TemplateCaches:
         self._columns = _Columns(0, self.accelerator)
         self._bounds: ResourceBounds | None = None
         self._answers_now = _AnswersNow()
-        self._added_up = _AddedUp()
         self._shapes = KnownShapes()
-        self._held: BoundedCache[_PartKey, _Answers] = BoundedCache(
-            most=_MAX_HELD, most_bytes=self.max_bytes // _HELD_SHARE, size_of=lambda _, part: part.bytes
+        self._added_up: BoundedCache[tuple[_Answers, ...], _AddedUp] = BoundedCache(
+            most=_MAX_ADDED_UP,
+            most_bytes=self.max_bytes // _ADDED_UP_SHARE,
+            size_of=lambda parts, _: _ADDED_UP_BYTES * self._nodes + sum(part.bytes for part in parts),
         )
 
     @property
     def bytes(self) -> int:
         """Return about how many bytes it takes all together, ranked totals included."""
-        return self._sizes.bytes + self._template_bytes + self._held.bytes
+        return self._sizes.bytes + self._template_bytes + self._added_up.bytes
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
@@ -1178,7 +1180,7 @@ class TemplateCaches:
         self._nodes = nodes
         if self._given_bytes is None:
             self.max_bytes = most_kept_bytes(nodes)
-            self._held.most_bytes = self.max_bytes // _HELD_SHARE
+            self._added_up.most_bytes = self.max_bytes // _ADDED_UP_SHARE
 
     def measure(self, cache: TemplateCache) -> None:
         """Take over that a cache takes more or fewer bytes than before."""
@@ -1212,8 +1214,8 @@ class TemplateCaches:
         """Drop what is kept of templates under other profiles."""
         for key in [key for key in self._by_template if key[1] not in profiles]:
             self._drop(key)
-        self._held.clear()
-        self._answers_now, self._added_up = _AnswersNow(), _AddedUp()
+        self._added_up.clear()
+        self._answers_now = _AnswersNow()
         self._shapes.clear()
 
     def keep_in_use(self, templates: Container[PodTemplate]) -> None:
@@ -1377,7 +1379,12 @@ class TemplateCaches:
     ) -> TemplateCache:
         """Return the results of the compiled loop for requests, and of other answers, which are not kept."""
         nodes = frame.cluster.nodes
-        first = self._added_up.of(others, size=nodes.size)
+        key = tuple(others)
+        added = self._added_up.get(key)
+        if added is None:
+            added = _AddedUp(others)
+            self._added_up.set(key, added)
+        first = added.of(size=nodes.size)
         if self._bounds is None or self._bounds.nodes is not nodes:
             self._bounds = ResourceBounds(nodes, kernels)
 
@@ -1389,21 +1396,21 @@ class TemplateCaches:
             count = columns.maxima.combine((first.ok, first.totals), (columns.fitting, columns.base), ok=columns.ok)
             return columns.ok, columns.maxima, count
 
-        bounded = self._bounded_in_full(frame, fused, others)
+        bounded = self._bounded_in_full(frame, fused, added)
         is_in_full = bounded is not None
         looked_at = _LookedAt(bounded or self._bounds.look(frame, fused, first), is_in_full, totals)
         return TemplateCache(profile, prepared, others, None, self.accelerator, nodes=nodes, looked_at=looked_at)
 
-    def _bounded_in_full(self, frame: Frame, fused: FusedResources, others: list[_Answers]) -> BoundedTotals | None:
+    def _bounded_in_full(self, frame: Frame, fused: FusedResources, added: _AddedUp) -> BoundedTotals | None:
         """Return bounds for totals with the normalized scores; None where these are the same for all, or not known."""
         assert self._bounds is not None
         differ = False
-        for part in others:
+        for part in added.parts:
             for kept in part.normalizing:
                 differ = differ or kept.constant is None
         if not differ:
             return None
-        found = self._added_up.in_full(others, size=frame.cluster.nodes.size)
+        found = added.in_full(size=frame.cluster.nodes.size)
         bounded = self._bounds.look(frame, fused, found[0]) if found is not None else None
         if found is None or bounded is None:
             return None
@@ -1414,9 +1421,7 @@ class TemplateCaches:
         """Return the answers of plugins of scope TEMPLATE, for one look; None if it takes all nodes to know them."""
         if self._note_seen(hash(key)):
             return self._answers_now.of(frame, kind, key, self._answers)
-        part = self._part(key, frame, kind)
-        self._held.set(key, part)  # none of the templates that share it may be kept
-        return part
+        return self._part(key, frame, kind)
 
     def _note_seen(self, seen: int) -> bool:
         """Note that a key was seen; return whether it is for the first time."""
