@@ -266,3 +266,14 @@ def test_cobertura_says_the_same_by_line(tmp_path: Path) -> None:
         {"number": "3", "hits": "1", "branch": "true", "condition-coverage": "100% (2/2)"},
         {"number": "4", "hits": "0", "branch": "true", "condition-coverage": "50% (1/2)"},
     ]
+
+
+def test_backfill_is_covered_by_pods_of_a_sequence(tmp_path: Path) -> None:
+    policy = 'order by pod.queued strict\nbackfill if pod.label.a == "b" lasts duration(pod.label.r) ?? 1h\n'
+    one = "- {name: one, pod: {labels: {a: b, r: 5min}}, expect: {schedulable: true}}\n"
+    two = one.replace("pod: {labels: {a: b, r: 5min}}", "sequence: [{pod: {labels: {a: b, r: 5min}}}]")
+    decisions = []
+    for cases in (one, two):
+        file = covered(tmp_path, policy, cases)
+        decisions.append({clause.keyword: clause.decisions for clause in file.clauses}["backfill"])
+    assert decisions == [0, 1]

@@ -285,6 +285,10 @@ class Probe:
         """Count the gangs that a placed pod is asked for."""
         self._of(policy).visit_kind(frame, ClauseKind.GANG)
 
+    def backfilling(self, frame: Frame, policy: Policy) -> None:
+        """Count what `backfill` says of a pod that waits with others."""
+        self._of(policy).backfill(frame)
+
     def queued(self, frame: Frame, policy: Policy) -> None:
         """Count what the policy says about the position of a pod in the queue."""
         self._of(policy).queue(frame)
@@ -347,6 +351,16 @@ class _Watched:
         if not self._held(frame):
             self.visit_kind(frame, ClauseKind.ORDER)
         self._count()
+
+    def backfill(self, frame: Frame) -> None:
+        """Count whether room is reserved for a pod, and how long it runs."""
+        found = self._policy.compiled.checked.backfill
+        if found is not None:
+            self._clauses_seen.add(span_key(found.tree.span))
+            for value in (found.condition, found.lasts):
+                if value is not None:
+                    self._answers.visit(value, frame, _ONE)
+            self._count()
 
     def visit_kind(self, frame: Frame, kind: ClauseKind) -> None:
         """Count the clauses of one kind."""
@@ -542,5 +556,7 @@ def watched_by(probe: Probe, policy_set: PolicySet) -> Observe:
         if tested.policy.hold_reason(frame) is None:
             probe.permitted(frame, tested.policy)
             probe.reclaiming(frame, policy_set, tested.policy)
+            if case.kind is CaseKind.SEQUENCE:
+                probe.backfilling(frame, tested.policy)
 
     return observe

@@ -99,6 +99,9 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
         yield ClauseSites("queue", queue.name, queue.tree.span, _together(_of_queue(queue)))
     for reclaim in policy.reclaims if policy.canary is None else ():
         yield ClauseSites("reclaim", "reclaim", reclaim.tree.span, _together(_of_reclaim(reclaim)))
+    if policy.backfill is not None:
+        sites = _together(_of_backfill(policy.backfill))
+        yield ClauseSites("backfill", "backfill", policy.backfill.tree.span, sites)
     for clause in policy.clauses:
         yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
 
@@ -118,6 +121,12 @@ def _of_reclaim(reclaim: checked.Reclaim) -> Iterator[Site]:
         given = assume(reclaim.condition, True) or NO_FACTS
     if reclaim.evict is not None:
         yield from _walk(reclaim.evict, given)
+
+
+def _of_backfill(backfill: checked.Backfill) -> Iterator[Site]:
+    for value in (backfill.condition, backfill.lasts):
+        if value is not None:
+            yield from _walk(value, NO_FACTS)
 
 
 def max_site(queue: checked.QueueDeclaration) -> Site:
