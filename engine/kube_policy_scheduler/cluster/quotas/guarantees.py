@@ -112,8 +112,7 @@ class Guarantees:
         first = lead(self.usage, queue, new.within(queue))
         if first is None:
             return None
-        own = new.gang if not new.is_surplus else None
-        units = [unit for unit in self.units_of(queue) if unit not in gone and (own is None or unit.gang != own)]
+        units = [unit for unit in self.units_of(queue) if unit not in gone]
         return walk(self.usage, queue, [*units, new]).get(new)
 
     def of(self, queue: Quota) -> Mapping[Unit, int | None]:

@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -35,7 +36,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 MOST_DISPLACED = 4096
 """Pods that one attempt takes away at most: about 0.2 s."""
-MOST_GUESSES = 4
+MOST_GUESSES = 6
 """How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for so long."""
@@ -158,6 +159,14 @@ def unit_that_asks(frame: Frame, rules: QuotaRules, pods: Sequence[PodInfo]) -> 
     )
 
 
+def _of_others(units: QueueUnits, asks: Unit, queue: Quota) -> Sequence[Unit]:
+    """Return the units of a queue, without what runs or is tried out of the gang that asks."""
+    found = units.of(queue)
+    if asks.gang is None or asks.is_surplus:
+        return found
+    return [unit for unit in found if unit.gang != asks.gang]
+
+
 def _with_its_gang(asks: Unit, gangs: Sequence[GangRequirement]) -> Unit:
     """Return a member of a gang that lacks its size with what all that it needs count for, if they are alike."""
     if asks.is_surplus or not gangs:
@@ -176,10 +185,10 @@ def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
     cluster, now = frame.cluster, frame.now
     usage = cluster.usage_of(rules.tree)
     units = QueueUnits(cluster, usage, rules.gangs_of, now=now, without=(frame.pod.uid,))
-    guarantees = Guarantees(usage, units.of)
+    asks = _with_its_gang(unit_that_asks(frame, rules, (frame.pod,)), rules.gangs_of(frame))
+    guarantees = Guarantees(usage, partial(_of_others, units, asks))
     rights: Rights | None = None
-    if usage.quota_of(frame.template) is not None:
-        asks = _with_its_gang(unit_that_asks(frame, rules, (frame.pod,)), rules.gangs_of(frame))
+    if asks.parts:
         rights = Rights(usage, guarantees, asks, frozenset(), rules.reclaim_of(frame), now)
 
     def is_protected(victim: PodInfo) -> bool:
@@ -247,7 +256,7 @@ class _Attempt:
         self.devices, self.budgets = FreedDevices(cluster), Budgets(cluster)
         own = {pod.uid for pod in self.asks.pods}
         self.units = QueueUnits(cluster, self.usage, self.rules.gangs_of, now=self.frame.now, without=own)
-        self.guarantees = Guarantees(self.usage, self.units.of)
+        self.guarantees = Guarantees(self.usage, partial(_of_others, self.units, self.asks))
 
     @property
     def cluster(self) -> Cluster:
@@ -381,7 +390,8 @@ class _Attempt:
         """Guess of what a gang is short, and try again with what its places are short of if that is something else."""
         by_quota, names = self._short_by_quota(), self._lacking_places()
         before = dict(self.displaced)
-        guesses = [names, names | self._short_somewhere()]
+        asked = {name for pod in self.asks.pods for name in pod.demand.requests}
+        guesses = [names, names | self._short_somewhere(), names | asked - self.cluster.ignored_resources]
         for _ in range(MOST_GUESSES):
             if not guesses:
                 break
@@ -666,18 +676,18 @@ class _Pool:
             unit = candidate.unit
             if unit in self.gone:
                 continue
-            if not candidate.reclaims and not self._rights.fairer(unit, self.gone):
-                continue  # the other share only falls
-            now = self._key(candidate)
-            if now != key:
-                heapq.heappush(heap, (now, unit.uid, candidate))
-                continue
             surplus = [
                 each
                 for each in attempt.units.surplus_of(unit)
                 if each not in self.gone and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
             ]
             mine = [each for each in surplus if each in self._candidates]
+            if not candidate.reclaims and not self._rights.fairer(unit, self.gone, beside=[] if mine else surplus):
+                continue  # the other share only falls
+            now = self._key(candidate)
+            if now != key:
+                heapq.heappush(heap, (now, unit.uid, candidate))
+                continue
             if mine:
                 first = min(mine, key=lambda each: self._key(self._candidates[each]))
                 heapq.heappush(heap, (now, unit.uid, candidate))

@@ -99,19 +99,23 @@ class Rights:
             self._is_across(queue) and self._is_borrowed(victim, queue) for queue, _ in victim.parts
         ) and not any(self.entitled(queue) is not None for queue, _ in victim.parts)
 
-    def fairer(self, victim: Unit, gone: Collection[Unit]) -> bool:
+    def fairer(self, victim: Unit, gone: Collection[Unit], *, beside: Collection[Unit] = ()) -> bool:
         """Return whether shares become fairer if a victim goes now: the unit's queue stays at or below the other.
 
-        gone: who went before, whose places in queues that both have in common are free.
+        Args:
+            victim: what goes.
+            gone: who went before, whose places in queues that both have in common are free.
+            beside: who goes with it: the surplus of its gang.
         """
         usage = self.usage
+        parts = (*victim.parts, *(part for unit in beside for part in unit.parts))
         for queue, _ in victim.parts:
             for own, _ in self.asks.parts:
                 mine, theirs = usage.branch(own, queue)
                 if not mine or not theirs:
                     return False
                 ours = usage.share_of(mine[0], self.short, within(self.asks.parts, mine[0]))
-                after = usage.share_of(theirs[0], self.short, within(victim.parts, theirs[0]), step=-1)
+                after = usage.share_of(theirs[0], self.short, within(parts, theirs[0]), step=-1)
                 if ours > after or not ours < usage.share_of(theirs[0], self.short):
                     return False
         return self.takes_no_guarantee(victim, gone)
