@@ -52,6 +52,27 @@ def test_a_queue_borrows_and_gives_back_after_the_patience() -> None:
     story(QUEUES, tell, cpus=(4, 4))
 
 
+def test_the_patience_counts_from_when_the_queue_could_guarantee_the_pod() -> None:
+    """Production has its guarantee; a pod that waits for long already gets one's turn only after another has gone."""
+
+    async def tell(calm: Calm) -> None:
+        several(calm, "production", 4)
+        several(calm, "research", 8, first=0)
+        await calm.after(5)
+        several(calm, "production", 1, first=4)
+        await calm.after(60)
+        assert team(calm) == {"production": 4, "research": 4}, "above its guarantee, it evicts nobody"
+        calm.pod("research-first", team="research", priority=10)
+        await calm.after(1)
+        calm.server.delete_pod("production-0")
+        await calm.after(8)
+        assert team(calm) == {"production": 3, "research": 5}, "guaranteed since then, and not before the patience"
+        await calm.after(30)
+        assert team(calm) == {"production": 4, "research": 4}
+
+    story(QUEUES.replace("queue.share, ", ""), tell, cpus=(4, 4))
+
+
 def test_pending_pods_are_counted_by_queue() -> None:
     async def tell(calm: Calm) -> None:
         several(calm, "a", 5)

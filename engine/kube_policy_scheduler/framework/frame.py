@@ -53,6 +53,8 @@ class Frame(msgspec.Struct, frozen=True):
     """Unix seconds at which the pod first entered the queue."""
     attempts: int = 0
     """Attempts to schedule the pod before this one."""
+    entitled: float | None = None
+    """Unix seconds since which it could be guaranteed by its queue, and was refused; None: since it was queued."""
     device_order: DeviceOrder | None = None
     """What selects among the devices of a node for claims; None: kube-scheduler's order."""
     groups: tuple[Hashable, ...] = ()
@@ -93,6 +95,7 @@ class Frame(msgspec.Struct, frozen=True):
             self.signals,
             self.queued,
             self.attempts,
+            self.entitled,
             self.device_order,
             self.groups,
             self.extremes,

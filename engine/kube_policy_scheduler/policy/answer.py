@@ -391,7 +391,8 @@ def _nodes(reservation: StartReservation) -> str:
 
 def _queued(inputs: DecisionInputs) -> QueuedPod:
     entered = Steady(inputs.queued or inputs.now)
-    return QueuedPod(inputs.pod, queued=entered, timestamp=entered, attempts=inputs.attempts)
+    # when its queue could first guarantee it is not known: as long as it has waited
+    return QueuedPod(inputs.pod, queued=entered, timestamp=entered, attempts=inputs.attempts, entitled_since=entered)
 
 
 def _waiting(inputs: DecisionInputs) -> NumberOf:

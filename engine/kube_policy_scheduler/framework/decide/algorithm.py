@@ -192,6 +192,7 @@ class ScheduleAlgorithm(ABC):
         known = memo.get(pod, profile, self.state, preempts=preempts)
         if known is not None:
             self.work += REMEMBERED_WORK
+            self._note_entitled(queued, known)
             return msgspec.structs.replace(known, pod=pod)
         in_run = in_run or memo is self._refused
         found = self._decide_in_run(queued, profile) if in_run and queued.groups else None
@@ -201,7 +202,13 @@ class ScheduleAlgorithm(ABC):
         self.work += VERDICT_WORK
         decision = yield from self._counted(self.deciding_under(queued, profile, preempts=preempts))
         memo.note(decision, profile, self.state, preempts=preempts)
+        self._note_entitled(queued, decision)
         return decision
+
+    def _note_entitled(self, queued: QueuedPod, decision: Decision) -> None:
+        """Note since when a pod has waited for what its queue could guarantee it."""
+        if queued.entitled_since is None and decision.reclaim is not None and decision.reclaim.is_patient:
+            queued.entitled_since = self._clock()
 
     def _counted(self, steps: Generator[int, None, Decision]) -> Generator[int, None, Decision]:
         """Take steps, and count their work."""
@@ -261,7 +268,11 @@ class ScheduleAlgorithm(ABC):
     def reclaim_for(self, queued: QueuedPod, refused: Decision) -> Decision:
         """Return a refusal of one more member of a gang that has its size, with what `reclaim` does for it."""
         profile = self._profile_for(queued)
-        return self.cycle.reclaim_for(self.frame(queued), profile, refused) if profile is not None else refused
+        if profile is None:
+            return refused
+        decision = self.cycle.reclaim_for(self.frame(queued), profile, refused)
+        self._note_entitled(queued, decision)
+        return decision
 
     def deciding_allowed(self, queued: QueuedPod, verdict: ExtenderVerdict) -> Generator[int, None, Decision]:
         """Return the pod's node among those that extenders allowed, or why there is none; nothing is remembered.

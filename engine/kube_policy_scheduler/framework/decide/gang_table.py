@@ -74,6 +74,8 @@ class GangRecord(msgspec.Struct, eq=False):
     """The plan that goes on in another turn, see `groups.plan`; None: there is none."""
     restarts: int = 0
     """How often changes set it back."""
+    entitled_since: Steady | None = None
+    """Since when the queues of its members could guarantee it, and it was refused; None: that has not been."""
     reclaims_again_at: float = 0.0
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     wanted_at: float | None = None

@@ -625,8 +625,11 @@ class WaitingPods(Generic[AssumedT]):
         if self._queue.is_letting_in(requirement.group) or record.reclaims_again_at > now:
             return _look_later(decision), ()
         short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
+        frame = self._algorithm.frame(queued)
+        if record.entitled_since is not None:
+            frame = msgspec.structs.replace(frame, entitled=record.entitled_since + frame.ahead)
         found = reclaim(
-            self._algorithm.frame(queued),
+            frame,
             rules,
             [member.pod for member in self.planner.needed(queued, requirement)],
             lambda: self.planner.places(queued, short),
@@ -645,6 +648,8 @@ class WaitingPods(Generic[AssumedT]):
             for each in short:
                 if each.levels and not self.has_begun(each):
                     self.gangs.settle(each.group, None)
+        if found.is_patient and record.entitled_since is None:
+            record.entitled_since = now
         if found.why is NotReclaimed.NO_VICTIMS:
             record.reclaims_again_at = now + RETRY_SECONDS
         if found.message:

@@ -47,7 +47,7 @@ class NotReclaimed(Enum):
 
     WAITS = "waits until evicted pods are gone"
     PATIENCE = "not before this pod has waited for"
-    """Followed by how long."""
+    """Followed by how long, from when its queue could guarantee it."""
     RETURNED = "not yet, because pods of its workload were evicted, evicted others, and were evicted again"
     NO_VICTIMS = "no pods that could be evicted would make room"
 
@@ -71,6 +71,11 @@ class Reclaimed(msgspec.Struct, frozen=True):
     def waits(self) -> bool:
         """Return whether pods that are terminating will make the room."""
         return self.why is NotReclaimed.WAITS
+
+    @property
+    def is_patient(self) -> bool:
+        """Return whether the pod has not waited for long enough."""
+        return self.why is NotReclaimed.PATIENCE
 
     @property
     def message(self) -> str:
@@ -131,7 +136,8 @@ def reclaim(
         asks = unit_that_asks(frame, rules, pods)
         if not any(may_gain(usage, queue, amounts, rule) for queue, amounts in asks.parts):
             return NOTHING_RECLAIMED
-        if frame.now < frame.queued + rule.after_seconds:
+        since = frame.queued if frame.entitled is None else frame.entitled
+        if frame.now < since + rule.after_seconds:
             return Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
         if not frame.cluster.returning_evictors.may_evict(frame.pod, frame.steady):
             return Reclaimed(why=NotReclaimed.RETURNED, look_later=True)

@@ -109,6 +109,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     """The reason for waiting, gated or with a node, that was last reported as an event and a condition."""
     is_nomination_shown: bool = False
     """Whether the API server shows the nomination of the pod, so that a pod without one has lost it."""
+    entitled_since: Steady | None = None
+    """Since when its queue could guarantee it, and it was refused; None: that has not been."""
     groups: tuple[Group, ...] = ()
     """The groups that it starts together with."""
     has_place: bool = False
@@ -140,6 +142,7 @@ class QueuedPod(msgspec.Struct, eq=False):
             signals=signals,
             queued=self.queued + ahead,
             attempts=max(0, self.attempts - 1),  # without the current one
+            entitled=(self.entitled_since if self.entitled_since is not None else now) + ahead,
             groups=self.groups,
             ahead=ahead,
         )
