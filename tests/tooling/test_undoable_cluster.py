@@ -11,9 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
+from tests.cluster.test_devices import GPU
+from tests.cluster.test_devices import node as shared_node
+from tests.cluster.test_devices import pod as shared_pod
 from tests.tooling.worlds import POOL, things_of, things_with_devices
 
 NODES = [{"name": name, "cpu": 4, "mem": "8Gi", "resources": {"nvidia.com/gpu": "2"}} for name in ("m", "o")]
@@ -151,3 +155,20 @@ def test_devices_are_free_while_their_pod_is_off_and_as_before_then() -> None:
     (claim,) = there.cluster.all(objects.ResourceClaim)
     assert claim.status.allocation is not None
     assert there.cluster.previous_nodes.of(pod_of(there, "held")) is None
+
+
+@pytest.mark.parametrize("ends", [None, False, True], ids=["terminates", "is taken off", "ends"])
+def test_a_share_of_a_device_is_on_the_same_device_as_before(ends: bool | None) -> None:
+    cluster = Cluster()
+    cluster.set_node(shared_node("a", 2))
+    cluster.devices.table(GPU)
+    sharing = shared_pod(cluster, "p", share=600)
+    cluster.place(sharing, "a", devices={GPU: (1,)})
+    tried = UndoableCluster(cluster)
+    mark = tried.mark()
+    if ends is None:
+        tried.terminate(sharing)
+    else:
+        tried.take_off(sharing, ends=ends)
+    tried.undo_to(mark)
+    assert cluster.devices.held(sharing.uid) == {GPU: (1,)}
