@@ -90,14 +90,14 @@ _Read: TypeAlias = Callable[[ValueReader, Any, Path], Iterator[tuple[Path, _Want
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[_SubjectT]):
+class ExpectationKind(Generic[_SubjectT]):
     """One key of `expect`: how its value is read, and compared with what came."""
 
     read: _Read[Any]
     """Yields what is wanted, once or for each key of the value, and where that stands."""
     compare: Callable[[Any, _SubjectT], Mismatch | None]
     """Returns how what came differs from what is wanted, None if it does not."""
-    exact: Callable[[Any, Sequence[str]], Iterable[tuple[Kind[_SubjectT], Any]]] | None = None
+    exact: Callable[[Any, Sequence[str]], Iterable[tuple[ExpectationKind[_SubjectT], Any]]] | None = None
     """What `exact` adds, from the value and all nodes: what is not named is not so. None: it adds nothing."""
     nodes: Callable[[Any, Outcome], Sequence[str]] | None = None
     """Which nodes it is about, to show what clauses say about them; None: no clause explains it."""
@@ -109,12 +109,12 @@ def _kind(
     read: _Read[_WantedT],
     compare: Callable[[_WantedT, _SubjectT], Mismatch | None],
     *,
-    exact: Callable[[Any, Sequence[str]], Iterable[tuple[Kind[_SubjectT], Any]]] | None = None,
+    exact: Callable[[Any, Sequence[str]], Iterable[tuple[ExpectationKind[_SubjectT], Any]]] | None = None,
     nodes: Callable[[_WantedT, Outcome], Sequence[str]] | None = None,
     about_filters: bool = False,
-) -> Kind[_SubjectT]:
+) -> ExpectationKind[_SubjectT]:
     """Return a kind whose parts fit together."""
-    return Kind(read, compare, exact, nodes, about_filters)
+    return ExpectationKind(read, compare, exact, nodes, about_filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Expected:
 class Expectation(Expected, Generic[_SubjectT]):
     """One expectation of a case."""
 
-    kind: Kind[_SubjectT]
+    kind: ExpectationKind[_SubjectT]
     wanted: Any
 
     def mismatch(self, subject: _SubjectT) -> Mismatch | None:
@@ -168,7 +168,9 @@ def expectations(part: Part, reader: ValueReader) -> Expectations:
     )
 
 
-def _read(table: Mapping[str, Kind[_SubjectT]], part: Part, reader: ValueReader) -> Iterator[Expectation[_SubjectT]]:
+def _read(
+    table: Mapping[str, ExpectationKind[_SubjectT]], part: Part, reader: ValueReader
+) -> Iterator[Expectation[_SubjectT]]:
     for key, value in part.value.items():
         kind = table.get(key)
         if kind is None:
@@ -513,26 +515,34 @@ def _turns(wanted: tuple[str, ...], queue: PodsOfQueue) -> Mismatch | None:
 
 # --- the table ---------------------------------------------------------------------------------------
 
-_FEASIBLE: Kind[OneDecision] = _kind(_whole(ValueReader.node_set), _feasible, nodes=_not_in_both, about_filters=True)
+_FEASIBLE: ExpectationKind[OneDecision] = _kind(
+    _whole(ValueReader.node_set), _feasible, nodes=_not_in_both, about_filters=True
+)
 
 
-def _no_other(value: Iterable[str], nodes: Sequence[str]) -> Iterator[tuple[Kind[OneDecision], frozenset[str]]]:
+def _no_other(
+    value: Iterable[str], nodes: Sequence[str]
+) -> Iterator[tuple[ExpectationKind[OneDecision], frozenset[str]]]:
     """Add that the nodes that are not named are filtered."""
     yield _FEASIBLE, frozenset(value)
 
 
-def _every_other(value: Iterable[str], nodes: Sequence[str]) -> Iterator[tuple[Kind[OneDecision], frozenset[str]]]:
+def _every_other(
+    value: Iterable[str], nodes: Sequence[str]
+) -> Iterator[tuple[ExpectationKind[OneDecision], frozenset[str]]]:
     """Add that the nodes that are not named are feasible."""
     yield _FEASIBLE, frozenset(nodes) - frozenset(value)
 
 
-def _nothing_elsewhere(value: Any, nodes: Sequence[str]) -> Iterator[tuple[Kind[AllPlacements], Named[Comparison]]]:
+def _nothing_elsewhere(
+    value: Any, nodes: Sequence[str]
+) -> Iterator[tuple[ExpectationKind[AllPlacements], Named[Comparison]]]:
     """Add that the nodes that are not named have no pods."""
     if isinstance(value, dict):
         yield from ((OF_CASE["placed"], Named(node, comparison(0))) for node in sorted({*nodes} - {*value}))
 
 
-OF_DECISION: Mapping[str, Kind[OneDecision]] = {
+OF_DECISION: Mapping[str, ExpectationKind[OneDecision]] = {
     "node": _kind(_whole(ValueReader.node_match), _goes_to, nodes=_matched),
     "node_in": _kind(_whole(ValueReader.node_match), _goes_to, nodes=_matched),
     "not_on": _kind(_whole(ValueReader.node_match), _not_on, nodes=_matched),
@@ -553,18 +563,18 @@ OF_DECISION: Mapping[str, Kind[OneDecision]] = {
 }
 """What is expected of every decision of a case, or of a step."""
 
-OF_CASE: Mapping[str, Kind[AllPlacements]] = {
+OF_CASE: Mapping[str, ExpectationKind[AllPlacements]] = {
     "placed": _kind(_in_all_or_by_node, _placed, exact=_nothing_elsewhere),
     "max_skew": _kind(_whole(ValueReader.max_skew), _max_skew),
     "queue": _kind(_by_queue, _in_queue),
 }
 """What is expected of all pods of a case together."""
 
-OF_QUEUE: Mapping[str, Kind[PodsOfQueue]] = {
+OF_QUEUE: Mapping[str, ExpectationKind[PodsOfQueue]] = {
     "turns": _kind(_whole(ValueReader.pod_order), _turns),
 }
 """What is expected of a case that decides nothing."""
 
-_TABLES: Sequence[Mapping[str, Kind[Any]]] = (OF_DECISION, OF_CASE, OF_QUEUE)
+_TABLES: Sequence[Mapping[str, ExpectationKind[Any]]] = (OF_DECISION, OF_CASE, OF_QUEUE)
 INEXACT = frozenset(key for table in _TABLES for key, kind in table.items() if kind.exact is not None)
 """Expectations that may leave out nodes, unless there is `exact`."""
