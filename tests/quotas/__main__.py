@@ -61,6 +61,7 @@ def check(seed: int) -> Checked:
     case = random_case(seed)
     try:
         trace = run(case)
+        found = (*violations(case, trace), *_at_rest(case, trace))
     except TooLongError as error:
         return Checked(seed, (Finding("13 no end", str(error)),))
     except Exception as error:  # whatever it is, the others are run, too
@@ -75,7 +76,7 @@ def check(seed: int) -> Checked:
     ]
     return Checked(
         seed,
-        (*violations(case, trace), *_at_rest(case, trace)),
+        found,
         trace.evicted.total(),
         max(by_change.values(), default=0),
         expected.evicted.total(),
