@@ -25,8 +25,11 @@ NOT_VARIED = (
     "inference-evicted-first.policy",
     "nvlink-groups.policy",
     "smallest-gpu.policy",
+    "batch-with-backfill.policy",
+    "fair-teams.policy",
 )
-"""Policies about what `--init` does not vary: devices that pods claim, and pods that `preempt` may evict."""
+"""Policies about what `--init` does not vary: devices that pods claim, pods that `preempt` or fair shares may evict, and
+pods that wait."""
 DEAR = (
     "budgets.policy",
     "clustering.policy",
@@ -158,7 +161,7 @@ filter node.ready
 @pytest.mark.parametrize(
     ("policy", "keys"),
     [
-        (QUEUES, ("evicts: [there-0]", "evicts: []", "queue: {company: 4")),
+        (QUEUES, ("evicts: [there-2]", "evicts: []", "queue: {company: 4")),
         (GANGS, ("domain: rack-1", "domain: block-1")),
     ],
     ids=["queues", "gangs"],
