@@ -112,6 +112,31 @@ def test_versions_with_the_same_rules_change_nothing_but_what_is_shown(answers: 
     assert virtual_time.run(seen()) == answers[-1]
 
 
+@pytest.mark.parametrize(
+    ("first", "seconds"),
+    [(DOWN, 3.0), (None, 3 * ASK_SECONDS), (KubeError("forbidden"), 3 * ASK_SECONDS)],
+    ids=["out of reach", "says none", "refuses"],
+)
+def test_a_server_that_comes_late_is_soon_asked(first: KubeError | None, seconds: float) -> None:
+    async def took() -> float:
+        version = watch(Server(first, first, first, "1.37.0"))
+        await started(version)
+        before = asyncio.get_running_loop().time()
+        await version.run()
+        return asyncio.get_running_loop().time() - before
+
+    assert virtual_time.run(took()) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("first", "level"), [(DOWN, "INFO"), (None, "WARNING")], ids=["out of reach", "says none"])
+def test_that_a_server_is_out_of_reach_is_not_warned_of_twice(
+    first: KubeError | None, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    virtual_time.run(started(watch(Server(first))))
+    assert [record.levelname for record in caplog.records if "assuming Kubernetes" in record.message] == [level]
+
+
 def test_a_version_in_the_configuration_is_never_asked_for() -> None:
     async def asked() -> int:
         server = Server("1.38.0")

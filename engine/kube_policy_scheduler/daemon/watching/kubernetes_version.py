@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import KubeError
+from kube_policy_scheduler.adapters.kube.errors import KubeError, Unreachable
 from kube_policy_scheduler.daemon.configuration.settings import KubernetesSettings
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, KubernetesVersion
 
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 FIRST_ANSWER_SECONDS = 5.0
 """A start waits so long for the version; the lists come meanwhile, and nothing is decided before them."""
 ASK_SECONDS = 60.0
+OUT_OF_REACH_SECONDS = 1.0
+"""From one question to the next while no server has been reached: what is assumed should not last."""
 AGREEING_ANSWERS = 3
 """So many answers in a row must say other rules: while a control plane is upgraded, its API servers differ."""
 
@@ -48,6 +50,7 @@ class VersionWatch:
         self._ask = ask
         self._first: asyncio.Task[KubernetesVersion] | None = None
         said = settings.version
+        self._is_out_of_reach = False
         self._said = None if said is None else self._of(KubernetesVersion.parse(said), "from the configuration")
         self.in_force = self._said or ASSUMED
         """Once `first` has returned, what everything is decided by."""
@@ -72,8 +75,12 @@ class VersionWatch:
                 self.in_force = self._of(version, "from the API server")
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"no answer within {FIRST_ANSWER_SECONDS:g} s"
-                logger.warning(
-                    "assuming Kubernetes %s: the API server does not say its version: %s", ASSUMED.rules, why
+                self._is_out_of_reach = isinstance(error, Unreachable | TimeoutError)
+                logger.log(  # that nobody can be reached is warned of elsewhere
+                    logging.INFO if isinstance(error, Unreachable) else logging.WARNING,
+                    "assuming Kubernetes %s: the API server does not say its version: %s",
+                    ASSUMED.rules,
+                    why,
                 )
         rules = self.in_force.rules
         if not rules.is_known:
@@ -86,12 +93,14 @@ class VersionWatch:
             await asyncio.Event().wait()
         agreeing, last = 0, self.in_force.rules
         while True:
-            await asyncio.sleep(ASK_SECONDS)
+            await asyncio.sleep(OUT_OF_REACH_SECONDS if self._is_out_of_reach else ASK_SECONDS)
             try:
                 version = await self._answer()
             except KubeError as error:
                 logger.debug("cannot ask for the version of the API server: %s", error)
+                self._is_out_of_reach = self._is_out_of_reach and isinstance(error, Unreachable)
                 continue
+            self._is_out_of_reach = False
             now = self._of(version, "from the API server")
             if now.rules == self.in_force.rules:
                 agreeing, self.in_force = 0, now
