@@ -491,7 +491,9 @@ class _Attempt:
         found: dict[Unit, _Candidate] = {}
         if rights.short:
             for queue in self.usage.queues():
-                if queue.members and (self.rule.fair or rights.entitled(queue) is not None):
+                if queue.members and (
+                    rights.entitled(queue) is not None or (self.rule.fair and rights.has_smaller_share(queue))
+                ):
                     for unit in self.units.own(queue):
                         if unit in found or not self._is_useful(unit, short, rows, quota_too=quota_too):
                             continue

@@ -99,6 +99,19 @@ class Rights:
             self._is_across(queue) and self._is_borrowed(victim, queue) for queue, _ in victim.parts
         ) and not any(self.entitled(queue) is not None for queue, _ in victim.parts)
 
+    def has_smaller_share(self, other: Quota) -> bool:
+        """Return whether the unit's queue would have a smaller share than another one has: else no pod of it may go."""
+        usage = self.usage
+        for own, _ in self.asks.parts:
+            mine, theirs = usage.branch(own, other)
+            if not mine or not theirs:
+                return False
+            if not usage.share_of(mine[0], self.short, within(self.asks.parts, mine[0])) < usage.share_of(
+                theirs[0], self.short
+            ):
+                return False
+        return True
+
     def fairer(self, victim: Unit, gone: Collection[Unit], *, beside: Collection[Unit] = ()) -> bool:
         """Return whether shares become fairer if a victim goes now: the unit's queue stays at or below the other.
 
