@@ -268,6 +268,14 @@ def test_members_use_the_room_that_victims_of_others_leave_first() -> None:
     assert len(found) == 6, "the others are nominated to the nodes that are being freed"
 
 
+def test_a_victim_stays_if_a_later_one_makes_room_for_all() -> None:
+    stage = Stage({"n0": 8, "n1": 2}, [(6, 0, "n0"), (2, 0, "n0"), (2, 20, "n1")])
+    found = stage.tried(stage.gang([3] * 2, size=2))
+    assert found is not None
+    assert [name for _, victims in found.values() for name in victims] == ["low0"]
+    assert {host for host, _ in found.values()} == {"n0"}
+
+
 def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def tried() -> Found:
         stage = Stage({f"n{number}": 2 for number in range(4)}, [(2, 0, f"n{number}") for number in range(4)])

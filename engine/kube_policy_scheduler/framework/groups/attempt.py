@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import add, ge, sub
 from typing import Protocol
@@ -25,6 +25,7 @@ from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, NODES_A_UN
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Victims
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
+from kube_policy_scheduler.times import Steady
 
 MOST_PLAN_WORK = 500_000
 """Limit of an attempt, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
@@ -477,6 +478,32 @@ class Attempt:
             if assumed is not None and assumed.has_devices:
                 self._freed[uid] = assumed.free_devices(self._cluster)
             self._refused.clear()
+
+    def spares(self, victim: PodInfo, members: Sequence[QueuedPod]) -> bool:
+        """Have a displaced pod stay if all of these members still fit beside it; return whether it does.
+
+        Not one that is in a gang or has claims: others, or devices, went with it.
+        """
+        self._carry_out()
+        asked = QueuedPod(victim, queued=Steady(victim.created), timestamp=Steady(victim.created))
+        try:
+            in_gang = bool(self._algorithm.gang_requirements(asked))
+        except ValueError:
+            in_gang = True
+        number = next(
+            (at for at, each in enumerate(self._changes) if each.pod.uid == victim.uid and each.placed is None), None
+        )
+        if number is None or in_gang or victim.template.spec.resource_claims:
+            return False
+        self._cluster.place(victim, self._changes[number].node_name)
+        self._moved()
+        if all(self._algorithm.still_fits(member, self.placed[member.pod.uid]) for member in members):
+            del self._changes[number]
+            self._refused.clear()
+            return True
+        self._cluster.displace(victim.uid)
+        self._moved()
+        return False
 
     def undo(self) -> None:
         """Take everything back."""
