@@ -28,8 +28,8 @@ NOT_VARIED = (
     "batch-with-backfill.policy",
     "fair-teams.policy",
 )
-"""Policies about what `--init` does not vary: devices that pods claim, pods that `preempt` or fair shares may evict, and
-pods that wait."""
+"""Policies about what `--init` does not vary: devices that pods claim, pods that `preempt` or fair shares may evict,
+and pods that wait."""
 DEAR = (
     "budgets.policy",
     "clustering.policy",
