@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -13,6 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.evaluate import ranked_totals
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
@@ -150,6 +152,16 @@ spread by pod.label.app
 """,
 }
 QUERIES = ("cpu_usage", "memory_usage")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ranks_by_domain() -> Iterator[None]:
+    """Keep totals by domain for few nodes, too: the laws are to hold for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranked_totals, "FEWEST_BY_DOMAIN", 100)
+        yield
+
+
 SIZES = [(6, False), (600, True), *(pytest.param(*more, marks=pytest.mark.dear) for more in ((60, True), (600, False)))]
 EVERYTHING = ["label", "come", "go", "place", "place", "leave", "start", "reading", "reading", "old", "wait"]
 

@@ -41,6 +41,9 @@ from kube_policy_scheduler.framework.plugin import (
 
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, ranking all at once is cheaper."""
+FEWEST_BY_DOMAIN = 8_192
+"""With fewer nodes, a score by domain is added up for all of them: 67 µs a decision instead of 93 with 2,000 nodes, 71
+instead of 92 with 5,000, about the same with 10,000, and 149 instead of 102 with 20,000."""
 _BYTES_A_NODE = 16
 """At least, of ranked totals."""
 _FEW_ROWS = 8
@@ -503,7 +506,8 @@ def _key(frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Ha
     """Return what the ranked totals of a template follow from besides it; None if they cannot be kept."""
     if not all(may_be_kept(plugin) for plugin, *_ in scores):
         return None
-    if sum(isinstance(plugin, ScoresByDomain) for plugin, *_ in scores) > 1:
+    by_domain = sum(isinstance(plugin, ScoresByDomain) for plugin, *_ in scores)
+    if by_domain > 1 or (by_domain and frame.cluster.nodes.size < FEWEST_BY_DOMAIN):
         return None
     key: list[Hashable] = []
     for plugin, _, prepared in scores:
