@@ -20,12 +20,13 @@ filter fits(cpu)
 """
 
 
-def pod(name: str, namespace: str, cpu: str, *, on: str = "", **labels: str) -> Any:
+def pod(name: str, namespace: str, cpu: str, *, on: str = "", day: int = 2, **labels: str) -> Any:
     made = make_pod(name, {"cpu": cpu, "labels": labels})
     made.metadata.namespace, made.metadata.uid = namespace, f"{namespace}-{name}"
-    made.metadata.creation_timestamp = "2026-01-02T00:00:00Z"
+    made.metadata.creation_timestamp = f"2026-01-0{day}T00:00:00Z"
     made.spec.scheduler_name, made.spec.node_name = "policy-scheduler", on
     made.status.phase = "Running" if on else "Pending"
+    made.status.start_time = made.metadata.creation_timestamp if on else None
     return made
 
 
@@ -36,7 +37,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         [
             *(make_node(name, {"labels": {}, "cpu": "8"}) for name in ("n0", "n1")),
             pod("one", "research", "5", on="n0"),
-            pod("two", "research", "6", on="n1", kind="important"),
+            pod("two", "research", "6", on="n1", day=1, kind="important"),  # came first: what is borrowed is "one"
             pod("more", "research", "2"),
             pod("owner", "shop", "4", team="red"),
         ]
