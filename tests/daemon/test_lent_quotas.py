@@ -63,7 +63,7 @@ def test_the_patience_counts_from_when_the_queue_could_guarantee_the_pod() -> No
         await calm.after(60)
         assert team(calm) == {"production": 4, "research": 4}, "above its guarantee, it evicts nobody"
         calm.pod("research-first", team="research", priority=10)
-        await calm.after(1)
+        await calm.after(60)
         calm.server.delete_pod("production-0")
         await calm.after(8)
         assert team(calm) == {"production": 3, "research": 5}, "guaranteed since then, and not before the patience"
@@ -71,6 +71,19 @@ def test_the_patience_counts_from_when_the_queue_could_guarantee_the_pod() -> No
         assert team(calm) == {"production": 4, "research": 4}
 
     story(QUEUES.replace("queue.share, ", ""), tell, cpus=(4, 4))
+
+
+def test_pods_that_are_alike_and_find_nobody_do_not_end_the_nominations_of_those_that_wait() -> None:
+    async def tell(calm: Calm) -> None:
+        several(calm, "research", 8)
+        await calm.after(5)
+        for at in range(6):
+            calm.pod(f"production-{at}", team="production", millis=2000)
+        await calm.after(300)
+        assert team(calm) == {"research": 4, "production": 2}
+        assert calm.process.scheduler.reclaimed == {"research": 4}
+
+    story(QUEUES.replace(" after 10s", ""), tell, cpus=(4, 4))
 
 
 def test_pending_pods_are_counted_by_queue() -> None:

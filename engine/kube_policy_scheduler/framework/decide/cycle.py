@@ -436,7 +436,8 @@ class Cycle:
         if rules is None or not rules.reclaims:
             return NOTHING_RECLAIMED
         key = frame.template, profile
-        if self._reclaims_paused.pauses(key, frame.steady):
+        # one that is nominated may wait for pods that end, whatever came of others that are alike
+        if not frame.cluster.is_nominated(frame.pod.uid) and self._reclaims_paused.pauses(key, frame.steady):
             return Reclaimed(why=NotReclaimed.NO_VICTIMS, look_later=True)
 
         def places() -> dict[str, str] | None:

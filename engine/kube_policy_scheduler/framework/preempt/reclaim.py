@@ -134,18 +134,23 @@ def reclaim(
         return NOTHING_RECLAIMED
     with usage.without_promises(pod.uid for pod in pods):
         asks = unit_that_asks(frame, rules, pods)
-        if not any(may_gain(usage, queue, amounts, rule) for queue, amounts in asks.parts):
-            return NOTHING_RECLAIMED
+        gains = any(may_gain(usage, queue, amounts, rule) for queue, amounts in asks.parts)
         since = frame.queued if frame.entitled is None else frame.entitled
-        if frame.now < since + rule.after_seconds:
-            return Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
-        if not frame.cluster.returning_evictors.may_evict(frame.pod, frame.steady):
-            return Reclaimed(why=NotReclaimed.RETURNED, look_later=True)
+        otherwise = NOTHING_RECLAIMED
+        if gains and frame.now < since + rule.after_seconds:
+            otherwise = Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
+        elif gains and not frame.cluster.returning_evictors.may_evict(frame.pod, frame.steady):
+            otherwise = Reclaimed(why=NotReclaimed.RETURNED, look_later=True)
+        evicts = gains and otherwise is NOTHING_RECLAIMED
+        if not evicts and not any(frame.cluster.is_nominated(pod.uid) for pod in pods):
+            return otherwise
         frame.cluster.forget_old_evictions(frame.steady)
         attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
         with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
             try:
-                return attempt.run()
+                if attempt.waits():
+                    return Reclaimed(why=NotReclaimed.WAITS)
+                return attempt.run() if evicts else otherwise
             finally:
                 attempt.put_back()
 
@@ -269,13 +274,15 @@ class _Attempt:
         """Return the cluster."""
         return self.frame.cluster
 
-    def run(self) -> Reclaimed:
-        """Try it out."""
+    def waits(self) -> bool:
+        """Take away what ends already; return whether that is enough."""
         for pod in self.cluster.leaving():
             self._displace(pod)
         freed = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
-        if (self.displaced or freed) and self.places() is not None:
-            return Reclaimed(why=NotReclaimed.WAITS)
+        return bool(self.displaced or freed) and self.places() is not None
+
+    def run(self) -> Reclaimed:
+        """Try evictions out, beside what ends already."""
         for only in (None, True, False):
             if only is not None and not self.mixed:
                 break
