@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, ItemsView
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
+
+
+class Sized(Protocol):
+    """Something with columns."""
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes it takes, without what it shares with others."""
+        ...
 
 
 class BoundedCache(Generic[KeyT, ValueT]):

@@ -15,13 +15,14 @@ from collections.abc import Collection, Generator, Hashable, Iterable, Iterator,
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import Side, TemplateAffinity, pod_affinity
+from kube_policy_scheduler.cluster.bounded_cache import Sized
 from kube_policy_scheduler.cluster.counter_kinds import (
     AmountCounter,
     Carriers,
@@ -86,15 +87,6 @@ _LISTS_SHARE = 4
 def most_counter_bytes(nodes: int) -> int:
     """Return how many bytes counters may take with so many nodes."""
     return max(MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE * nodes)
-
-
-class Totals(Protocol):
-    """What is made of counters for one template."""
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        ...
 
 
 class CarriedTowards(NamedTuple):
@@ -426,7 +418,7 @@ class PodCounters:
                     self._list(known)
         self.grown += counter.bytes
 
-    def keep(self, template: PodTemplate, key: Hashable, totals: Totals) -> None:
+    def keep(self, template: PodTemplate, key: Hashable, totals: Sized) -> None:
         """Keep totals made of counters in a template's memo, until that has had no pods for a while.
 
         Beyond a limit the oldest of any template are dropped.

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-
-class Sized(Protocol):
-    """Something with columns."""
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes, without what it shares with others."""
-        ...
+from kube_policy_scheduler.cluster.bounded_cache import Sized
 
 
 class KeptAlong(Sized, Protocol):

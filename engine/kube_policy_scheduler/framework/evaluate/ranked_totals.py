@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.bounded_cache import Sized
 from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.evaluate.metric_readings import MetricReadings
@@ -70,7 +71,7 @@ class _Changed:
         return len(self.rows)
 
 
-class _Layer(Protocol):
+class _Layer(Sized, Protocol):
     """One score of all feasible nodes."""
 
     is_kept: bool
@@ -93,10 +94,6 @@ class _Layer(Protocol):
 
     def score(self, row: int) -> float:
         """Return the same of one row."""
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
 
 
 class _ByCount:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache, Sized
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -40,7 +40,7 @@ from kube_policy_scheduler.framework.plugin import (
     Weighted,
 )
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.shared_bytes import KeptAlong, SharedBytes, Sized
+from kube_policy_scheduler.framework.shared_bytes import KeptAlong, SharedBytes
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
