@@ -241,6 +241,21 @@ def test_terminating_pods_count_until_they_are_gone_and_nobody_else_goes_meanwhi
     assert "waits until evicted pods are gone" in world.decisions[world.pending[0].uid].message
 
 
+def test_pods_of_no_queue_do_not_take_the_room_of_a_nominated_pod_that_is_guaranteed() -> None:
+    world = World.of(queues("a min 2", "b"), 4)
+    guaranteed, borrows = world.pod("a", 2), world.pod("b", 2)
+    outside = world.pod("", 3, priority=5)
+    for pod in (guaranteed, borrows, outside):
+        world.queued[pod.uid] = world.now
+    profile = world.rules.policies[0].profile
+
+    world.cluster.nominate(borrows, "n0")
+    assert len(world.cycle.feasible(world.frame(outside), profile)) == 1, "borrowed, and of lower priority"
+    world.cluster.nominate(borrows, "")
+    world.cluster.nominate(guaranteed, "n0")
+    assert not len(world.cycle.feasible(world.frame(outside), profile))
+
+
 # --- what always holds -------------------------------------------------------------------------------------
 
 NAMES = "abc"

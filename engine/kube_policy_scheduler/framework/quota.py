@@ -236,10 +236,13 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
     if usage is None:
         return None
     theirs, queue = usage.quota_of(other.template), usage.quota_of(pod.template)
-    if theirs is None or queue is None:
+    if theirs is None:
         return None
     promised = usage.promised_to(other.uid)
     wanted = promised[1] if promised is not None else usage.amounts(other)
+    if queue is None:  # pods of no queue take what is borrowed alone
+        is_guaranteed = any(_is_within(usage, each, (), of=wanted) for each in theirs.path())
+        return other.priority >= pod.priority or is_guaranteed
     return not _takes(usage, (pod, queue, usage.amounts(pod)), (other, theirs, wanted))
 
 
