@@ -15,6 +15,8 @@ from tests.simulation.quota_stories import differences, told
 
 SEEDS = (5, 14, 15, 21, 25, 29, 34, 40, 49, 52)
 """In each of them pods are evicted; ties, which the two may break differently, matter in none."""
+SLOW_VICTIMS = (24, 278)
+"""In these, what is nominated must keep its room for the seconds that victims take to end."""
 APART_SECONDS = 60.0
 PATIENT_SECONDS = 400.0
 
@@ -48,3 +50,11 @@ def test_a_daemon_that_is_killed_after_evictions_ends_where_one_that_lives_does(
     trace, lost = told(case)
     again, lost_again = told(case, restarts=True)
     assert list(differences(trace, again, (lost, lost_again))) == []
+
+
+@pytest.mark.parametrize("seed", SLOW_VICTIMS)
+def test_while_victims_end_nobody_takes_the_room_that_they_leave(seed: int) -> None:
+    case = _case(seed)
+    trace, lost = told(case)
+    assert lost, "nobody is evicted: the case says nothing"
+    assert [*violations(case, trace), *at_rest(case, trace.last)] == []
