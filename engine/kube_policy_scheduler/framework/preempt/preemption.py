@@ -101,8 +101,7 @@ def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -
     return found.nomination
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """A pod that no node takes, with what rejects it."""
 
     frame: Frame
