@@ -181,39 +181,24 @@ _Asks = tuple[PodInfo, Quota, Amounts]
 
 
 def _takes(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
-    """Return whether a pod takes the room that is kept for a nominated one: if it could evict it there, were it placed.
+    """Return whether a pod takes the room that is kept for a nominated one, instead of waiting or evicting elsewhere.
 
-    Each pod counts as a unit of its own.
+    What its queues may guarantee keeps its room from all priorities: it may become guaranteed before it starts, and a
+    member of a gang that borrows as a whole looks like a pod that is guaranteed.
     """
     pod, queue, amounts = one
     other, theirs, wanted = nominated
-    if queue is theirs:
-        return pod.priority > other.priority and _takes_no_guarantee(usage, one, nominated)
     mine, branch = usage.branch(queue, theirs)
     if mine and _is_within(usage, mine[0], amounts):
         return not any(_is_within(usage, each, (), of=wanted) for each in branch)
-    if pod.priority <= other.priority or usage.tree.shares_decide:
+    if pod.priority <= other.priority or (queue is not theirs and usage.tree.shares_decide):
         return False
-    if any(_is_within(usage, each, (), of=wanted) for each in branch):
-        return False
-    return _takes_no_guarantee(usage, one, nominated)
+    by_place = dict(wanted)
+    leads = ((each, lead(usage, each, wanted)) for each in theirs.path())
+    return not any(found is not None and by_place[found] <= each.minimum[found] for each, found in leads)
 
 
-def _takes_no_guarantee(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
-    """Return whether in queues that both are in, a pod would be guaranteed where a nominated one is."""
-    _, queue, amounts = one
-    _, theirs, wanted = nominated
-    common = set(theirs.path())
-    return all(
-        not _is_within(usage, each, (), of=wanted) or _is_within(usage, each, amounts, instead=wanted)
-        for each in queue.path()
-        if each in common
-    )
-
-
-def _is_within(
-    usage: QuotaUsage, queue: Quota, more: Amounts, *, of: Amounts | None = None, instead: Amounts = ()
-) -> bool:
+def _is_within(usage: QuotaUsage, queue: Quota, more: Amounts, *, of: Amounts | None = None) -> bool:
     """Return whether what a queue will use stays within what is guaranteed to it, of the resource that leads a request.
 
     Args:
@@ -221,13 +206,11 @@ def _is_within(
         queue: that guarantees it.
         more: what is requested beside what it will use.
         of: the request that counts already; None: `more`.
-        instead: what counts already, and would not.
     """
     leads = lead(usage, queue, more if of is None else of)
     if leads is None:
         return False
-    will = queue.will(leads) + dict(more).get(leads, 0) - dict(instead).get(leads, 0)
-    return will <= queue.minimum[leads]
+    return queue.will(leads) + dict(more).get(leads, 0) <= queue.minimum[leads]
 
 
 def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | None:

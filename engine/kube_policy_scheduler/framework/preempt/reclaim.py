@@ -132,6 +132,7 @@ def reclaim(
     usage = frame.cluster.usage_of(rules.tree)
     if rule is None or usage.quota_of(frame.template) is None or frame.template.spec.preemption_policy == "Never":
         return NOTHING_RECLAIMED
+    frame.cluster.forget_old_evictions(frame.steady)
     with usage.without_promises(pod.uid for pod in pods):
         asks = unit_that_asks(frame, rules, pods)
         gains = any(may_gain(usage, queue, amounts, rule) for queue, amounts in asks.parts)
@@ -144,7 +145,6 @@ def reclaim(
         evicts = gains and otherwise is NOTHING_RECLAIMED
         if not evicts and not any(frame.cluster.is_nominated(pod.uid) for pod in pods):
             return otherwise
-        frame.cluster.forget_old_evictions(frame.steady)
         attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
         with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
             try:
@@ -194,6 +194,7 @@ def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
     levels.
     """
     cluster, now = frame.cluster, frame.now
+    cluster.forget_old_evictions(frame.steady)
     usage = cluster.usage_of(rules.tree)
     units = QueueUnits(cluster, usage, rules.gangs_of, now=now, without=(frame.pod.uid,))
     asks = _with_its_gang(unit_that_asks(frame, rules, (frame.pod,)), rules.gangs_of(frame))
