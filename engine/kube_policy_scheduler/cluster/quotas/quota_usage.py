@@ -882,17 +882,6 @@ class QuotaUsage:
             theirs.pop()
         return mine[::-1], theirs[::-1]
 
-    def is_entitled(self, queue: Quota, amounts: Amounts, other: Quota) -> bool:
-        """Return whether a request is within what is guaranteed to a queue against another one.
-
-        What counts is the queue directly below the common ancestor: its guarantee serves all queues below it.
-        """
-        mine, _ = self.branch(queue, other)
-        if not mine or not amounts:
-            return False
-        first = mine[0]
-        return all(first.used[resource] + amount <= first.minimum[resource] for resource, amount in amounts)
-
     def borrows(self, queue: Quota, other: Quota, wanted: Amounts) -> bool:
         """Return whether a queue and those above it, below the common ancestor with another one, borrow what is wanted.
 
