@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from kube_policy_scheduler.adapters.kube.reflector import Selector
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.watching import resources
@@ -29,8 +30,8 @@ def test_nodes_and_pods_are_selected_by_their_labels(
 ) -> None:
     made: list[tuple[Any, str]] = []
 
-    def reflector(transport: Transport, resource: Any, *, label_selector: str, **_: object) -> Mock:
-        made.append((resource, label_selector))
+    def reflector(transport: Transport, resource: Any, *, selector: Selector, **_: object) -> Mock:
+        made.append((resource, selector.labels))
         return Mock()
 
     monkeypatch.setattr(resources, "Reflector", reflector)

@@ -882,16 +882,6 @@ class QuotaUsage:
             theirs.pop()
         return mine[::-1], theirs[::-1]
 
-    def borrows(self, queue: Quota, other: Quota, wanted: Amounts) -> bool:
-        """Return whether a queue and those above it, below the common ancestor with another one, borrow what is wanted.
-
-        wanted: the resources; amounts are not looked at.
-        """
-        path, others = self.branch(queue, other)
-        if not path:  # pods of a parent itself are guaranteed nothing against its children
-            return bool(others)
-        return any(all(each.over(resource) > 0 for each in path) for resource, _ in wanted)
-
     # --- shares ------------------------------------------------------------------------------------------
 
     def share(self, queue: Quota, more: Amounts = (), *, step: int = 1) -> float:
