@@ -298,6 +298,26 @@ def test_counts_equal_a_recount_after_any_events(
                     )
 
 
+def by_app(template: PodTemplate) -> str | None:
+    return template.labels.get("app")
+
+
+@given(events=events, asked_from=st.integers(0, 20))
+def test_groups_know_how_many_pods_they_have_and_of_which_templates(
+    events: list[tuple[Any, ...]], asked_from: int
+) -> None:
+    """Without terminating pods and those on unknown nodes, whenever the first question came."""
+    cluster = small_cluster()
+    for number, event in enumerate(events):
+        apply(cluster, event)
+        if number < asked_from:
+            continue
+        for app in ("web", "db"):
+            there = [pod for pod, _ in placed(cluster) if by_app(pod.template) == app and not pod.terminating]
+            assert cluster.counters.group_size(by_app, app) == len(there)
+            assert set(cluster.counters.group_templates(by_app, app)) == {pod.template for pod in there}
+
+
 def key_of(template: PodTemplate) -> bytes | None:
     found = pod_affinity(template)
     return found.key if found is not None else None

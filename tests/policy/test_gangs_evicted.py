@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -50,6 +51,34 @@ def decide(cluster: Cluster, text: str = GANG, *, priority: int = 10, job: str =
 def victims(decision: Decision) -> list[str]:
     assert decision.preemption is not None
     return sorted(victim.name for victim in decision.preemption.victims)
+
+
+def test_gangs_of_which_no_pod_may_go_cost_a_search_for_victims_nothing() -> None:
+    def calls(others: int) -> int:
+        cluster, found = cluster_of("n0", "n1", "n2"), 0
+        for name in ("n0", "n1"):
+            place(cluster, f"low-{name}", name, job="low")
+        for number in range(others):
+            place(cluster, f"other{number}", "n2", job=f"other{number // 2}", priority=99)
+        frame, policies = Frame(pod(cluster, "high", priority=10), cluster, 1e9), PolicySet.of([policy(GANG)])
+        profile = policies.profile_of(frame.pod)
+        assert profile is not None
+        Cycle().decide(frame, profile)  # the first one of a policy looks at all templates
+
+        def count(*_: Any) -> None:
+            nonlocal found
+            found += 1
+
+        sys.setprofile(count)
+        try:
+            decision = Cycle().decide(frame, profile)
+        finally:
+            sys.setprofile(None)
+        assert victims(decision) == ["low-n0", "low-n1"]
+        return found
+
+    calls(10)
+    assert calls(1000) < calls(100) + 100
 
 
 @RULES

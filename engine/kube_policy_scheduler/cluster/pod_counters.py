@@ -460,9 +460,14 @@ class PodCounters:
 
     def group_size(self, group_of: GroupOf, group: Hashable) -> int:
         """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
-        return self._tallies.size(
-            group_of, group, self.placed_templates, lambda template: sum(self.pods_by_row(template).values())
-        )
+        return self._tallies.size(group_of, group, self.placed_templates, self._pods_of)
+
+    def group_templates(self, group_of: GroupOf, group: Hashable) -> Collection[PodTemplate]:
+        """Return the templates of the pods that `group_size` counts; costs the same for any."""
+        return self._tallies.templates(group_of, group, self.placed_templates, self._pods_of)
+
+    def _pods_of(self, template: PodTemplate) -> int:
+        return sum(self.pods_by_row(template).values())
 
     def forget(self, templates: Iterable[PodTemplate]) -> None:
         """Forget all counters, and leave nothing in these templates: they may outlive this."""

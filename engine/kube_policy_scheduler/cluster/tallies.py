@@ -1,9 +1,11 @@
-"""How many placed pods are in each of very many groups, such as gangs: one number a group, and no column."""
+"""Which placed pods are in each of very many groups, such as gangs: a number and templates a group, and no column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Protocol
+
+import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 
@@ -16,15 +18,23 @@ class GroupOf(Hashable, Protocol):
         ...
 
 
-Sizes = dict[Hashable, int]
-"""Pods by group; a group without pods is left out."""
+class _Members(msgspec.Struct):
+    """The pods of one group."""
+
+    size: int = 0
+    templates: dict[PodTemplate, int] = {}
+    """How many pods of each template there are; a template without pods is left out."""
+
+
+_Groups = dict[Hashable, _Members]
+"""By group; one without pods is left out."""
 
 
 class Tallies:
-    """The sizes of groups, by each grouping that was used since the last `forget`."""
+    """The sizes and templates of groups, by each grouping that was used since the last `forget`."""
 
     def __init__(self) -> None:
-        self._by_way: dict[GroupOf, Sizes] = {}
+        self._by_way: dict[GroupOf, _Groups] = {}
         self.is_used = False
         """Whether any grouping is followed."""
         self._token = object()
@@ -45,25 +55,42 @@ class Tallies:
             templates: of all pods; they are looked at the first time that this grouping is used.
             count: returns how many pods a template has; asked only about those in some group.
         """
-        sizes = self._by_way.get(group_of)
-        if sizes is None:
-            sizes = self._by_way[group_of] = {}
+        members = self._groups(group_of, templates, count).get(group)
+        return members.size if members is not None else 0
+
+    def templates(
+        self,
+        group_of: GroupOf,
+        group: Hashable,
+        templates: Iterable[PodTemplate],
+        count: Callable[[PodTemplate], int],
+    ) -> Collection[PodTemplate]:
+        """Return the templates of the pods of a group; the arguments are those of `size`."""
+        members = self._groups(group_of, templates, count).get(group)
+        return members.templates.keys() if members is not None else ()
+
+    def _groups(
+        self, group_of: GroupOf, templates: Iterable[PodTemplate], count: Callable[[PodTemplate], int]
+    ) -> _Groups:
+        groups = self._by_way.get(group_of)
+        if groups is None:
+            groups = self._by_way[group_of] = {}
             self.is_used = True
             self._token = object()
             for template in templates:
-                if (found := group_of(template)) is not None:
-                    _add(sizes, found, count(template))
-        return sizes.get(group, 0)
+                if (found := group_of(template)) is not None and (number := count(template)):
+                    _add(groups, found, template, number)
+        return groups
 
     def update(self, template: PodTemplate, step: int) -> None:
         """Count a pod of a template more (`step` 1) or less (-1)."""
-        known: tuple[object, list[tuple[Sizes, Hashable]]] | None = template.memo.get("tallies")
+        known: tuple[object, list[tuple[_Groups, Hashable]]] | None = template.memo.get("tallies")
         if known is None or known[0] is not self._token:
-            groups = ((sizes, group_of(template)) for group_of, sizes in self._by_way.items())
-            known = self._token, [(sizes, group) for sizes, group in groups if group is not None]
+            found = ((groups, group_of(template)) for group_of, groups in self._by_way.items())
+            known = self._token, [(groups, group) for groups, group in found if group is not None]
             template.memo["tallies"] = known
-        for sizes, group in known[1]:
-            _add(sizes, group, step)
+        for groups, group in known[1]:
+            _add(groups, group, template, step)
 
     def forget(self) -> None:
         """Drop all of them; those used again are recalculated."""
@@ -72,9 +99,15 @@ class Tallies:
         self._token = object()
 
 
-def _add(sizes: Sizes, group: Hashable, number: int) -> None:
-    size = sizes.get(group, 0) + number
-    if size:
-        sizes[group] = size
-    else:
-        sizes.pop(group, None)
+def _add(groups: _Groups, group: Hashable, template: PodTemplate, number: int) -> None:
+    members = groups.get(group)
+    if members is None:
+        members = groups[group] = _Members()
+    members.size += number
+    left = members.templates.get(template, 0) + number
+    if left:
+        members.templates[template] = left
+        return
+    del members.templates[template]
+    if not members.templates:
+        del groups[group]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
@@ -58,7 +58,6 @@ class Gangs:
         """
         self._cluster, self._now, self.gangs_of, self._is_leaving = cluster, now, gangs_of, is_leaving
         self._of: dict[str, Sequence[GangRequirement]] = {}
-        self._templates: dict[GroupOf, dict[Hashable, list[PodTemplate]]] = {}
         self._bundles: dict[Hashable, Bundle] = {}
 
     def of(self, pod: PodInfo) -> Sequence[GangRequirement]:
@@ -103,8 +102,10 @@ class Gangs:
         """Return the members beyond what their gangs need, by uid, the first to be evicted first."""
         if any(each.evicts_whole or each.tree is not None for each in requirements.values()):
             return {}
-        left = Number(members.values())
         found: dict[str, PodInfo] = {}
+        if len(members) <= min(each.size for each in requirements.values()):
+            return found  # also without a look at roles
+        left = Number(members.values())
         if all(each.filled(left) <= each.size for each in requirements.values()):
             return found
         for pod in reversed(by_importance(members.values(), self._now)):
@@ -130,16 +131,9 @@ class Gangs:
     def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
         """Return the members of a gang that are on nodes and do not end, by uid."""
         group, group_of = requirement.group, requirement.group_of
-        by_group = self._templates.get(group_of)
-        if by_group is None:
-            by_group = self._templates[group_of] = {}
-            for template in self._cluster.counters.placed_templates:
-                other = group_of(template)
-                if other is not None:
-                    by_group.setdefault(other, []).append(template)
-        infos, found = self._cluster.nodes.infos, dict[str, PodInfo]()
-        for template in by_group.get(group, ()):
-            for row in self._cluster.counters.pods_by_row(template):
+        infos, counters, found = self._cluster.nodes.infos, self._cluster.counters, dict[str, PodInfo]()
+        for template in counters.group_templates(group_of, group):
+            for row in counters.pods_by_row(template):
                 for pod in self._cluster.pods_on(infos[row].name).values():
                     if pod.template is template:
                         found[pod.uid] = pod
