@@ -6,6 +6,7 @@ they would without it.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -246,6 +247,31 @@ def test_priority_comes_before_turns() -> None:
     stage.add("c", 0, priority=9)
 
     assert stage.owners()[:4] == ["c", "a", "a", "b"]
+
+
+def test_priorities_that_nobody_else_has_cost_the_pods_of_others_nothing() -> None:
+    """Each pod has its own priority, from the highest to the lowest, in lines with and without an order."""
+
+    def calls(number: int) -> int:
+        stage, found = Stage({"a": "order by pod.priority desc", "c": "order by pod.name"}), 0
+        for priority in range(number):
+            for owner in OWNERS:
+                stage.add(owner, 0, priority=priority)
+
+        def count(*_: Any) -> None:
+            nonlocal found
+            found += 1
+
+        sys.setprofile(count)
+        try:
+            owners = stage.owners()
+        finally:
+            sys.setprofile(None)
+        assert len(owners) == 3 * number
+        return found
+
+    calls(8)
+    assert calls(128) < 4.5 * calls(32)
 
 
 def test_an_attempt_that_was_put_off_goes_on_before_the_pods_that_wait_with_it() -> None:

@@ -10,9 +10,11 @@ fair queueing), so a tenant whose ten thousand pods fit nowhere takes no more th
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from enum import Enum
 from itertools import count
+from operator import itemgetter
 
 import msgspec
 
@@ -47,13 +49,23 @@ _Entry = tuple[float, float, int, Slot]
 _KeyOf = tuple[str, int, Lane]
 
 
+class _Heap(msgspec.Struct):
+    """The slots of a line, a priority and a lane; at least one is not over."""
+
+    entries: list[_Entry] = []
+    left: int = 0
+    """How many are not over."""
+
+
 class Slots:
     """The slots of all lines."""
 
     def __init__(self) -> None:
         self._held: dict[str, Slot] = {}
         """By uid: the slot of each active pod."""
-        self._heaps: dict[_KeyOf, list[_Entry]] = {}
+        self._heaps: dict[_KeyOf, _Heap] = {}
+        self._priorities: dict[str, list[int]] = {}
+        """By line, the priority of each of its heaps, ascending."""
         self._numbers = count()
         self._last = Lane.RETRIED
         self._retried = 0
@@ -67,6 +79,7 @@ class Slots:
         """Forget all slots."""
         self._held.clear()
         self._heaps.clear()
+        self._priorities.clear()
         self._forget_tags()
 
     def give(self, queued: QueuedPod, line: str) -> None:
@@ -83,21 +96,39 @@ class Slots:
         self.end(queued)
         slot = self._held[queued.pod.uid] = Slot(line, priority, lane, tag, queued)
         self._retried += lane is Lane.RETRIED
-        heap = self._heaps.setdefault((line, priority, lane), [])
-        heapq.heappush(heap, (tag, queued.timestamp, next(self._numbers), slot))
-        size = len(heap)
+        heap = self._heaps.get((line, priority, lane))
+        if heap is None:
+            heap = self._heaps[line, priority, lane] = _Heap()
+            insort(self._priorities.setdefault(line, []), priority)
+        heap.left += 1
+        heapq.heappush(heap.entries, (tag, queued.timestamp, next(self._numbers), slot))
+        size = len(heap.entries)
         if not size & (size - 1) and size > _STALE_SLACK:  # occasionally: at powers of two
-            heap[:] = [entry for entry in heap if entry[3].holder is not None]
-            heapq.heapify(heap)
+            heap.entries = [entry for entry in heap.entries if entry[3].holder is not None]
+            heapq.heapify(heap.entries)
 
     def end(self, queued: QueuedPod) -> None:
         """End the slot of a pod that leaves unused, if it has one."""
         slot = self._held.pop(queued.pod.uid, None)
         if slot is not None:
             slot.holder = None
+            self._leave_heap(slot)
             self._retried -= slot.lane is Lane.RETRIED
             if not self._retried:
                 self._forget_tags()
+
+    def _leave_heap(self, slot: Slot) -> None:
+        """Count a slot that is over; a heap goes with its last one."""
+        key = slot.line, slot.priority, slot.lane
+        heap = self._heaps[key]
+        heap.left -= 1
+        if heap.left:
+            return
+        del self._heaps[key]
+        priorities = self._priorities[slot.line]
+        del priorities[bisect_left(priorities, slot.priority)]
+        if not priorities:
+            del self._priorities[slot.line]
 
     def use(self, slot: Slot, queued: QueuedPod) -> None:
         """Let the first pod of a line go; the holder of the slot waits on with that pod's."""
@@ -117,18 +148,20 @@ class Slots:
             firsts: the lines with an order that have a pod to go, with the first one.
         """
         at = {line: self._held[queued.pod.uid].priority for line, queued in firsts.items()}
-        found = {key: entry for key in list(self._heaps) if (entry := self._first(key)) is not None}
-        return self._next_of(UNORDERED, found, at) or self._next_of(LAST, found, {})
+        return self._next_of(UNORDERED, at) or self._next_of(LAST, {})
 
-    def _next_of(self, unordered: str, found: Mapping[_KeyOf, _Entry], at: Mapping[str, int]) -> Slot | None:
+    def _next_of(self, unordered: str, at: Mapping[str, int]) -> Slot | None:
         """Return whose slot is next among a line without an order and those with one, with the priorities of these."""
-        priorities = (*at.values(), *(priority for line, priority, _ in found if line == unordered))
-        first = max(priorities, default=None)
+        priorities = (*at.values(), *self._priorities.get(unordered, ())[-1:])
+        if not priorities:
+            return None
+        first = max(priorities)
+        lines = (unordered, *(line for line, priority in at.items() if priority == first))
         lanes: dict[Lane, _Entry] = {}
-        for (line, priority, lane), entry in found.items():
-            goes = priority == first and (line == unordered or at.get(line) == first)
-            if goes and (lane not in lanes or entry[:3] < lanes[lane][:3]):
-                lanes[lane] = entry
+        for lane in Lane:
+            entries = [entry for line in lines if (entry := self._first((line, first, lane))) is not None]
+            if entries:
+                lanes[lane] = min(entries, key=itemgetter(slice(3)))
         if len(lanes) > 1:
             del lanes[self._last]
         return next((entry[3] for entry in lanes.values()), None)
@@ -144,12 +177,11 @@ class Slots:
 
     def _first(self, key: _KeyOf) -> _Entry | None:
         heap = self._heaps.get(key)
-        while heap and heap[0][3].holder is None:
-            heapq.heappop(heap)
-        if heap:
-            return heap[0]
-        self._heaps.pop(key, None)
-        return None
+        if heap is None:
+            return None
+        while heap.entries[0][3].holder is None:
+            heapq.heappop(heap.entries)
+        return heap.entries[0]
 
     def _tag(self, queued: QueuedPod) -> float:
         priority = queued.pod.priority
