@@ -262,7 +262,11 @@ def test_pods_that_are_held_or_wait_for_their_gang_have_one_event_that_names_the
         return {name: [(event["reason"], event["note"]) for event in cluster.events(name)] for name in wanted}
 
     eventually(lambda: told() == wanted)
-    assert {cluster.condition(name)["message"] for name in wanted} == {texts[0][1] for texts in wanted.values()}
+
+    def conditions() -> set[str]:
+        return {cluster.condition(name).get("message", "") for name in wanted}
+
+    eventually(lambda: conditions() == {texts[0][1] for texts in wanted.values()})
     assert all(event["type"] == "Normal" for event in cluster.events("held"))
 
     def refused() -> list[str]:

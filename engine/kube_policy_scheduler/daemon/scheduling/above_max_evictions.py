@@ -34,6 +34,8 @@ class AboveMaxEvictions:
 
     def look(self, policies: Policies, now: Steady) -> None:
         """Start the eviction that is due. If it fails, the next look tries it again."""
+        if now < self._reclaim.look_at:
+            return
         each = (profile.queues for profile in policies.profiles if profile.queues is not None)
         found = self._reclaim.due(lambda: next(each, None), now)
         if found is None or not self._serves(found.unit.pods[0]):

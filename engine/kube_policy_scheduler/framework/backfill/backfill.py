@@ -104,6 +104,8 @@ class Backfill:
 
     def look(self, now: Steady) -> None:
         """Wake those that wait for reservations that have begun: pods are late, so the next ones begin later."""
+        if not self._kept:
+            return
         ended = [line for line, kept in self._kept.items() if kept.look_at - self._cluster.ahead <= now]
         for line in ended:
             del self._kept[line]

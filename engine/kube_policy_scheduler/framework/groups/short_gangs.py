@@ -92,7 +92,7 @@ class ShortGangs:
 
     def due(self, now: Steady) -> Iterator[ShortGang]:
         """Yield the gangs whose rest is to be evicted now; each comes again after its `within` if it is still there."""
-        while (at := self.next_due()) is not None and at <= now:
+        while self._heap and (at := self.next_due()) is not None and at <= now:
             group = heapq.heappop(self._heap)[2]
             known = self._loss(group)
             assert known is not None, "next_due names only gangs that have lost pods"

@@ -40,23 +40,24 @@ class AboveMaxReclaim:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._look_at = 0.0
+        self.look_at = 0.0
+        """When `due` has something to do, on the steady clock."""
         self._goes_on = True
         """Whether somebody may have to be evicted at the next look."""
 
     def due(self, rules_in_force: Callable[[], QuotaRules | None], now: Steady) -> AboveMax | None:
         """Return who is to be evicted now; None: nobody."""
-        if now < self._look_at:
+        if now < self.look_at:
             return None
         rules = rules_in_force()
         found = next_above_max(self._cluster, rules, now=now + self._cluster.ahead) if rules is not None else None
         self._goes_on = found is not None
-        self._look_at = now + (EVERY_SECONDS if self._goes_on else LOOK_SECONDS)
+        self.look_at = now + (EVERY_SECONDS if self._goes_on else LOOK_SECONDS)
         return found
 
     def next_due(self) -> float | None:
         """Return when somebody may have to be evicted though nothing happens; None: nobody."""
-        return self._look_at if self._goes_on else None
+        return self.look_at if self._goes_on else None
 
 
 def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveMax | None:
