@@ -54,7 +54,7 @@ def test_units_are_guaranteed_by_the_strongest_resource_that_their_queue_guarant
     assert rules is not None
     cluster = cluster_with([(name, "a", cpu, gpus) for name, cpu, gpus in pods])
     usage = cluster.usage_of(rules.tree)
-    guarantees = Guarantees(usage, QueueUnits(cluster, usage, rules.gangs_of, now=2e9).of)
+    guarantees = Guarantees(usage, QueueUnits(cluster, usage, rules, now=2e9).of)
     (queue,) = usage.queues()
     found = {unit.uid: rank for unit, rank in guarantees.of(queue).items()}
     assert {uid: None if rank is None else rules.tree.resources[rank] for uid, rank in found.items()} == ranks

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.growth.quota_scenes import SCENES, Scene, measure
-from tests.growth.stage import Lines
+from tests.growth.quota_scenes import ROOM, SCENES, Scene, measure
+from tests.growth.stage import NODES, Lines
 from tests.growth.test_growth import LINEAR, SIZES, SLACK_LINES
+
+UNITS = (512, 1_024, 2_048)
+LINES_EACH_UNIT = 70
+"""Of a decision that evicts one of them: with 10,000 units, that is about 25 ms."""
+EVICTS = "second guaranteed pod is decided"
+OF_ONE_QUEUE = [scene for scene in SCENES if scene.name.startswith("units of a queue")]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
@@ -19,3 +27,19 @@ def test_time_is_linear(scene: Scene) -> None:
         if most - second[step] > LINEAR * max(0.0, second[step] - first[step]) + SLACK_LINES
     }
     assert beyond == {}
+
+
+@pytest.mark.parametrize("scene", OF_ONE_QUEUE, ids=lambda scene: scene.name)
+def test_an_eviction_asks_little_of_each_unit(scene: Scene) -> None:
+    """What is the same for all units that count for the same is asked once, and one turn looks at all of them."""
+    measure(scene, SIZES[0], Lines())
+    few, many = (measure(scene, size, Lines())[EVICTS] for size in UNITS[:2])
+    assert (many - few) / (UNITS[1] - UNITS[0]) < LINES_EACH_UNIT
+
+
+def test_one_more_victim_is_not_compared_with_all_units() -> None:
+    """The pod that comes needs a whole node: with twice as many units, there are twice as many victims, each alike."""
+    large = replace(OF_ONE_QUEUE[0], millis=lambda n: ROOM // NODES)
+    measure(large, SIZES[0], Lines())
+    first, second, third = (measure(large, size, Lines())[EVICTS] for size in UNITS)
+    assert third - second < LINEAR * (second - first)

@@ -75,6 +75,8 @@ class QuotaRules(msgspec.Struct, frozen=True, eq=False):
     """A pod above the `max` of its queue may be evicted if one of them does not spare it."""
     gangs_of: GangsOf = lambda frame: ()
     """The gangs and PodGroups of a running pod."""
+    are_in_no_gang: Callable[[PodInfo], bool] = lambda pod: False
+    """Whether it is known that no pod of a pod's template is in any: then each is a unit."""
 
     def reclaim_of(self, frame: Frame) -> ReclaimRule | None:
         """Return the rule that applies to a pod."""

@@ -98,6 +98,15 @@ class Governing:
         except ValueError:
             return ()
 
+    def are_in_no_gang(self, pod: PodInfo) -> bool:
+        """Return whether no pod of a pod's template is in a gang or a PodGroup, wherever it runs."""
+        if is_in_group(pod.template):
+            return False
+        route = self._routes.get(pod.template)
+        if route is None:
+            route = self._routes[pod.template] = self._route(pod)
+        return not any(self._policies[number].gangs for number in (*route.ask, route.otherwise) if number is not None)
+
     def _gangs(self, frame: Frame) -> tuple[GangRequirement, ...]:
         number = self.number(frame.pod)
         policy = self._policies[number] if number is not None else None

@@ -108,7 +108,9 @@ class PolicySet:
         if any(policy.gangs for policy in policies):
             policies = [policy.with_gangs(governing.running_gangs) for policy in policies]
         if queues is not None:
-            queues = msgspec.structs.replace(queues, gangs_of=governing.running_requirements)
+            queues = msgspec.structs.replace(
+                queues, gangs_of=governing.running_requirements, are_in_no_gang=governing.are_in_no_gang
+            )
             policies = [policy.with_queues(queues) for policy in policies]
         return cls(tuple(policies), default_schedulers, stands_in_as, queues, governing)
 

@@ -11,6 +11,7 @@ its lead fits what is left of the `min` is guaranteed, with the lead as its rank
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -92,15 +93,31 @@ class Guarantees:
         """
         self.usage, self.units_of = usage, units_of
         self._walks: dict[Quota, Mapping[Unit, int]] = {}
+        self._leads: dict[tuple[Parts, Quota], int | None] = {}
 
     def rank(self, unit: Unit, queue: Quota) -> int | None:
         """Return the place of the resource by which a unit is guaranteed in a queue; None: it is borrowed there."""
-        first = lead(self.usage, queue, unit.within(queue))
+        first = self.leads(unit, queue)
         if first is None:
             return None
         if not unit.is_surplus and queue.will(first) <= queue.minimum[first]:
             return first  # all that request it fit
         return self._walk(queue).get(unit)
+
+    def rank_alike(self, unit: Unit, queue: Quota) -> bool:
+        """Return whether all units that count for the same as one have its rank in a queue now.
+
+        Of surplus members of gangs that is not known.
+        """
+        first = self.leads(unit, queue)
+        return first is None or (not unit.is_surplus and queue.will(first) <= queue.minimum[first])
+
+    def leads(self, unit: Unit, queue: Quota) -> int | None:
+        """Return the resource that leads a unit in a queue, see `lead`; None: none does, so it is borrowed there."""
+        key = unit.parts, queue
+        if key not in self._leads:
+            self._leads[key] = lead(self.usage, queue, unit.within(queue))
+        return self._leads[key]
 
     def strongest(self, unit: Unit, queues: Iterable[Quota]) -> int | None:
         """Return the strongest rank of a unit in some queues; None: it is borrowed in all of them."""
@@ -148,10 +165,14 @@ def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterato
     """Yield units in the order of the walk, with what they count for and their lead; those without one last."""
     strength, weakest = usage.tree.strength, len(usage.tree.resources)
     entries: list[tuple[int, int, float, bool, str, Unit, Amounts, int | None]] = []
+    alike: dict[Parts, tuple[int, Amounts, int | None]] = {}
     for unit in units:
-        amounts = unit.within(queue)
-        first = lead(usage, queue, amounts)
-        weak = strength[first] if first is not None else weakest
-        entries.append((weak, -unit.priority, unit.started, unit.is_surplus, unit.uid, unit, amounts, first))
-    entries.sort(key=lambda entry: entry[:5])
+        known = alike.get(unit.parts)
+        if known is None:
+            amounts = unit.within(queue)
+            first = lead(usage, queue, amounts)
+            known = alike[unit.parts] = strength[first] if first is not None else weakest, amounts, first
+        weak, amounts, first = known
+        entries.append((weak, -unit.priority, unit.started, unit.is_surplus, unit.pods[0].uid, unit, amounts, first))
+    entries.sort(key=itemgetter(0, 1, 2, 3, 4))
     return (entry[5:] for entry in entries)

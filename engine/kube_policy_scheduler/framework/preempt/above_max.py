@@ -74,7 +74,7 @@ def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveM
         over = [place for place, limit in enumerate(queue.maximum) if queue.used[place] - queue.leaving[place] > limit]
         if not over:
             continue
-        units = units or QueueUnits(cluster, usage, rules.gangs_of, now=now)
+        units = units or QueueUnits(cluster, usage, rules, now=now)
         ranks, budgets = Guarantees(usage, units.of).of(queue), Budgets(cluster)
         candidates = [unit for unit in _holding(ranks, queue, over) if not _is_spared(unit, rules, cluster, now)]
         whole = [unit for unit in candidates if not any(other in ranks for other in units.surplus_of(unit))]

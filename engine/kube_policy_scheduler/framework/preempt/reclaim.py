@@ -20,14 +20,14 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit, is_below, lead, within
+from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Parts, Unit, is_below, lead, within
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.evaluate.nominations import nominated_for
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
-from kube_policy_scheduler.framework.preempt.rights import Rights, holds
+from kube_policy_scheduler.framework.preempt.rights import Rights, holds, holds_counted
 from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
 from kube_policy_scheduler.framework.preempt.victims import Budgets
 from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
@@ -196,7 +196,7 @@ def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
     cluster, now = frame.cluster, frame.now
     cluster.forget_old_evictions(frame.steady)
     usage = cluster.usage_of(rules.tree)
-    units = QueueUnits(cluster, usage, rules.gangs_of, now=now, without=(frame.pod.uid,))
+    units = QueueUnits(cluster, usage, rules, now=now, without=(frame.pod.uid,))
     asks = _with_its_gang(unit_that_asks(frame, rules, (frame.pod,)), rules.gangs_of(frame))
     guarantees = Guarantees(usage, partial(_of_others, units, asks))
     rights: Rights | None = None
@@ -256,6 +256,9 @@ class _Attempt:
     units: QueueUnits = field(init=False)
     guarantees: Guarantees = field(init=False)
     budgets: Budgets = field(init=False)
+    its_group_stays: Callable[[PodInfo], bool] | None = field(init=False)
+    rows_by_node: dict[str, frozenset[int]] = field(default_factory=dict)
+    """By node: its row alone, which all units there share."""
     tried: bool = False
     """Whether any pod could have been evicted."""
     only: bool | None = None
@@ -266,8 +269,9 @@ class _Attempt:
     def __post_init__(self) -> None:
         cluster = self.frame.cluster
         self.devices, self.budgets = FreedDevices(cluster), Budgets(cluster)
+        self.its_group_stays = in_group_that_stays(cluster)
         own = {pod.uid for pod in self.asks.pods}
-        self.units = QueueUnits(cluster, self.usage, self.rules.gangs_of, now=self.frame.now, without=own)
+        self.units = QueueUnits(cluster, self.usage, self.rules, now=self.frame.now, without=own)
         self.guarantees = Guarantees(self.usage, partial(_of_others, self.units, self.asks))
 
     @property
@@ -497,38 +501,60 @@ class _Attempt:
         """
         rights = self._rights(short)
         found: dict[Unit, _Candidate] = {}
-        if rights.short:
-            for queue in self.usage.queues():
-                if queue.members and (
-                    rights.entitled(queue) is not None or (self.rule.fair and rights.has_smaller_share(queue))
-                ):
-                    for unit in self.units.own(queue):
-                        if unit in found or not self._is_useful(unit, short, rows, quota_too=quota_too):
-                            continue
-                        reclaims = self.only is not False and rights.may_reclaim(unit)
-                        shares = not reclaims and self.only is not True and rights.may_share(unit)
-                        if (reclaims or shares) and not self._is_spared(unit):
-                            found[unit] = _Candidate(unit, reclaims, self._violates(unit), self._rows_of(unit))
+        kinds: dict[tuple[Parts, bool], _Kind] = {}
+        kind: _Kind | None = None
+        own, covers = self.own, self.budgets.covers
+        beyond_quota = bool(short.names - {self.usage.tree.resources[place] for place, _ in short.by_quota})
+        for queue in self.usage.queues() if rights.short else ():
+            if not queue.members or not (
+                rights.entitled(queue) is not None or (self.rule.fair and rights.has_smaller_share(queue))
+            ):
+                continue
+            for unit in self.units.own(queue):
+                if not unit.is_placed or (own and unit.gang in own) or (len(unit.parts) > 1 and unit in found):
+                    continue
+                if kind is None or kind.parts is not unit.parts or kind.is_surplus is not unit.is_surplus:
+                    kind = kinds.get((unit.parts, unit.is_surplus))
+                    if kind is None:
+                        kind = kinds[unit.parts, unit.is_surplus] = self._kind(unit, short, rights)
+                if not kind.goes or not (kind.counts or holds(unit, (), short.names)):
+                    continue
+                its_rows = self._rows_of(unit)
+                if rows is None:
+                    if not (beyond_quota or kind.uses_quota):
+                        continue
+                elif not (quota_too and kind.uses_quota) and rows.isdisjoint(its_rows):
+                    continue
+                reclaims = kind.reclaims if kind.reclaims is not None else rights.may_reclaim(unit)
+                if (reclaims or kind.may_share(unit, rights)) and not self._is_spared(unit):
+                    found[unit] = _Candidate(unit, kind, reclaims, covers(unit.pods) and self._violates(unit), its_rows)
         self.tried = self.tried or bool(found)
         return _Pool(self, rights, found)
 
-    def _is_useful(self, unit: Unit, short: _Short, rows: frozenset[int] | None, *, quota_too: bool) -> bool:
-        if not unit.is_placed or (self.own and unit.gang in self.own):
-            return False
-        if not holds(unit, short.places, short.names):
-            return False
+    def _kind(self, unit: Unit, short: _Short, rights: Rights) -> _Kind:
         uses_quota = any(
             place == resource and is_below(queue, at)
             for place, at in short.by_quota
             for queue, amounts in unit.parts
             for resource, _ in amounts
         )
-        if rows is None:
-            return uses_quota or bool(short.names - {self.usage.tree.resources[place] for place, _ in short.by_quota})
-        return (quota_too and uses_quota) or not rows.isdisjoint(self._rows_of(unit))
+        reclaims = rights.reclaims_alike(unit) if self.only is not False else False
+        shares = rights.shares_alike(unit) if self.only is not True and self.rule.fair else False
+        return _Kind(
+            unit.parts,
+            unit.is_surplus,
+            counts=holds_counted(unit, short.places),
+            uses_quota=uses_quota,
+            goes=reclaims is not False or shares is not False,
+            reclaims=reclaims,
+            shares=shares,
+            follows_gone=rights.is_guaranteed_in_common(unit),
+        )
 
     def _is_spared(self, unit: Unit) -> bool:
-        its_group_stays, spares = in_group_that_stays(self.cluster), self.rule.spares
+        its_group_stays, spares = self.its_group_stays, self.rule.spares
+        if unit.gang is None and its_group_stays is None and spares is None:
+            return False
         pods = [*unit.pods, *(pod for other in self.units.surplus_of(unit) for pod in other.pods)]
         if unit.gang is None and its_group_stays is not None and its_group_stays(pods[0]):
             return True
@@ -537,11 +563,18 @@ class _Attempt:
         return spares is not None and any(spares(self.frame, pod) for pod in pods)
 
     def _violates(self, unit: Unit) -> bool:
-        return self.budgets.covers(unit.pods) and bool(self.budgets.split(unit.pods)[0])
+        return bool(self.budgets.split(unit.pods)[0])
 
     def _rows_of(self, unit: Unit) -> frozenset[int]:
-        rows, node_of = self.cluster.nodes.rows, self.cluster.node_of
-        return frozenset(rows.get(node_of(pod.uid) or "", -1) for pod in unit.pods)
+        node_of = self.frame.cluster.node_of
+        if len(unit.pods) > 1:
+            rows = self.cluster.nodes.rows
+            return frozenset(rows.get(node_of(pod.uid) or "", -1) for pod in unit.pods)
+        name = node_of(unit.pods[0].uid) or ""
+        found = self.rows_by_node.get(name)
+        if found is None:
+            found = self.rows_by_node[name] = frozenset((self.cluster.nodes.rows.get(name, -1),))
+        return found
 
     def _take(self, pool: _Pool, fits: Callable[[], bool]) -> bool:
         """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
@@ -635,10 +668,36 @@ class _Attempt:
         self.devices.put_back()
 
 
+class _Kind(msgspec.Struct, frozen=True, eq=False):
+    """What is the same for all units that count for the same, as the cluster is when they are looked at."""
+
+    parts: Parts
+    is_surplus: bool
+    counts: bool
+    """Whether they hold counted resources that are short."""
+    uses_quota: bool
+    """Whether they use quota that is short."""
+    goes: bool
+    """Whether any of them may go."""
+    reclaims: bool | None
+    """Whether they may go for a guarantee; None: it depends on the unit."""
+    shares: bool | None
+    """Whether they may go so that shares become fairer, if their priority and age allow it; None: as before."""
+    follows_gone: bool
+    """Whether it may depend on who went before if one may go so that shares become fairer."""
+
+    def may_share(self, unit: Unit, rights: Rights) -> bool:
+        """Return whether one of them may go so that shares become fairer, whatever they are now."""
+        if self.shares is None:
+            return rights.may_share(unit)
+        return self.shares and rights.may_share_now(unit)
+
+
 class _Candidate(msgspec.Struct, frozen=True, eq=False):
     """A unit that may go."""
 
     unit: Unit
+    kind: _Kind
     reclaims: bool
     """Whether it goes for a guarantee; else so that shares become fairer."""
     violates: bool
@@ -646,13 +705,51 @@ class _Candidate(msgspec.Struct, frozen=True, eq=False):
     rows: frozenset[int]
 
 
+_Standing = tuple[bool, bool, tuple[float, ...]]
+"""What decides first who goes: whether a budget forbids it, whether the queue loses a guarantee, and its shares."""
+_Place = tuple[int, bool, float, str, _Candidate]
+"""What decides then, which never changes."""
+
+
+class _Line:
+    """Candidates whose standing is always the same, the first one first."""
+
+    __slots__ = ("places", "taken")
+
+    def __init__(self, places: list[_Place]) -> None:
+        self.places, self.taken = sorted(places), 0
+
+    def first(self) -> _Place | None:
+        """Return the first that has neither gone nor been dropped."""
+        return self.places[self.taken] if self.taken < len(self.places) else None
+
+
 class _Pool:
-    """Units that may go, the first one first; each that goes changes the shares of its queues."""
+    """Units that may go, the first one first; each that goes changes the shares of its queues.
+
+    Units that count for the same change alike, so they stand in one line, and only the first of each line is compared.
+    """
 
     def __init__(self, attempt: _Attempt, rights: Rights, candidates: Mapping[Unit, _Candidate]) -> None:
         self._attempt, self._rights, self._candidates = attempt, rights, candidates
-        self._heap = [(self._key(each), each.unit.uid, each) for each in candidates.values()]
+        places: dict[tuple[bool, _Kind, Unit | None], list[_Place]] = {}
+        for unit, each in candidates.items():
+            # whether one of these is dropped may depend on when it is looked at, so each stands alone
+            alone = unit if not each.reclaims and each.kind.follows_gone else None
+            is_core = unit.gang is not None and not unit.is_surplus
+            place = unit.priority, is_core, -unit.started, unit.pods[0].uid, each
+            key = each.violates, each.kind, alone
+            if key in places:
+                places[key].append(place)
+            else:
+                places[key] = [place]
+        self._heap: list[tuple[_Standing, _Place, _Line]] = []
+        for alike in places.values():
+            line = _Line(alike)
+            self._heap.append((self._standing(line.places[0][-1]), line.places[0], line))
         heapq.heapify(self._heap)
+        self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
+        self._went: set[Unit] = set()
         self.gone: list[Unit] = []
         self.needed: list[Unit] = []
         """Those of them that must go."""
@@ -665,55 +762,81 @@ class _Pool:
     def rows_in_order(self, rows: frozenset[int]) -> Iterator[int]:
         """Yield the rows with candidates, that of the first one first."""
         seen: set[int] = set()
-        for _, _, each in sorted(self._heap, key=lambda entry: entry[:2]):
-            for row in sorted(each.rows & rows):
+        lines = [[(standing, place) for place in line.places] for standing, _, line in self._heap]
+        for _, place in heapq.merge(*lines):
+            for row in sorted(place[-1].rows & rows):
                 if row not in seen:
                     seen.add(row)
                     yield row
 
     def on(self, row: int) -> _Pool:
         """Return those with pods on a row."""
-        return self._some(lambda each: row in each.rows)
+        if self._by_row is None:
+            self._by_row = {}
+            for unit, each in self._candidates.items():
+                for there in each.rows:
+                    self._by_row.setdefault(there, {})[unit] = each
+        return _Pool(self._attempt, self._rights, self._by_row.get(row, {}))
 
     def beyond(self, other: _Pool) -> _Pool:
         """Return those that did not go as part of another pool."""
         gone = set(other.gone)
-        return self._some(lambda each: each.unit not in gone)
-
-    def _some(self, chosen: Callable[[_Candidate], bool]) -> _Pool:
-        some = {unit: each for unit, each in self._candidates.items() if chosen(each)}
+        some = {unit: each for unit, each in self._candidates.items() if unit not in gone}
         return _Pool(self._attempt, self._rights, some)
 
     def take(self) -> list[Unit]:
         """Take the next one, with what must go before it; nothing: there is none."""
-        heap, attempt = self._heap, self._attempt
+        heap, attempt, went = self._heap, self._attempt, self._went
         while heap:
-            key, _, candidate = heapq.heappop(heap)
+            before, place, line = heap[0]
+            candidate = place[-1]
             unit = candidate.unit
-            if unit in self.gone:
+            if unit in went:
+                self._next(line)
                 continue
             surplus = [
                 each
                 for each in attempt.units.surplus_of(unit)
-                if each not in self.gone and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
+                if each not in went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
             ]
             mine = [each for each in surplus if each in self._candidates]
             if not candidate.reclaims and not self._rights.fairer(unit, self.gone, beside=[] if mine else surplus):
-                continue  # the other share only falls
-            now = self._key(candidate)
-            if now != key:
-                heapq.heappush(heap, (now, unit.uid, candidate))
+                self._next(line)  # the other share only falls
                 continue
-            if mine:
-                first = min(mine, key=lambda each: self._key(self._candidates[each]))
-                heapq.heappush(heap, (now, unit.uid, candidate))
-                self.gone.append(first)
-                return [first]
-            self.gone += [*surplus, unit]
-            return [*surplus, unit]
+            now = self._standing(candidate)
+            if now != before:
+                heapq.heapreplace(heap, (now, place, line))
+                continue
+            if not mine:
+                self._next(line)
+                return self._go([*surplus, unit])
+            return self._go([min(mine, key=lambda each: self._key(self._candidates[each]))])
         return []
 
-    def _key(self, candidate: _Candidate) -> tuple[bool, bool, tuple[float, ...], int, bool, float]:
+    def _go(self, units: list[Unit]) -> list[Unit]:
+        self._went.update(units)
+        self.gone += units
+        return units
+
+    def _next(self, line: _Line) -> None:
+        """Let the first one of the first line go, or drop it."""
+        line.taken += 1
+        first = line.first()
+        if first is None:
+            heapq.heappop(self._heap)
+        else:
+            heapq.heapreplace(self._heap, (self._heap[0][0], first, line))
+
+    def _key(self, candidate: _Candidate) -> tuple[_Standing, int, bool, float]:
+        unit = candidate.unit
+        return (
+            self._standing(candidate),
+            unit.priority,
+            unit.gang is not None and not unit.is_surplus,
+            -unit.started,
+        )
+
+    def _standing(self, candidate: _Candidate) -> _Standing:
         unit, usage, short = candidate.unit, self._attempt.usage, self._rights.short
         theirs = usage.branch(self._rights.asks.queue, unit.queue)[1]
         sinks = any(
@@ -722,9 +845,7 @@ class _Pool:
             for resource, amount in within(unit.parts, each)
             if resource in short
         )
-        shares = tuple(-usage.share_of(each, short) for each in theirs)
-        is_core = unit.gang is not None and not unit.is_surplus
-        return candidate.violates, sinks, shares, unit.priority, is_core, -unit.started
+        return candidate.violates, sinks, tuple(-usage.share_of(each, short) for each in theirs)
 
 
 def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) -> list[Unit]:
@@ -739,7 +860,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
     usage = cluster.usage_of(rules.tree)
     if not rules.reclaims:
         return []
-    units, budgets = QueueUnits(cluster, usage, rules.gangs_of, now=now), Budgets(cluster)
+    units, budgets = QueueUnits(cluster, usage, rules, now=now), Budgets(cluster)
     guarantees = Guarantees(usage, units.of)
     heap: list[tuple[tuple[object, ...], str, Unit]] = []
     counted = range(len(rules.tree.resources))

@@ -32,6 +32,7 @@ class Rights:
     """Unix seconds."""
     _entitled: dict[Quota, int | None] = field(default_factory=dict)
     _ranks_after: dict[Quota, int | None] = field(default_factory=dict)
+    _below: dict[Quota, list[Quota]] = field(default_factory=dict)
 
     def entitled(self, other: Quota) -> int | None:
         """Return the resource by which the unit would be guaranteed against a queue; None: it would not be.
@@ -83,18 +84,42 @@ class Rights:
                 return False
             rank = self.guarantees.strongest(victim, self._theirs(queue))
             if rank is not None and not (
-                strength[rank] > strength[leads] and leads in self.short and _holds(victim, (leads,))
+                strength[rank] > strength[leads] and leads in self.short and holds_counted(victim, (leads,))
             ):
                 return False
         return True
+
+    def reclaims_alike(self, victim: Unit) -> bool | None:
+        """Return `may_reclaim` of all units alike with one, as the cluster is now; None: it depends on the unit.
+
+        Units are alike that count for the same, and are surplus members of gangs, or are not.
+        """
+        if any(self.entitled(queue) is None for queue, _ in victim.parts):
+            return False
+        return self.may_reclaim(victim) if self._rank_alike(victim) else None
+
+    def _rank_alike(self, victim: Unit) -> bool:
+        rank_alike = self.guarantees.rank_alike
+        return all(rank_alike(victim, each) for queue, _ in victim.parts for each in self._theirs(queue))
 
     # --- among borrowers ---------------------------------------------------------------------------------
 
     def may_share(self, victim: Unit) -> bool:
         """Return whether a victim may go so that shares become fairer, whatever they are now; see `fairer`."""
-        rule = self.rule
-        if rule is None or not rule.fair or victim.priority > self.asks.priority or self._rests(victim):
+        return self.may_share_now(victim) and self._lends(victim)
+
+    def may_share_now(self, victim: Unit) -> bool:
+        """Return whether a victim may go so that shares become fairer by its priority, and by when it started."""
+        fair = self.rule is not None and self.rule.fair
+        return fair and victim.priority <= self.asks.priority and not self._rests(victim)
+
+    def shares_alike(self, victim: Unit) -> bool | None:
+        """Return `may_share` but for `may_share_now` of all units alike with one; None: it depends on the unit."""
+        if any(not self._is_across(queue) or self.entitled(queue) is not None for queue, _ in victim.parts):
             return False
+        return self._lends(victim) if self._rank_alike(victim) else None
+
+    def _lends(self, victim: Unit) -> bool:
         return all(
             self._is_across(queue) and self._is_borrowed(victim, queue) for queue, _ in victim.parts
         ) and not any(self.entitled(queue) is not None for queue, _ in victim.parts)
@@ -164,6 +189,10 @@ class Rights:
                 return False
         return True
 
+    def is_guaranteed_in_common(self, victim: Unit) -> bool:
+        """Return whether a victim could be guaranteed in a queue that both have in common: then who went counts."""
+        return any(self.guarantees.leads(victim, queue) is not None for queue in self._common(victim))
+
     def _rank_after(self, queue: Quota) -> int | None:
         if queue not in self._ranks_after:
             self._ranks_after[queue] = self.guarantees.rank_after(self.asks, queue, ())
@@ -173,8 +202,11 @@ class Rights:
 
     def _theirs(self, queue: Quota) -> list[Quota]:
         """Return a queue of a victim and those above it, below the nearest common ancestor with any of the unit's."""
-        branches = (self.usage.branch(own, queue)[1] for own, _ in self.asks.parts)
-        return min(branches, key=len, default=list(queue.path()))
+        found = self._below.get(queue)
+        if found is None:
+            branches = (self.usage.branch(own, queue)[1] for own, _ in self.asks.parts)
+            found = self._below[queue] = min(branches, key=len, default=list(queue.path()))
+        return found
 
     def _is_borrowed(self, victim: Unit, queue: Quota) -> bool:
         return self.guarantees.strongest(victim, self._theirs(queue)) is None
@@ -197,13 +229,13 @@ class Rights:
         return self.now < victim.started + rest
 
 
-def _holds(victim: Unit, resources: Collection[int]) -> bool:
-    """Return whether a unit holds some of these resources."""
+def holds_counted(victim: Unit, resources: Collection[int]) -> bool:
+    """Return whether a unit holds some of these counted resources, by place."""
     return any(resource in resources for _, amounts in victim.parts for resource, _ in amounts)
 
 
 def holds(victim: Unit, resources: Collection[int], names: Collection[str]) -> bool:
     """Return whether a unit holds what is short: counted resources by their places, others by their names."""
-    if _holds(victim, resources):
+    if holds_counted(victim, resources):
         return True
     return any(name == "pods" or pod.demand.requests.get(name) for pod in victim.pods for name in names)

@@ -36,7 +36,7 @@ def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tu
     A unit of several queues is told of each. now: Unix seconds.
     """
     usage = cluster.usage_of(rules.tree)
-    units = QueueUnits(cluster, usage, rules.gangs_of, now=now)
+    units = QueueUnits(cluster, usage, rules, now=now)
     guarantees = Guarantees(usage, units.of)
     for queue in usage.queues():
         own = set(units.own(queue))
@@ -52,7 +52,7 @@ def standing_after(frame: Frame, rules: QuotaRules) -> UnitStanding | None:
     queue = usage.quota_of(frame.template)
     if queue is None:
         return None
-    units = QueueUnits(cluster, usage, rules.gangs_of, now=frame.now, without=(frame.pod.uid,))
+    units = QueueUnits(cluster, usage, rules, now=frame.now, without=(frame.pod.uid,))
     guarantees, unit = Guarantees(usage, units.of), unit_that_asks(frame, rules, (frame.pod,))
     for each in queue.path():
         rank = guarantees.rank_after(unit, each, ())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
+import msgspec
+
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.guarantees import Parts, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
-from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs, GangsOf
+from kube_policy_scheduler.cluster.requests import PodRequests
+from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs
+from kube_policy_scheduler.framework.quota import QuotaRules
 
 
 def parts_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Parts:
@@ -26,6 +30,16 @@ def priority_of(pods: Iterable[PodInfo]) -> int:
     return max(pod.priority for pod in pods)
 
 
+class _Alike(msgspec.Struct, frozen=True, eq=False):
+    """What the running pods of a template have in common."""
+
+    demand: PodRequests | None
+    """Those with this one count for `parts`; of others it is asked one by one."""
+    parts: Parts
+    priority: int
+    in_no_gang: bool
+
+
 class QueueUnits:
     """The units of queues, on the cluster as it is when a queue is first asked about."""
 
@@ -33,7 +47,7 @@ class QueueUnits:
         self,
         cluster: Cluster,
         usage: QuotaUsage,
-        gangs_of: GangsOf | None,
+        rules: QuotaRules,
         *,
         now: float,
         without: Collection[str] = (),
@@ -43,17 +57,19 @@ class QueueUnits:
         Args:
             cluster: with the pods.
             usage: of its queues.
-            gangs_of: returns the gangs of a running pod; None: each pod is a unit.
+            rules: say which gangs pods are in.
             now: Unix seconds.
             without: the uids of nominated pods that do not count.
         """
         self._cluster, self._usage, self._now = cluster, usage, now
-        self.gangs = Gangs(cluster, now, gangs_of, is_leaving=usage.is_leaving) if gangs_of is not None else None
+        self.gangs = Gangs(cluster, now, rules.gangs_of, is_leaving=usage.is_leaving)
+        self._are_in_no_gang = rules.are_in_no_gang
         self._own: dict[Quota, list[Unit]] = {}
         self._below: dict[Quota, Sequence[Unit]] = {}
         self._of_bundle: dict[int, tuple[Bundle, dict[str, Unit], Unit | None]] = {}
         """By the identity of a bundle: itself, its surplus by uid, and the rest."""
         self._singles: dict[str, Unit] = {}
+        self._alike: dict[PodTemplate, _Alike] = {}
         self._nominated: dict[Quota, list[PodInfo]] = {}
         for uid, (queue, _, pod) in usage.nominated().items():
             if uid not in without and uid not in cluster.pods:
@@ -81,9 +97,10 @@ class QueueUnits:
         found = self._own.get(queue)
         if found is None:
             units: dict[Unit, None] = {}
+            is_leaving, unit_of = self._usage.is_leaving, self.unit_of
             for pod in queue.members.values():
-                if not self._usage.is_leaving(pod.uid):
-                    units[self.unit_of(pod)] = None
+                if not is_leaving(pod.uid):
+                    units[unit_of(pod)] = None
             for pod in self._nominated.get(queue, ()):
                 units[self._nominated_unit(pod)] = None
             found = self._own[queue] = list(units)
@@ -91,11 +108,16 @@ class QueueUnits:
 
     def unit_of(self, pod: PodInfo) -> Unit:
         """Return the unit of a running pod: itself, or what its gang needs if it needs the pod."""
-        bundle = self.gangs.bundle(pod) if self.gangs is not None else None
+        alike = self._alike.get(pod.template)
+        if alike is None:
+            alike = self._alike[pod.template] = self._alike_with(pod)
+        bundle = None if alike.in_no_gang else self.gangs.bundle(pod)
         if bundle is None:
             known = self._singles.get(pod.uid)
             if known is None:
-                known = self._singles[pod.uid] = self._unit((pod,))
+                parts = alike.parts if pod.demand is alike.demand else self._parts((pod,), is_placed=True)
+                started = self._now if pod.started is None else pod.started
+                known = self._singles[pod.uid] = Unit((pod,), parts, alike.priority, started)
             return known
         _, surplus, core = self._units_of(bundle)
         found = surplus.get(pod.uid) or core
@@ -104,7 +126,7 @@ class QueueUnits:
 
     def surplus_of(self, unit: Unit) -> Collection[Unit]:
         """Return the surplus members of the gang that a unit is what the gang needs of; none for any other."""
-        if unit.gang is None or unit.is_surplus or self.gangs is None or not unit.is_placed:
+        if unit.gang is None or unit.is_surplus or not unit.is_placed:
             return ()
         bundle = self.gangs.bundle(unit.pods[0])
         return self._units_of(bundle)[1].values() if bundle is not None else ()
@@ -123,8 +145,8 @@ class QueueUnits:
         known = self._singles.get(pod.uid)
         if known is not None:
             return known
-        gangs = self.gangs.of(pod) if self.gangs is not None else ()
-        if self.gangs is None or not gangs:
+        gangs = self.gangs.of(pod)
+        if not gangs:
             found = self._singles[pod.uid] = self._unit((pod,), is_placed=False)
             return found
         running = self.gangs.bundle(pod)
@@ -176,3 +198,8 @@ class QueueUnits:
             queue = self._usage.quota_of(pods[0].template)
             return ((queue, self._usage.amounts(pods[0])),) if queue is not None else ()
         return parts_of(self._usage, pods)
+
+    def _alike_with(self, pod: PodInfo) -> _Alike:
+        has_claims = bool(pod.template.spec.resource_claims)  # what these count for is each pod's own
+        parts = self._parts((pod,), is_placed=True)
+        return _Alike(None if has_claims else pod.demand, parts, pod.priority, self._are_in_no_gang(pod))
