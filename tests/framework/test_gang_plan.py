@@ -101,8 +101,9 @@ class Stage:
         requirements = self.algorithm.gang_requirements(queued)
         return Membership(tuple(group for each in requirements for group in each.groups), requirements)
 
-    def run(self, name: str, on: str, *, cores: int, priority: int) -> None:
-        self.cluster.place(pod(self.cluster, name, cpu=str(cores), priority=priority), on)
+    def run(self, name: str, on: str, *, cores: int, priority: int, job: str = "", size: int = 0) -> None:
+        labels = {"job": job, "size": str(size)} if job else {}
+        self.cluster.place(pod(self.cluster, name, cpu=str(cores), priority=priority, labels=labels), on)
 
     def planned(
         self, first: QueuedPod, *, most: float = inf, between: Callable[[], None] = lambda: None
@@ -274,6 +275,26 @@ def test_a_victim_stays_if_a_later_one_makes_room_for_all() -> None:
     assert found is not None
     assert [name for _, victims in found.values() for name in victims] == ["low0"]
     assert {host for host, _ in found.values()} == {"n0"}
+
+
+def test_a_gang_stays_whole_if_a_later_one_makes_room_for_all() -> None:
+    stage = Stage({"n0": 10}, [])
+    for job, cores in (("large", 3), ("small", 1)):
+        for number in range(2):
+            stage.run(f"{job}{number}", "n0", cores=cores, priority=0, job=job, size=2)
+    found = stage.tried(stage.gang([2] * 3, size=3))
+    assert found is not None
+    assert sorted(name for _, victims in found.values() for name in victims) == ["large0", "large1"]
+
+
+def test_no_surplus_pod_stays_of_a_gang_that_goes() -> None:
+    """One member evicts the surplus pod, the next one the others; then there is room for one pod, but not for both."""
+    stage = Stage({"n0": 10}, [(2, 20, "n0")])
+    for number in range(3):
+        stage.run(f"a{number}", "n0", cores=2, priority=0, job="a", size=2)
+    found = stage.tried(stage.gang([2] * 3, size=3))
+    assert found is not None
+    assert sorted(name for _, victims in found.values() for name in victims) == ["a0", "a1", "a2"]
 
 
 def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:

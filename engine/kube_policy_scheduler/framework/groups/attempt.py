@@ -479,30 +479,36 @@ class Attempt:
                 self._freed[uid] = assumed.free_devices(self._cluster)
             self._refused.clear()
 
-    def spares(self, victim: PodInfo, members: Sequence[QueuedPod]) -> bool:
-        """Have a displaced pod stay if all of these members still fit beside it; return whether it does.
-
-        Not one that is in a gang or has claims: others, or devices, went with it.
-        """
-        self._carry_out()
+    def gangs_of(self, victim: PodInfo) -> frozenset[Group] | None:
+        """Return the groups of a pod that was displaced; None where they are not known."""
         asked = QueuedPod(victim, queued=Steady(victim.created), timestamp=Steady(victim.created))
         try:
-            in_gang = bool(self._algorithm.gang_requirements(asked))
+            return frozenset(group for each in self._algorithm.gang_requirements(asked) for group in each.groups)
         except ValueError:
-            in_gang = True
-        number = next(
-            (at for at, each in enumerate(self._changes) if each.pod.uid == victim.uid and each.placed is None), None
-        )
-        if number is None or in_gang or victim.template.spec.resource_claims:
+            return None
+
+    def spares(self, victims: Sequence[PodInfo], members: Sequence[QueuedPod]) -> bool:
+        """Have displaced pods stay if all of these members still fit beside them; return whether they do.
+
+        Not with claims: devices went with them.
+        """
+        self._carry_out()
+        left = {change.pod.uid: change for change in self._changes if change.placed is None}
+        changes = [left.get(victim.uid) for victim in victims]
+        if None in changes or any(victim.template.spec.resource_claims for victim in victims):
             return False
-        self._cluster.place(victim, self._changes[number].node_name)
-        self._moved()
+        back = [change for change in changes if change is not None]
+        for change in back:
+            self._cluster.place(change.pod, change.node_name)
+        self._moved(len(back))
         if all(self._algorithm.still_fits(member, self.placed[member.pod.uid]) for member in members):
-            del self._changes[number]
+            stays = {change.pod.uid for change in back}
+            self._changes = [each for each in self._changes if each.placed is not None or each.pod.uid not in stays]
             self._refused.clear()
             return True
-        self._cluster.displace(victim.uid)
-        self._moved()
+        for change in back:
+            self._cluster.displace(change.pod.uid)
+        self._moved(len(back))
         return False
 
     def undo(self) -> None:

@@ -640,7 +640,8 @@ class Planner:
     def _without_spared(self, attempt: Attempt, victims: Evictions, members: Sequence[QueuedPod]) -> Evictions:
         """Return evictions without those victims that may stay after all, as later ones made enough room.
 
-        The last one that was chosen is looked at first. Members of gangs go together, and are not looked at.
+        The last one that was chosen is looked at first. Members of a gang stay together or not at all, and only where
+        all of it that goes makes room for the same pod.
         """
         placed = [member for member in members if member.pod.uid in attempt.placed]
         if (
@@ -648,13 +649,27 @@ class Planner:
             > MOST_SPARED
         ):
             return victims
+        gangs = {
+            victim.uid: attempt.gangs_of(victim)
+            for decision in victims.values()
+            if decision.preemption is not None
+            for victim in decision.preemption.victims
+        }
+        members_of = Counter(group for groups in gangs.values() for group in groups or ())
         found: Evictions = {}
         for uid, decision in reversed(victims.items()):
             preemption = decision.preemption
             assert preemption is not None
-            left = [victim for victim in reversed(preemption.victims) if not attempt.spares(victim, placed)]
+            stay: set[str] = set()
+            for unit in _together(preemption.victims[::-1], gangs):
+                here = Counter(group for victim in unit for group in gangs[victim.uid] or ())
+                is_whole = all(members_of[group] == number for group, number in here.items())
+                is_known = all(gangs[victim.uid] is not None for victim in unit)
+                if is_known and is_whole and attempt.spares(unit, placed):
+                    stay |= {victim.uid for victim in unit}
+            left = tuple(victim for victim in preemption.victims if victim.uid not in stay)
             if left:
-                made = replace(preemption, victims=tuple(reversed(left)))
+                made = replace(preemption, victims=left)
                 found[uid] = msgspec.structs.replace(decision, preemption=made)
         return dict(reversed(found.items()))
 
@@ -890,3 +905,17 @@ def _differ(kinds: Sequence[Members]) -> bool:
         or not np.array_equal(each.feasible, first.feasible)
         for each in kinds[1:]
     )
+
+
+def _together(victims: Sequence[PodInfo], gangs: Mapping[str, frozenset[Group] | None]) -> list[list[PodInfo]]:
+    """Return victims by what shares a gang, also by way of others; in the given order. gangs: theirs, by uid."""
+    found: list[tuple[set[Group], list[PodInfo]]] = []
+    for victim in victims:
+        groups, unit = set(gangs[victim.uid] or ()), [victim]
+        others = [each for each in found if not each[0].isdisjoint(groups)]
+        for each in others:
+            found.remove(each)
+            groups |= each[0]
+            unit = [*each[1], *unit]
+        found.append((groups, unit))
+    return [unit for _, unit in found]
