@@ -742,12 +742,13 @@ class QuotaUsage:
         below: Quota | None = queue
         while below is not None:
             below.used[resource] += delta
-            charged = max(below.direct[resource] + below.inner[resource], below.kept[resource])
-            change = charged - below.charged[resource]
+            charged, kept, above = below.direct[resource] + below.inner[resource], below.kept[resource], below.parent
+            if charged < kept:
+                charged = kept
+            if above is not None:
+                above.inner[resource] += charged - below.charged[resource]
             below.charged[resource] = charged
-            if below.parent is not None:
-                below.parent.inner[resource] += change
-            below = below.parent
+            below = above
 
     def _keep(self, queue: Quota, step: int) -> None:
         """Begin (1) or stop (-1) to keep the amounts that a queue without pods does not lend."""
@@ -813,22 +814,28 @@ class QuotaUsage:
     def refusal(self, queue: Quota, amounts: Amounts) -> QuotaRefusal | None:
         """Return why a request is not admitted; None: it is."""
         for resource, amount in amounts:
-            change = amount
             below: Quota | None = queue
-            direct = amount
             while below is not None:
                 limit = below.maximum[resource]
                 if below.used[resource] + amount > limit:
                     return self._refusal(queue, below, resource, amount, limit, kept=0)
-                charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
-                change = charged - below.charged[resource]
-                if below.parent is None and change > 0 and self._keeps and resource not in self._class_places:
-                    limit = self.usable(resource)
-                    if charged > limit:
-                        kept = below.charged[resource] - below.used[resource]
-                        return self._refusal(queue, below, resource, amount, limit, kept=kept)
-                direct, below = change, below.parent
+                below = below.parent
+            if self._keeps and self._lacks(queue, resource, amount):
+                kept = self.top.charged[resource] - self.top.used[resource]
+                return self._refusal(queue, self.top, resource, amount, self.usable(resource), kept=kept)
         return None
+
+    def _lacks(self, queue: Quota, resource: int, amount: int) -> bool:
+        """Return whether too little of a resource can be lent for a request of a queue, where some of it is kept."""
+        if resource in self._class_places:
+            return False
+        change, below = amount, queue
+        while True:
+            charged = max(below.direct[resource] + below.inner[resource] + change, below.kept[resource])
+            change = charged - below.charged[resource]
+            if below.parent is None:
+                return change > 0 and charged > self.usable(resource)
+            below = below.parent
 
     def _refusal(self, queue: Quota, at: Quota, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
         others = (each for each in self._borrowers(at, resource) if each[0] != queue.name)
@@ -916,17 +923,13 @@ class QuotaUsage:
         That is the cluster where too little can be lent.
         """
         for resource, amount in amounts:
-            change = direct = amount
             below: Quota | None = queue
             while below is not None:
                 if below.used[resource] + amount > below.maximum[resource]:
                     yield resource, below
-                charged = max(below.direct[resource] + below.inner[resource] + direct, below.kept[resource])
-                change = charged - below.charged[resource]
-                lends = below.parent is None and change > 0 and self._keeps and resource not in self._class_places
-                if lends and charged > self.usable(resource):
-                    yield resource, below
-                direct, below = change, below.parent
+                below = below.parent
+            if self._keeps and self._lacks(queue, resource, amount):
+                yield resource, self.top
 
     def part(self, queue: Quota) -> float:
         """Return what part of the cluster a queue uses, of the resource of which it uses most."""
@@ -939,8 +942,8 @@ class QuotaUsage:
     def _dominant(self, queue: Quota, used: Sequence[float]) -> float:
         # one division of whole numbers, rounded once: equal shares are equal, whatever the weights and the capacity
         capacity, highest = self.capacity(), 0.0
-        for resource, amount in enumerate(used):
-            borrowed = amount - queue.minimum[resource]
+        for resource, guaranteed in enumerate(queue.minimum):
+            borrowed = used[resource] - guaranteed
             if borrowed > 0:
                 highest = max(highest, borrowed / (max(capacity[resource], 1) * queue.weight))
         return highest
@@ -954,9 +957,9 @@ class QuotaUsage:
 
     def order_share(self, queue: Quota, more: Amounts) -> float:
         """Return the part of one queue in `order`."""
-        used: list[float] = list(queue.used)
+        used: list[float] = [*queue.used]
         if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
-            used = [max(each) for each in zip(used, queue.remembered, strict=True)]
+            used = list(map(max, used, queue.remembered))
         for resource, amount in more:
             used[resource] += amount
         return self._dominant(queue, used)

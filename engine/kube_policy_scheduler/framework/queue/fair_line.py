@@ -8,7 +8,7 @@ however many queues there are beside it. What changes between two pods is brough
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -84,6 +84,7 @@ class _Tournament(_Entrant):
 
 
 _depth = attrgetter("depth")
+_NONE: Mapping[Amounts, _Tournament] = {}
 
 
 class FairLine:
@@ -190,13 +191,13 @@ class FairLine:
         """Return the tournaments of queues and of all above them, whose shares are no longer known."""
         seen, found = set[Quota](), set[_Tournament]()
         for queue in queues:
-            for each in queue.path():
-                if each in seen:
-                    break
+            each = queue
+            while each.parent is not None and each not in seen:
                 seen.add(each)
-                for tournament in self._tournaments[each].values() if each in self._tournaments else ():
+                for tournament in self._tournaments.get(each, _NONE).values():
                     tournament.share = None
                     found.add(tournament)
+                each = each.parent
         return found
 
     def _settle(self, rising: set[_Tournament]) -> None:
@@ -233,7 +234,7 @@ class FairLine:
 
     def _tournament(self, queue: Quota, request: Amounts) -> _Tournament:
         """Return the tournament of a queue for pods of one request; above, the levels that all share decide nothing."""
-        found = self._tournaments[queue].get(request) if queue in self._tournaments else None
+        found = self._tournaments.get(queue, _NONE).get(request)
         if found is None:
             if queue.parent is None or queue.depth <= self.usage.common_levels:
                 return self._top
