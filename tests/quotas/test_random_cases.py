@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.quotas.invariants import at_rest, violations
@@ -32,9 +32,8 @@ def test_the_scheduler_breaks_no_invariant(seed: int) -> None:
     assert violations(case, run(case)) == []
 
 
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("who", RUNS)
-@settings(max_examples=8)
-@given(seed=seeds)
 def test_what_is_beside_changes_nothing(who: str, seed: int) -> None:
     """Pods that request nothing that is short, gangs that fit nowhere, and whether equal pods come at one moment."""
     assert list(differences(random_case(seed), RUNS[who], chance=Random(seed))) == []

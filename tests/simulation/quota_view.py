@@ -71,11 +71,23 @@ def _nodes(cluster: Cluster) -> list[Node]:
     ]
 
 
+def _has_mixed_gangs(cluster: Cluster, usage: QuotaUsage) -> bool:
+    """Return whether the pods of a gang that runs, or that room is kept for, are of several queues."""
+    queues: dict[str, str] = {}
+    nominated = (info for there in cluster.nominated.values() for info in there.values())
+    for each in (_pending(usage, info) for info in (*cluster.pods.values(), *nominated)):
+        if each.gang and queues.setdefault(each.gang, each.queue) != each.queue:
+            return True
+    return False
+
+
 def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: str, now: Steady) -> str:
     """Return whom a pod must not evict, and why; "" where it may, under some `reclaim`, or nobody can say."""
     usage = cluster.quota_usage
     if usage is None or any("solo" in each.labels for each in (pod, *victims)):
         return ""  # room is not all that it needs
+    if _has_mixed_gangs(cluster, usage):
+        return ""  # the model has no gangs of several queues
     state, kind = seen(cluster, usage, now), _pending(usage, pod)
     ours = [p for p in state.pods.values() if kind.gang and p.gang == kind.gang]
     state = state.evicted([p.name for p in ours if not p.holds] + [pod.uid] * (pod.uid in state.pods))
