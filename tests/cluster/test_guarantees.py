@@ -61,6 +61,21 @@ def test_units_are_guaranteed_by_the_strongest_resource_that_their_queue_guarant
     assert all(guarantees.rank(unit, queue) == found[unit.uid] for unit in guarantees.of(queue))
 
 
+def test_what_runs_comes_before_what_is_nominated_though_it_started_at_the_same_moment() -> None:
+    rules = policy_set('queue a for pods where pod.namespace == "a" min cpu 1\n').queues
+    assert rules is not None
+    cluster = cluster_with([("y", "a", 1, 0), ("x", "a", 1, 0)])
+    runs, nominated = cluster.pods["y"], cluster.pods["x"]
+    assert runs.started is not None
+    cluster.displace("x")
+    nominated.started = None  # as that of a pod that waits
+    cluster.nominate(nominated, "n0")
+    usage = cluster.usage_of(rules.tree)
+    guarantees = Guarantees(usage, QueueUnits(cluster, usage, rules, now=runs.started).of)
+    (queue,) = usage.queues()
+    assert {unit.uid: rank for unit, rank in guarantees.of(queue).items()} == {"y": 0, "x": None}
+
+
 @pytest.mark.parametrize(
     ("second", "usable"),
     [

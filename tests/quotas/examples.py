@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.quotas.accounts import Amounts, Node, Pod, Queue
 from tests.quotas.evictions import Reclaim
@@ -33,6 +33,11 @@ def cpu(whole: float, gpus: int = 0) -> Amounts:
 def node(whole: float, gpus: int = 0, *, name: str = "n0", usable: bool = True, rack: str = "") -> Node:
     """Return a node that has enough of everything else."""
     return Node(name, {**cpu(whole, gpus), "memory": 256 << 30, "pods": 110}, usable, rack)
+
+
+def few_pods(of: Node, most: int) -> Node:
+    """Return a node with room for fewer pods."""
+    return replace(of, offers={**of.offers, "pods": most})
 
 
 def pods(
@@ -229,5 +234,26 @@ EXAMPLES: dict[str, Example] = {
             node(8), queue("a", cpus=6), queue("a1", "a", cpus=2), pods("own", 8, "a"), pods("a1", 3, "a1", at=5),
         ),
         {"a": 8000, "a1": 2000}, {"a": 2}, 3,
+    ),
+    "what goes below a common parent lets its guarantee count against others": Example(
+        _case(
+            node(5, 4), queue("a"), queue("a1", "a", gpus=4), queue("c"), pods("own", 1, "a", 1, 1),
+            pods("c", 1, "c", 1, 3, priority=10), pods("g", 2, "a1", 0.5, 2, at=10, size=2),
+        ),
+        {"a": 4, "a1": 4, "c": 0}, {"a": 1, "c": 1}, 2, GPU,
+    ),
+    "a gang is short of one resource on the nodes that it gets, and of others elsewhere": Example(
+        _case(
+            node(8, 6), node(2, 2, name="n1"), node(6, 5, name="n2"), queue("b"), queue("c", gpus=2, cpus=3),
+            pods("b", 3, "b", 1, 3), pods("g", 2, "c", 3, 1, at=10, size=2),
+        ),
+        {"b": 6, "c": 2}, {"b": 1}, 1, GPU,
+    ),
+    "surplus on other nodes goes before a gang does": Example(
+        _case(
+            few_pods(node(5), 3), few_pods(node(8, name="n1"), 7), queue("a", most=3), pods("g", 5, "a", 0.5, size=3),
+            pods("high", 1, "a", 1.5, at=10, priority=5),
+        ),
+        {"a": 3000}, {"a": 2}, 2,
     ),
 }  # fmt: skip

@@ -164,7 +164,7 @@ def walk(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Mapping[Unit
 def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterator[tuple[Unit, Amounts, int | None]]:
     """Yield units in the order of the walk, with what they count for and their lead; those without one last."""
     strength, weakest = usage.tree.strength, len(usage.tree.resources)
-    entries: list[tuple[int, int, float, bool, str, Unit, Amounts, int | None]] = []
+    entries: list[tuple[int, int, bool, float, bool, str, Unit, Amounts, int | None]] = []
     alike: dict[Parts, tuple[int, Amounts, int | None]] = {}
     for unit in units:
         known = alike.get(unit.parts)
@@ -173,6 +173,8 @@ def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterato
             first = lead(usage, queue, amounts)
             known = alike[unit.parts] = strength[first] if first is not None else weakest, amounts, first
         weak, amounts, first = known
-        entries.append((weak, -unit.priority, unit.started, unit.is_surplus, unit.pods[0].uid, unit, amounts, first))
-    entries.sort(key=itemgetter(0, 1, 2, 3, 4))
-    return (entry[5:] for entry in entries)
+        waits = not unit.is_placed  # what runs started before, though it be at the same moment
+        order = weak, -unit.priority, waits, unit.started, unit.is_surplus, unit.pods[0].uid
+        entries.append((*order, unit, amounts, first))
+    entries.sort(key=itemgetter(0, 1, 2, 3, 4, 5))
+    return (entry[6:] for entry in entries)

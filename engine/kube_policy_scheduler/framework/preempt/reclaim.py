@@ -36,7 +36,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 MOST_DISPLACED = 4096
 """Pods that one attempt takes away at most: about 0.2 s."""
-MOST_GUESSES = 6
+MOST_GUESSES = 8
 """How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for so long."""
@@ -409,12 +409,17 @@ class _Attempt:
         by_quota, names = self._short_by_quota(), self._lacking_places()
         before = dict(self.displaced)
         asked = {name for pod in self.asks.pods for name in pod.demand.requests}
-        guesses = [names, names | self._short_somewhere(), names | asked - self.cluster.ignored_resources]
-        for _ in range(MOST_GUESSES):
-            if not guesses:
-                break
+        somewhere = self._short_somewhere() - names
+        counted = somewhere.intersection(self.usage.tree.resources)  # others have no say in who is guaranteed
+        guesses = [names, *(names | {name} for name in sorted(counted)), names | somewhere]
+        guesses.append(names | asked - self.cluster.ignored_resources)
+        seen: set[_Short] = set()
+        while guesses and len(seen) < MOST_GUESSES:
             names = guesses.pop(0)
             short = self._short_of(names, by_quota)
+            if short in seen:
+                continue
+            seen.add(short)
             pool = self._pool(short, None)
             if not self._take(pool, lambda: self.places() is not None):
                 self._give_back(pool.gone)
@@ -479,6 +484,7 @@ class _Attempt:
         rights = self._rights(short)
         done: list[Unit] = []
         for unit in units:
+            rights.look_again()
             if not holds(unit, short.places, short.names):
                 break
             if not rights.may_reclaim(unit) and not (rights.may_share(unit) and rights.fairer(unit, done)):
@@ -500,6 +506,19 @@ class _Attempt:
         rows: that they must be on; None: any. quota_too: those elsewhere, too, that use the quota that is short.
         """
         rights = self._rights(short)
+        candidates = partial(self._candidates, rights, short, rows, quota_too=quota_too)
+        return _Pool(self, rights, candidates({}), candidates)
+
+    def _candidates(
+        self,
+        rights: Rights,
+        short: _Short,
+        rows: frozenset[int] | None,
+        known: Collection[Unit],
+        *,
+        quota_too: bool,
+    ) -> dict[Unit, _Candidate]:
+        """Return the units that may go now, as the cluster stands, but for those that are known; see `_pool`."""
         found: dict[Unit, _Candidate] = {}
         kinds: dict[tuple[Parts, bool], _Kind] = {}
         kind: _Kind | None = None
@@ -512,6 +531,8 @@ class _Attempt:
                 continue
             for unit in self.units.own(queue):
                 if not unit.is_placed or (own and unit.gang in own) or (len(unit.parts) > 1 and unit in found):
+                    continue
+                if known and unit in known:
                     continue
                 if kind is None or kind.parts is not unit.parts or kind.is_surplus is not unit.is_surplus:
                     kind = kinds.get((unit.parts, unit.is_surplus))
@@ -529,7 +550,7 @@ class _Attempt:
                 if (reclaims or kind.may_share(unit, rights)) and not self._is_spared(unit):
                     found[unit] = _Candidate(unit, kind, reclaims, covers(unit.pods) and self._violates(unit), its_rows)
         self.tried = self.tried or bool(found)
-        return _Pool(self, rights, found)
+        return found
 
     def _kind(self, unit: Unit, short: _Short, rights: Rights) -> _Kind:
         uses_quota = any(
@@ -582,6 +603,8 @@ class _Attempt:
         while len(self.displaced) < MOST_DISPLACED:
             taken = pool.take()
             if not taken:
+                if pool.look_again():
+                    continue
                 break
             for unit in taken:
                 for pod in unit.pods:
@@ -597,7 +620,7 @@ class _Attempt:
     ) -> Reclaimed | None:
         """Put back what may stay; return the rest as victims. None: they may not go without those that stay."""
         pool.needed = self._minimal(pool.gone, fits)
-        if pool.is_mixed and len(pool.needed) < len(pool.gone):
+        if pool.depends_on_order and len(pool.needed) < len(pool.gone):
             self._give_back(pool.needed)
             if not self._is_legal(pool.needed, short):
                 self.mixed = True
@@ -730,23 +753,26 @@ class _Pool:
     Units that count for the same change alike, so they stand in one line, and only the first of each line is compared.
     """
 
-    def __init__(self, attempt: _Attempt, rights: Rights, candidates: Mapping[Unit, _Candidate]) -> None:
-        self._attempt, self._rights, self._candidates = attempt, rights, candidates
-        places: dict[tuple[bool, _Kind, Unit | None], list[_Place]] = {}
-        for unit, each in candidates.items():
-            # whether one of these is dropped may depend on when it is looked at, so each stands alone
-            alone = unit if not each.reclaims and each.kind.follows_gone else None
-            is_core = unit.gang is not None and not unit.is_surplus
-            place = unit.priority, is_core, -unit.started, unit.pods[0].uid, each
-            key = each.violates, each.kind, alone
-            if key in places:
-                places[key].append(place)
-            else:
-                places[key] = [place]
-        self._heap: list[tuple[_Standing, _Place, _Line]] = []
-        for alike in places.values():
-            line = _Line(alike)
-            self._heap.append((self._standing(line.places[0][-1]), line.places[0], line))
+    def __init__(
+        self,
+        attempt: _Attempt,
+        rights: Rights,
+        candidates: dict[Unit, _Candidate],
+        further: Callable[[Collection[Unit]], dict[Unit, _Candidate]],
+    ) -> None:
+        """Take nothing yet.
+
+        Args:
+            attempt: whose pods go.
+            rights: of the unit that asks.
+            candidates: that may go now.
+            further: returns those that may go once some have gone, but for known ones.
+        """
+        self._attempt, self._rights, self._candidates, self._further = attempt, rights, candidates, further
+        self._looked_at = 0
+        """How many had gone when it was looked for further ones."""
+        self._is_extended = False
+        self._heap = self._lines(candidates)
         heapq.heapify(self._heap)
         self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
         self._went: set[Unit] = set()
@@ -755,9 +781,26 @@ class _Pool:
         """Those of them that must go."""
 
     @property
-    def is_mixed(self) -> bool:
-        """Return whether some go for a guarantee, and others for shares."""
-        return len({self._candidates[unit].reclaims for unit in self.gone if unit in self._candidates}) > 1
+    def depends_on_order(self) -> bool:
+        """Return whether some may go only because others do: for a guarantee with others for shares, or later."""
+        reasons = {self._candidates[unit].reclaims for unit in self.gone if unit in self._candidates}
+        return self._is_extended or len(reasons) > 1
+
+    def look_again(self) -> bool:
+        """Return whether further units may go because others of a queue in common have gone.
+
+        The unit that asks may be guaranteed there only without these.
+        """
+        since, self._looked_at = self.gone[self._looked_at :], len(self.gone)
+        if not any(map(self._rights.shares_a_queue, since)):
+            return False
+        self._rights.look_again()
+        found = self._further(self._candidates)
+        self._candidates = {**self._candidates, **found}
+        for line in self._lines(found):
+            heapq.heappush(self._heap, line)
+        self._is_extended = self._is_extended or bool(found)
+        return bool(found)
 
     def rows_in_order(self, rows: frozenset[int]) -> Iterator[int]:
         """Yield the rows with candidates, that of the first one first."""
@@ -776,13 +819,37 @@ class _Pool:
             for unit, each in self._candidates.items():
                 for there in each.rows:
                     self._by_row.setdefault(there, {})[unit] = each
-        return _Pool(self._attempt, self._rights, self._by_row.get(row, {}))
+        return self._some(lambda each: row in each.rows, self._by_row.get(row, {}))
 
     def beyond(self, other: _Pool) -> _Pool:
         """Return those that did not go as part of another pool."""
         gone = set(other.gone)
-        some = {unit: each for unit, each in self._candidates.items() if unit not in gone}
-        return _Pool(self._attempt, self._rights, some)
+        return self._some(lambda each: each.unit not in gone)
+
+    def _some(self, chosen: Callable[[_Candidate], bool], some: dict[Unit, _Candidate] | None = None) -> _Pool:
+        """Return those that are chosen; some: which these are now, if it is known."""
+
+        def of(candidates: Mapping[Unit, _Candidate]) -> dict[Unit, _Candidate]:
+            return {unit: each for unit, each in candidates.items() if chosen(each)}
+
+        some = of(self._candidates) if some is None else some
+        return _Pool(self._attempt, self._rights, some, lambda known: of(self._further(known)))
+
+    def _lines(self, candidates: Mapping[Unit, _Candidate]) -> list[tuple[_Standing, _Place, _Line]]:
+        """Return candidates in lines, each with the standing of its first one."""
+        places: dict[tuple[bool, _Kind, Unit | None], list[_Place]] = {}
+        for unit, each in candidates.items():
+            # whether one of these is dropped may depend on when it is looked at, so each stands alone
+            alone = unit if not each.reclaims and each.kind.follows_gone else None
+            is_core = unit.gang is not None and not unit.is_surplus
+            place = unit.priority, is_core, -unit.started, unit.pods[0].uid, each
+            key = each.violates, each.kind, alone
+            if key in places:
+                places[key].append(place)
+            else:
+                places[key] = [place]
+        lines = map(_Line, places.values())
+        return [(self._standing(line.places[0][-1]), line.places[0], line) for line in lines]
 
     def take(self) -> list[Unit]:
         """Take the next one, with what must go before it; nothing: there is none."""

@@ -45,6 +45,14 @@ class Rights:
             self._entitled[other] = self._lead_against(other)
         return self._entitled[other]
 
+    def look_again(self) -> None:
+        """Ask anew who the unit is entitled against: other units have gone, or have come back."""
+        self._entitled.clear()
+
+    def shares_a_queue(self, victim: Unit) -> bool:
+        """Return whether a queue is above both: what goes there may make the unit guaranteed in it."""
+        return any(True for _ in self._common(victim))
+
     def _lead_against(self, other: Quota) -> int | None:
         usage, weakest = self.usage, None
         if not self.short:

@@ -343,32 +343,35 @@ class Trial:
         ranked = by_importance({pod.uid: pod for unit in whole.values() for pod in unit}.values(), frame.now)
         place = {pod.uid: number for number, pod in enumerate(ranked)}
         violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
+        gone: dict[str, PodInfo] = {}
+        leaving = {unit: self._leaving(whole[unit], name) for unit in units}
+        for unit, there in list(leaving.items()):
+            for pod in whole[unit][len(unit) :]:  # its surplus elsewhere; that of this node is among the units
+                if there.get(pod.uid, name) != name:
+                    whole[pod,], leaving[pod,] = (pod,), {pod.uid: there[pod.uid]}
         # what a gang needs comes back before its surplus does
         ordered = sorted(
-            units,
+            leaving,
             key=lambda unit: (
                 all(pod.uid not in violating for pod in whole[unit]),
                 min(place[pod.uid] for pod in whole[unit]),
                 len(whole[unit]) == len(unit),
             ),
         )
-        gone: dict[str, PodInfo] = {}
         self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
         with cluster.dry_run():
-            leaving = [(unit, self._leaving(whole[unit], name)) for unit in ordered]
-            for _, there in leaving:
+            for there in leaving.values():
                 for uid in there:
                     if cluster.node_of(uid) is not None:
                         cluster.displace(uid)
             status = verdict_with_nominated(frame, self._active)
             if status.code is not Code.SUCCESS:
                 return status
-            for unit, there in leaving:
+            for unit in ordered:
                 if any(pod.uid in gone for pod in unit):
                     continue
-                own = {pod.uid for pod in unit}  # surplus members of this node have their own turns
-                back = [pod for pod in whole[unit] if pod.uid in own or there.get(pod.uid, name) != name]
-                back = [pod for pod in back if pod.uid in there and cluster.node_of(pod.uid) is None]
+                there = leaving[unit]
+                back = [pod for pod in unit if pod.uid in there and cluster.node_of(pod.uid) is None]
                 for pod in back:
                     cluster.place(pod, there[pod.uid])
                 if verdict_with_nominated(frame, self._moving).code is not Code.SUCCESS:
