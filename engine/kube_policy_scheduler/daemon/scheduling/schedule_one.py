@@ -256,7 +256,10 @@ class Scheduler:
         due = self.queue.next_due() if self._may_schedule() else None
         waits_since = self.waiting_pods.unnominated_since
         nominates = waits_since + NOMINATE_AFTER_SECONDS if waits_since is not None else None
-        ends = [at - self._clock() for at in (due, self.waiting_pods.next_due(), nominates) if at is not None]
+        # a standby evicts nobody: what it leaves undone must not keep its loop busy
+        evicts = self.waiting_pods.short.next_due() if self.leading and self.algorithm.policies is not None else None
+        dues = (due, self.waiting_pods.next_due(), nominates, evicts)
+        ends = [at - self._clock() for at in dues if at is not None]
         pause = min(REPORT_AFTER_SECONDS, *ends, REPORT_AFTER_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):

@@ -766,8 +766,8 @@ class WaitingPods(Generic[AssumedT]):
             self._queue.activate(queued, self._clock())
 
     def next_due(self) -> float | None:
-        """Return when time brings something to do."""
-        dues = self.gangs.next_due(), self.short.next_due(), self.backfill.next_due()
+        """Return when `expire` has something to do; what is left of gangs is evicted by others, see `short`."""
+        dues = self.gangs.next_due(), self.backfill.next_due()
         return min((at for at in (*dues, *(start.due for start in self._starts)) if at is not None), default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:

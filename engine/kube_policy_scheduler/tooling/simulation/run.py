@@ -597,7 +597,7 @@ class Waiting:
         times = [self._departures[0][0] if self._departures else None, arrives, self._queue.next_due()]
         if self._looks and now < self._last_event + _LOOK_AT_MOST_SECONDS:
             times.append(self._looks[0][0])
-        times.append(self._waiting_pods.next_due())
+        times += self._waiting_pods.next_due(), self._waiting_pods.short.next_due()
         queues = self._algorithm.rules.queues
         if queues is not None and queues.above_max:
             times.append(self._above_max.next_due())
