@@ -143,6 +143,24 @@ def test_quota_that_the_first_one_needs_is_not_used_up() -> None:
         assert (found["first"], found["s"]) == (600, at)
 
 
+@pytest.mark.parametrize("says", [1, 60, 3600])
+def test_beside_pods_that_never_end_the_simulation_ends_after_few_looks(says: float) -> None:
+    """They are late for ever, and each look puts the reservation off by a tenth of what they said."""
+    moments: list[float] = []
+    never = [Arrival(0, f"never-{each}", job("x", at=0, lasts=1, says=says)[0].pod, None) for each in range(2)]
+    scenario = Scenario(TWO, [*never, *WIDE, *job("behind", at=2, lasts=9000)])
+
+    run(
+        scenario,
+        variant(ORDER + BACKFILL + GANG),
+        seed=0,
+        stopwatch=lambda: 0.0,
+        watch=lambda at, cluster: moments.append(at),
+    )
+
+    assert 2 < len(moments) < 3000
+
+
 def test_without_backfill_nobody_passes() -> None:
     found = starts(GANG + ORDER, TWO, RUNS, WIDE, job("s", at=2, lasts=300))
     assert (found["wide-0"], found["s"]) == (600, 700)

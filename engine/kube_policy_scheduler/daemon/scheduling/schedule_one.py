@@ -258,7 +258,7 @@ class Scheduler:
         nominates = waits_since + NOMINATE_AFTER_SECONDS if waits_since is not None else None
         # a standby evicts nobody: what it leaves undone must not keep its loop busy
         evicts = self.waiting_pods.short.next_due() if self.leading and self.algorithm.policies is not None else None
-        dues = (due, self.waiting_pods.next_due(), nominates, evicts)
+        dues = (due, self.waiting_pods.next_due(), self.waiting_pods.backfill.next_due(), nominates, evicts)
         ends = [at - self._clock() for at in dues if at is not None]
         pause = min(REPORT_AFTER_SECONDS, *ends, REPORT_AFTER_SECONDS)
         with contextlib.suppress(TimeoutError):

@@ -20,6 +20,8 @@ from kube_policy_scheduler.times import Steady
 
 LOOK_SECONDS = 5.0
 """How long after a look the next one is at the earliest: pods that are late end at any moment."""
+LOOK_PART = 0.01
+"""The same, as a part of the time that the first pod has waited: beside pods that are late by days, looks get rare."""
 FrameOf = Callable[[QueuedPod], Frame]
 SeatsOf = Callable[[QueuedPod], Sequence[Seat] | None]
 
@@ -96,7 +98,8 @@ class Backfill:
             now=now,
             most_seconds=rule.most_seconds,
         )
-        look_at = max(reservation.at, now + LOOK_SECONDS) if reservation is not None else math.inf
+        pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
+        look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
         beside = BesideReservation(rule, reservation) if reservation is not None else None
         return _Kept(first, first.pod, rule, epoch, beside, look_at)
 

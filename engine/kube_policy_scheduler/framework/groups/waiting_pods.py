@@ -766,9 +766,9 @@ class WaitingPods(Generic[AssumedT]):
             self._queue.activate(queued, self._clock())
 
     def next_due(self) -> float | None:
-        """Return when `expire` has something to do; what is left of gangs is evicted by others, see `short`."""
-        dues = self.gangs.next_due(), self.backfill.next_due()
-        return min((at for at in (*dues, *(start.due for start in self._starts)) if at is not None), default=None)
+        """Return when gangs have something to do; the other times are those of `backfill` and `short`."""
+        dues = (self.gangs.next_due(), *(start.due for start in self._starts))
+        return min((at for at in dues if at is not None), default=None)
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
         """Have victims of a preemption that wait here give their places back; return their uids.

@@ -595,8 +595,10 @@ class Waiting:
         """Return when something happens next; arrives: when the next pod comes."""
         now = self._simulated.now
         times = [self._departures[0][0] if self._departures else None, arrives, self._queue.next_due()]
-        if self._looks and now < self._last_event + _LOOK_AT_MOST_SECONDS:
-            times.append(self._looks[0][0])
+        if now < self._last_event + _LOOK_AT_MOST_SECONDS:
+            times.append(self._looks[0][0] if self._looks else None)
+            # beside pods that never end, reservations would move for ever
+            times.append(self._waiting_pods.backfill.next_due())
         times += self._waiting_pods.next_due(), self._waiting_pods.short.next_due()
         queues = self._algorithm.rules.queues
         if queues is not None and queues.above_max:
