@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -16,8 +17,9 @@ from tests.simulation.quota_view import why_not
 class Judge(Observer):
     """Looks at decisions of one replica; what is wrong goes to `found`."""
 
-    def __init__(self, met: Counter[str]) -> None:
-        self.met = met
+    def __init__(self, met: Counter[str], *, has_queues: Callable[[], bool]) -> None:
+        """has_queues: whether the policies in force have; the cluster goes on counting those of earlier policies."""
+        self.met, self._has_queues = met, has_queues
         self.found: list[str] = []
 
     def on_decided(self, decided: Decided) -> None:
@@ -54,8 +56,9 @@ class Judge(Observer):
             self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
             if 0 < len(stay) < needs:
                 self._say(pod, f"evicts a part of gang {job} of {needs}: {stay} stay")
-        if cluster.quota_usage is not None:
-            self.met["eviction judged by the rules of queues"] += 1
+        if cluster.quota_usage is None or not self._has_queues():
+            return
+        self.met["eviction judged by the rules of queues"] += 1
         if why := why_not(cluster, pod, victims, node, now):
             self._say(pod, why)
 
@@ -72,7 +75,7 @@ class Judge(Observer):
         offered = int(cluster.nodes.allocatable("cpu")[row])
         if used > offered or len(others) + 1 > int(cluster.nodes.allocatable("pods")[row]):
             self._say(pod, f"gets {name}, which then has {len(others) + 1} pods and {used} of {offered} cpu")
-        if (known := cluster.quota_usage) is None:
+        if (known := cluster.quota_usage) is None or not self._has_queues():
             return
         placed = [other for other in cluster.pods.values() if other.uid != pod.uid]
         usage = QuotaUsage(known.tree, cluster.nodes, placed)  # counted again from all pods

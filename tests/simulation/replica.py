@@ -217,7 +217,7 @@ class Replica:
         view = self.freshness = Freshness(
             self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
         )
-        self.judge = Judge(server.met)
+        self.judge = Judge(server.met, has_queues=self._has_queues)
         self.observers = Observers([self.told, self.judge])
         self.scheduler = WorldScheduler(
             context_of(
@@ -280,6 +280,10 @@ class Replica:
     async def settle(self, **given: Any) -> Outcome:
         """Find out what happened to a binding."""
         return await self._binder.settle(**given)
+
+    def _has_queues(self) -> bool:
+        policies = self.scheduler.algorithm.policies
+        return policies is not None and any(profile.queues is not None for profile in policies.profiles)
 
     def _judge_gang(self, name: str, uid: str) -> None:
         cluster = self.scheduler.cluster
