@@ -262,6 +262,29 @@ def test_the_nodes_of_the_same_label_are_a_domain() -> None:
         assert value(text, frame) == [2, 1, 2, 0], text
 
 
+def test_a_name_stands_for_the_label_key_that_it_names() -> None:
+    key = "example.com/rack"
+    nodes = cluster(*(node(f"n{at}", labels={key: "xyx"[at]} if at < 3 else {}) for at in range(4)))
+    for at in (0, 1, 2):
+        nodes.place(pod(nodes, f"on-{at}", labels={key: "x"}), f"n{at}")
+    frame = Frame(pod(nodes, "me", labels={key: "x"}), nodes, NOW)
+    names = (
+        f'let rack = "{key}"\nlet same = rack\ndef pods_in(k) = count(p in domain(k).pods where p.label[k] == "x")\n'
+    )
+
+    for text, expected in (
+        ("count(p in domain(rack).pods)", [2, 1, 2, 0]),
+        ("count(p in domain(same).pods where p.label[same] == pod.label[rack])", [2, 1, 2, 0]),
+        ("pods_in(rack)", [2, 1, 2, 0]),
+        ("count(n in domain(rack).nodes)", [2, 1, 2, 0]),
+        ("count(n in cluster.nodes where n.label[rack] == node.label[rack])", [2, 1, 2, 0]),
+        ('if node.label[rack] == "x" then 1 else 0', [1, 0, 1, 0]),
+    ):
+        (clause,) = policy(f"{names}score {text}").clauses
+        assert isinstance(clause, CompiledScore)
+        assert clause.evaluate(frame).tolist() == expected, text
+
+
 def test_a_sum_does_not_depend_on_what_came_before() -> None:
     """Floats added and subtracted again leave something behind; these do not."""
     world = World()

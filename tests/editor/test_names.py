@@ -72,6 +72,7 @@ def applied(before: Project, edits: tuple[tuple[Span, str], ...]) -> Project:
         'use "common.policy"\nscore |twice(3) as name',
         'use "common.policy"\nscore twice(3) as |name',
         "policy |here\nfilter node.ready",
+        'let |rack = "x/rack"\nscore count(p in domain(rack).pods) if node.label[rack] == "a"\npack by "a" over rack',
     ],
 )
 def test_a_rename_keeps_the_meaning(text: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -528,8 +528,10 @@ def read_member(
     inference: Inference, expr: expressions.Member | expressions.Index | expressions.Name, scope: Scope
 ) -> typed.Typed:
     """Return the field that a path leads to, or an element of a list."""
-    path = _path(expr)
+    path = _path(expr, _names_in(inference, scope))
     if path is None:
+        if isinstance(expr, expressions.Index) and _reports_key(inference, expr, scope):
+            return unknown(expr.span)
         return _element(inference, expr, scope)
     root, steps = path
     of_node = root.name in scope.node_items
@@ -605,8 +607,59 @@ _BOUND = {"running": " > 10min"}
 """How to make a condition of a field that is not one."""
 
 
-def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:
-    """Return the root and the steps of a path; None if it does not begin with a name."""
+ConstantOf: TypeAlias = Callable[[expressions.Name], Any]
+"""From a name to the constant for which it stands, None if it stands for none."""
+
+
+def _names_in(inference: Inference, scope: Scope) -> ConstantOf:
+    """Return how names are read that stand for a key: `node.label[rack]`, `domain(rack)`."""
+
+    def constant(expr: expressions.Name) -> Any:
+        if expr.name in scope.parameters:
+            return constant_of(scope.parameters[expr.name])
+        definition = inference.definitions.get(expr.name)
+        if definition is None or not isinstance(definition.tree, syntax.Let):
+            return None
+        return constant_of(inference.value_of(definition, expr.span))
+
+    return constant
+
+
+def _reports_key(inference: Inference, expr: expressions.Index, scope: Scope) -> bool:
+    """Report a key of a label or the like that is not a text; return whether that was, or is, reported."""
+    if _is_unknown(inference, expr.key, scope):
+        return True
+    path = _path(expr.base)
+    if path is None or not path[1] or not isinstance(expr.key, expressions.Name):
+        return False
+    subject = "pod" if path[0].name in scope.items else "node" if path[0].name in scope.node_items else path[0].name
+    chosen = _field(inference, subject, path[1])
+    if chosen is None or chosen[0].key is None or chosen[1]:
+        return False
+    value, kind = inference.infer(expr.key, scope), chosen[0].key.value
+    if not operators.has_unknown(value):
+        name = expr.key.name
+        message = f"the {kind} must be a text that is the same for all pods and nodes, and `{name}` is not one"
+        advice = f'write it in quotes, or name it: `let {name} = "…"`'
+        inference.found.append(codes.NOT_CONSTANT.at(expr.key.span, message, help=advice))
+    return True
+
+
+def _is_unknown(inference: Inference, key: expressions.Expr, scope: Scope) -> bool:
+    """Return whether a key is a name of which everything was reported: a parameter of an unused `def`, for example."""
+    if not isinstance(key, expressions.Name):
+        return False
+    if key.name in inference.unread_names:
+        return True
+    definition = inference.definitions.get(key.name)
+    value = scope.parameters.get(key.name) or (definition.value if definition is not None else None)
+    return value is not None and operators.has_unknown(value)
+
+
+def _path(
+    expr: expressions.Expr, constant: ConstantOf = lambda name: None
+) -> tuple[expressions.Name, list[Step]] | None:
+    """Return the root and the steps of a path; None if it does not begin with a name. constant: reads its keys."""
     steps: list[Step] = []
     while True:
         match expr:
@@ -621,6 +674,11 @@ def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:
             case expressions.Index(base=base, key=expressions.Number(value=value, suffix="", span=span)):
                 position = int(value) if value == int(value) else None
                 steps.append(Step("", span, True, position))
+                expr = base
+            case expressions.Index(base=base, key=expressions.Name(span=span) as key) if isinstance(
+                value := constant(key), str
+            ):
+                steps.append(Step(value, span, True))
                 expr = base
             case _:
                 return None
@@ -1317,7 +1375,7 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         return unknown(span)
     topology, where = collection.topology, expr.where
     if collection.of_nodes and topology == CLUSTER:
-        topology, where = _same_domain(inference, expr)
+        topology, where = _same_domain(inference, expr, scope)
     if topology != CLUSTER and not scope.nodes:
         message = f"`{expr.collection.span.text}` depends on the node, but `{scope.statement}` can use only pods"
         advice = f"use `cluster.{'nodes' if collection.of_nodes else 'pods'}`, or move it to a `filter`"
@@ -1405,11 +1463,12 @@ def _collection(inference: Inference, collection: expressions.Expr, scope: Scope
             case expressions.Name(name=name) if name in topologies and not (of_nodes and topologies[name] is None):
                 return _Collection(topologies[name], of_nodes)
             case expressions.Call(function="domain", arguments=(expressions.Text(value=key, span=at),), named=()):
-                problem = label_problem(key, of="key")
-                if not problem:
-                    return _Collection(key, of_nodes)
-                inference.found.append(codes.BAD_ARGUMENT.at(at, f"`{key}` cannot be a label key", help=problem))
-                return None
+                return _domain(inference, key, at, of_nodes=of_nodes)
+            case expressions.Call(function="domain", arguments=(expressions.Name(span=at) as name,), named=()):
+                if isinstance(known := _names_in(inference, scope)(name), str):
+                    return _domain(inference, known, at, of_nodes=of_nodes)
+                if _is_unknown(inference, name, scope):
+                    return None
     elif _is_value(inference, collection, scope):
         value = inference.infer(collection, scope)
         if value.info.type.kind is Kind.LIST:
@@ -1420,9 +1479,18 @@ def _collection(inference: Inference, collection: expressions.Expr, scope: Scope
     advice = f'use {names}, `domain("LABEL").pods`, `cluster.nodes`, `zone.nodes`, or a list such as `pod.images`'
     if isinstance(collection, expressions.Member) and collection.name == "nodes":
         advice = 'use `cluster.nodes`, `zone.nodes`, `region.nodes` or `domain("LABEL").nodes`'
-    advice = _collection_advice(collection, topologies) or advice
+    advice = _collection_advice(inference, collection) or advice
     message = "expected a collection of pods or nodes, or a list"
     inference.found.append(codes.WRONG_TYPE.at(collection.span, message, help=advice))
+    return None
+
+
+def _domain(inference: Inference, key: str, at: Span, *, of_nodes: bool) -> _Collection | None:
+    """Return the pods or nodes of `domain("key")`, None after reporting that there can be no such label."""
+    problem = label_problem(key, of="key")
+    if not problem:
+        return _Collection(key, of_nodes)
+    inference.found.append(codes.BAD_ARGUMENT.at(at, f"`{key}` cannot be a label key", help=problem))
     return None
 
 
@@ -1432,14 +1500,17 @@ _COLLECTIONS = {
 }  # fmt: skip
 
 
-def _collection_advice(collection: expressions.Expr, topologies: Mapping[str, str | None]) -> str:
+def _collection_advice(inference: Inference, collection: expressions.Expr) -> str:
     """Return which collection is probably intended; "" if that is not clear."""
+    topologies = inference.environment.topologies
     match collection:
         case expressions.Name(name=name) if name in _COLLECTIONS:
             return f"write {_COLLECTIONS[name]}"
         case expressions.Member(name="nodes" | "pods" as what, base=base):
             if isinstance(base, expressions.Call) and base.function == "domain" and len(base.arguments) == 1:
                 base = base.arguments[0]
+            if isinstance(base, expressions.Name) and base.name in inference.definitions:
+                return f'`{base.name}` must name the label key, a text: `let {base.name} = "…"`'
             if isinstance(base, expressions.Name) and base.name not in topologies:
                 return f'write `domain("{base.name}").{what}`'
             if isinstance(base, expressions.Member) and base.name in topologies:
@@ -1462,7 +1533,9 @@ def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> boo
             return False
 
 
-def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str, expressions.Expr | None]:
+def _same_domain(
+    inference: Inference, expr: expressions.Aggregate, scope: Scope
+) -> tuple[str, expressions.Expr | None]:
     """Return the label by which `where n.label.KEY == node.label.KEY` selects, and the other conditions.
 
     The nodes with the label's value of the candidate node are one of its domains. "*" without such a condition.
@@ -1472,7 +1545,7 @@ def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str
     for operand in operands:
         if not isinstance(operand, expressions.Binary) or operand.operator != "==":
             continue
-        keys = [_label_read(inference, side) for side in (operand.left, operand.right)]
+        keys = [_label_read(inference, side, scope) for side in (operand.left, operand.right)]
         if {root for root, _ in keys} != {expr.variable, "node"} or keys[0][1] != keys[1][1] or keys[0][1] is None:
             continue
         left = tuple(each for each in operands if each is not operand and each is not None)
@@ -1484,9 +1557,9 @@ def _same_domain(inference: Inference, expr: expressions.Aggregate) -> tuple[str
     return CLUSTER, where
 
 
-def _label_read(inference: Inference, expr: expressions.Expr) -> tuple[str, str | None]:
+def _label_read(inference: Inference, expr: expressions.Expr, scope: Scope) -> tuple[str, str | None]:
     """Return what a path begins with, and the key of the node label that it leads to, None if to none."""
-    path = _path(expr)
+    path = _path(expr, _names_in(inference, scope))
     if path is None:
         return "", None
     root, steps = path

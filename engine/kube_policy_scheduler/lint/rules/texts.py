@@ -13,6 +13,7 @@ from kube_policy_scheduler.lang.environment import Key
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, resource_name
 from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.lint.rule import Finding, presence, rule, short
+from kube_policy_scheduler.wording import one_line
 
 
 @lru_cache(maxsize=1)
@@ -177,6 +178,44 @@ def impossible_resource(policy: CheckedPolicy) -> Iterator[Finding]:
                 advice = f'did you mean `"{meant}"`?' if meant else "write its domain too, as in `nvidia.com/gpu`"
                 fix = Fix(f'write "{meant}"', (Edit(text.span, f'"{meant}"'),), safe=False) if meant else None
                 yield Finding(text.span, f"no node can have a resource `{short(text.span)[1:-1]}`", advice, fix=fix)
+
+
+@rule("P0350")
+def name_as_label_key(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The label key of a label test, or the text in `domain("…")`, is written like the name of a `let`. It is the key
+    itself, not what the name stands for. A name stands for its text in `node.label[NAME]`, `domain(NAME)`, `over NAME`
+    and `within one NAME`.
+
+    Avoid::
+
+        let pool = "example.com/pool"
+        filter label pool=web
+
+    Prefer::
+
+        let pool = "example.com/pool"
+        filter node.label[pool] == "web"
+    """
+    keys = {
+        name: definition.value.value
+        for name, definition in policy.definitions.items()
+        if isinstance(definition.value, typed.Constant)
+        and isinstance(definition.value.value, str)
+        and definition.value.value != name
+    }
+    for statement in policy.statements if keys else ():
+        for expr in walk(statement):
+            match expr:
+                case expressions.LabelTest(key=key, subject=subject) if key in keys:
+                    span, written = expr.span, f"{subject}.label[{key}]"
+                case expressions.Call(function="domain", arguments=(expressions.Text(value=key, span=span),)) if (
+                    key in keys
+                ):
+                    written = f"domain({key})"
+                case _:
+                    continue
+            message = f"`{key}` is the label key itself here, not the `{one_line(keys[key], 60)}` that it names"
+            yield Finding(span, message, f"write `{written}` for that, or give the `let` another name")
 
 
 def _inner(value: typed.Typed) -> typed.Typed:
