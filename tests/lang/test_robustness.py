@@ -120,8 +120,8 @@ ODD = {
     ),
     "line separator": (
         "let a = 1\u2028let b = 2",
-        "test.policy:1:10: error[P0013]: a line separator (U+2028) is not a space",
-        "write a plain space",
+        "test.policy:1:10: error[P0013]: a line separator (U+2028) does not end a line here",
+        "start a new line",
     ),
 }
 

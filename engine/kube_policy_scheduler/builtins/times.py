@@ -40,8 +40,25 @@ def minute_of_day(text: str) -> int:
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f'"{text}" is not a time of day; write for example "22:30"')
+        raise ValueError(f'"{text}" is not a time of day; {_time_meant(text)}')
     return int(match[1]) * 60 + int(match[2])
+
+
+_HOURS = re.compile(r"\s*(\d{1,2})(?:[:.h](\d{2}))?(?::\d{2})?\s*(?:h|uhr)?\s*([ap]\.?m\.?)?\s*", re.IGNORECASE)
+
+
+def _time_meant(text: str) -> str:
+    """Return what to write for a time of day in another spelling."""
+    if text.strip() in ("24:00", "24"):
+        return 'write "00:00" for midnight'
+    match = _HOURS.fullmatch(text) if len(text) < 40 else None
+    if match is not None:
+        hours, minutes, half = int(match[1]), int(match[2] or 0), (match[3] or "").lower()[:1]
+        if half and 1 <= hours <= 12:
+            hours = hours % 12 + (12 if half == "p" else 0)
+        if hours < 24 and minutes < 60:
+            return f'write "{hours:02}:{minutes:02}"'
+    return 'write for example "22:30"; hours are 00 to 23, minutes 00 to 59'
 
 
 Zone = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=zone_named)]

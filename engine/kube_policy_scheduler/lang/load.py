@@ -326,7 +326,8 @@ class _Gatherer:
         return sorted({basename(name) for name in (*self._files, *self._library)})
 
     def _no_file(self, statement: syntax.UseFile) -> Diagnostic:
-        meant = closest(statement.path, self._names)
+        own = basename(statement.span.source.name)
+        meant = closest(statement.path, (name for name in self._names if name != own))
         advice = f"did you mean `{meant}`?" if meant else "the path is relative to the file with the `use` line"
         return codes.NO_FILE.at(statement.path_span, f"the file `{statement.path}` does not exist", help=advice)
 

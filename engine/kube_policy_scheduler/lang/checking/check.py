@@ -29,8 +29,10 @@ from kube_policy_scheduler.lang.checking.inference import (
     Inference,
     Scope,
     constant_of,
+    recursion,
 )
 from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
+from kube_policy_scheduler.lang.checking.recursion import rings
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text, show
@@ -212,6 +214,20 @@ class _Checker(msgspec.Struct, kw_only=True):
             elif definition.value is None:
                 self.inference.value_of(definition, definition.tree.span)
                 definition.used = False
+        self._recursion()
+
+    def _recursion(self) -> None:
+        """Report recursion that no statement uses."""
+        definitions = self.inference.definitions
+        reported = [each.span for each in self.found if each.code == codes.RECURSION.id]
+        for ring in rings({name: definition.tree for name, definition in definitions.items()}):
+            trees = [definitions[name].tree for name in ring]
+            if not any(
+                span.source == t.span.source and t.span.start <= span.start < t.span.end
+                for span in reported
+                for t in trees
+            ):
+                self.found.append(recursion(trees[0].name_span, ring))
 
     # --- statements --------------------------------------------------------------------------------------
 
@@ -804,7 +820,7 @@ class _Checker(msgspec.Struct, kw_only=True):
     def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
         scope = self.pod_scope("limit")
         measure = self._measure(tree.measure)
-        bound = self.inference.infer_root(tree.bound, scope)
+        bound = self.inference.infer_root(tree.bound, msgspec.structs.replace(scope, part="amount"))
         if not operators.has_unknown(bound):
             if bound.info.type.kind is not Kind.NUMBER:
                 self.found.append(operators.wrong_type(bound, "a number"))
@@ -878,7 +894,7 @@ class _Checker(msgspec.Struct, kw_only=True):
         return tuple(found)
 
     def _number_of_pods(self, tree: expressions.Expr, what: str, scope: Scope) -> typed.Typed:
-        value = self.inference.infer_root(tree, scope)
+        value = self.inference.infer_root(tree, msgspec.structs.replace(scope, part="amount"))
         if not operators.has_unknown(value):
             if value.info.type.kind is not Kind.NUMBER:
                 self.found.append(operators.wrong_type(value, "a number of pods"))
@@ -941,7 +957,7 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     def key(self, tree: expressions.Expr, statement: str) -> typed.Typed:
         """Return the key after `by`: a text of the pod's template."""
-        value = self.inference.infer_root(tree, self.pod_scope(statement))
+        value = self.inference.infer_root(tree, msgspec.structs.replace(self.pod_scope(statement), part="key"))
         if operators.has_unknown(value):
             return value
         if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:

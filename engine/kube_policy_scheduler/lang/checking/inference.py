@@ -48,7 +48,7 @@ from kube_policy_scheduler.lang.types import (
     resource_name,
 )
 from kube_policy_scheduler.lang.versions import release_number
-from kube_policy_scheduler.wording import one_line, plural, some
+from kube_policy_scheduler.wording import one_line, plural, shortened, some
 
 OF_RUNNING_PODS = Depends.TEMPLATE | Depends.RUN | Depends.CLOCK
 """What aggregates may read of the pods on nodes."""
@@ -77,6 +77,8 @@ class Scope(msgspec.Struct, frozen=True):
     """Names of an item of a list."""
     item_depends: Depends = Depends.TEMPLATE
     """What may be read of an existing pod."""
+    part: str = ""
+    """What it is of a statement that groups pods: its `key`, or an `amount`: a bound or a size."""
     bare_item: bool = False
     """Whether fields of an existing pod are written without a name before them, as in `limit sum(request.cpu)`."""
 
@@ -235,7 +237,7 @@ class Inference(msgspec.Struct):
                 assert_never(expr)
 
     def _binary(self, expr: expressions.Binary, scope: Scope) -> typed.Typed:
-        if report_dash(self, expr, scope):
+        if report_dash(self, expr, scope) or _report_null(self, expr):
             return unknown(expr.span)
         left, right = self.infer(expr.left, scope), self.infer(expr.right, scope)
         at, span = expr.operator_span, expr.span
@@ -416,11 +418,7 @@ class Inference(msgspec.Struct):
     def enter(self, name: str, span: Span) -> bool:
         """Begin to expand a name; report and return False if it is being expanded already."""
         if name in self.active:
-            ring = " → ".join([*self.active[self.active.index(name) :], name])
-            message = f"`{name}` uses itself: {ring}"
-            self.found.append(
-                codes.RECURSION.at(span, message, help="recursion is not allowed; write out the expression")
-            )
+            self.found.append(recursion(span, self.active[self.active.index(name) :]))
             return False
         if len(self.active) > 30:
             message = "more than 30 names are nested"
@@ -441,7 +439,9 @@ class Inference(msgspec.Struct):
                 f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
             )
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
-            if scope.statement in _GROUPING:
+            if scope.part == "amount":
+                advice = "it must be the same for all nodes: write a number, or one that follows from the pod"
+            elif scope.part == "key":
                 advice = (
                     "group by a text of the pod, such as a label; for each node or zone, add `over node` or `over zone`"
                 )
@@ -462,6 +462,12 @@ class Inference(msgspec.Struct):
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
             return False
         return True
+
+
+def recursion(span: Span, ring: Sequence[str]) -> Diagnostic:
+    """Return the diagnostic of names that use each other in a ring, the first one at a place."""
+    message = f"`{ring[0]}` uses itself: {' → '.join([*ring, ring[0]])}"
+    return codes.RECURSION.at(span, message, help="recursion is not allowed; write out the expression")
 
 
 def _number(expr: expressions.Number) -> typed.Typed:
@@ -856,7 +862,6 @@ def _report_comment(inference: Inference, expr: expressions.Binary) -> bool:
 
 def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
     """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
-    left, right = expr.left, expr.right
     if _report_key(inference, expr) or _report_comment(inference, expr):
         return True
     if expr.operator == "-" and _DATE.fullmatch(expr.span.text):
@@ -867,16 +872,55 @@ def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) ->
         return True
     if expr.operator == "-" and _bare_text(inference, expr, scope):
         return True
-    if expr.operator != "-" or not isinstance(left, expressions.Member) or not isinstance(right, expressions.Name):
+    return expr.operator == "-" and _dashed_key(inference, expr, scope)
+
+
+_DASHED_KEY = re.compile(r"(\w+(?:-\w+)+)(?![\w.(\[-])")
+_KEYED = re.compile(r"(?:label|annotation)\.$")
+
+
+def _dashed_key(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
+    """Report `node.label.disk-type-2`: names and numbers that touch the signs between them."""
+    first: expressions.Expr = expr
+    parts: list[expressions.Expr] = []
+    while isinstance(first, expressions.Binary) and first.operator == "-":
+        parts.append(first.right)
+        first = first.left
+    if not isinstance(first, expressions.Member):
         return False
-    touching = left.span.end == expr.operator_span.start and expr.operator_span.end == right.span.start
-    if not touching or right.name in {*inference.definitions, *inference.unread_names, *scope.parameters}:
+    source = expr.span.source
+    key = _DASHED_KEY.match(source.text, first.name_span.start, first.name_span.start + 300)
+    if key is None:
         return False
-    name = f"{left.name}-{right.name}"
-    written = f'{left.base.span.text}["{name}"]'
+    known = {*inference.definitions, *inference.unread_names, *scope.parameters}
+    inner = [part.left if isinstance(part, expressions.Binary) and part.operator == "??" else part for part in parts]
+    inside = [part for part in inner if part.span.start < key.end()]
+    names = [part.name for part in inside if isinstance(part, expressions.Name)]
+    numbers = [part for part in inside if isinstance(part, expressions.Number)]
+    is_keyed = _KEYED.search(source.text, max(0, first.name_span.start - 20), first.name_span.start) is not None
+    if len(names) + len(numbers) < len(inside) or known & {*names} or not (names or is_keyed):
+        return False
+    written, name = f'{first.base.span.text}["{key[1]}"]', key[1]
     message = f"`-` means minus here, it is not a part of the name `{name}`"
-    fix = Fix(f"write {written}", (Edit(expr.span, written),))
-    inference.found.append(codes.DASH.at(expr.operator_span, message, help=f"write `{written}`", fix=fix))
+    at = Span(source, first.span.end, first.span.end + 1)
+    fix = Fix(f"write {written}", (Edit(Span(source, first.span.start, key.end(1)), written),))
+    inference.found.append(codes.DASH.at(at, message, help=f"write `{written}`", fix=fix))
+    return True
+
+
+_NOTHING = frozenset({"null", "none", "nil", "undefined", "missing"})
+
+
+def _report_null(inference: Inference, expr: expressions.Binary) -> bool:
+    """Report `node.zone == null`."""
+    is_null = isinstance(expr.right, expressions.Name) and expr.right.name.lower() in _NOTHING
+    if expr.operator not in ("==", "!=") or not is_null or expr.right.span.text in inference.definitions:
+        return False
+    test = "is missing" if expr.operator == "==" else "is not missing"
+    fix = Fix(f"write {test}", (Edit(expr.operator_span.to(expr.right.span), test),))
+    message = f"you cannot compare with `{expr.right.span.text}`"
+    advice = f"write `{one_line(expr.left.span.text, 40)} {test}`"
+    inference.found.append(codes.UNKNOWN_NAME.at(expr.right.span, message, help=advice, fix=fix))
     return True
 
 
@@ -1279,8 +1323,13 @@ class Binding(msgspec.Struct):
         """Return whether a constant text could be read, and report it if it could not."""
         if read is not None and read == read:
             return True
-        message = f'"{one_line(str(given.value), 40)}" is not {self.builtin.words.reads_text}'
-        self.inference.found.append(codes.BAD_ARGUMENT.at(given.span, message, help=self.builtin.advice))
+        text = str(given.value)
+        message, advice = f'"{shortened(text, 40)}" is not {self.builtin.words.reads_text}', self.builtin.advice
+        stripped = "".join(text.split())
+        if stripped and stripped != text and len(text) < 40:
+            message += " because of the spaces" if text.strip() == stripped else ""
+            advice = f'write `{self.builtin.name}("{stripped}")`, without spaces'
+        self.inference.found.append(codes.BAD_ARGUMENT.at(given.span, message, help=advice))
         return False
 
 
@@ -1807,7 +1856,7 @@ def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic
         elif name == "sum" and len(expr.arguments) > 1 and not shown:
             advice = "add with `+`"
         return codes.ARGUMENTS.at(expr.span, f"`{name}` aggregates pods, nodes or lists", help=advice)
-    known = [*inference.environment.builtins, *inference.definitions, *AGGREGATES]
+    known = [*inference.environment.builtins, *({*inference.definitions} - {*inference.active}), *AGGREGATES]
     advice = foreign.function_advice(name, inference.environment.builtins.values())
     if name == "distinct":
         advice = "write `count(distinct p.label.app for p in node.pods)`"

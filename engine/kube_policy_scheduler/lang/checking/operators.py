@@ -6,10 +6,11 @@ import re
 
 import msgspec
 
-from kube_policy_scheduler.diagnostics import Diagnostic, Span
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span
 from kube_policy_scheduler.lang import codes, typed
 from kube_policy_scheduler.lang.checking import intervals
 from kube_policy_scheduler.lang.checking.units import common_unit
+from kube_policy_scheduler.lang.reading.literals import number as read_number
 from kube_policy_scheduler.lang.types import (
     CONDITION_WORDS,
     SHARE,
@@ -24,6 +25,7 @@ from kube_policy_scheduler.lang.types import (
     Unit,
     number,
 )
+from kube_policy_scheduler.wording import one_line
 
 _WORDS = {"+": "add {right} to {left}", "-": "subtract {right} from {left}", "%": "divide {left} by {right}"}
 
@@ -164,14 +166,18 @@ def comparison(
     if operator not in ("==", "!="):
         value, other = (left, right) if a is not Kind.NUMBER else (right, left)
         advice = _text_advice(value, other) if value.info.type.kind is Kind.TEXT else ""
-        found.append(wrong_type(value, f"a number as operand of `{operator}`", advice=advice))
+        if not advice and isinstance(value, typed.Constant) and other.info.type.kind is Kind.NUMBER:
+            advice = _of_number(other)
+        problem = wrong_type(value, f"a number as operand of `{operator}`", advice=advice)
+        found.append(_with_fix(problem, _written(operator, left, right), span))
         return unknown(span)
     if a is b is Kind.LIST:
         found.append(codes.WRONG_TYPE.at(span, "lists can't be compared", help=_compare_advice(left, right)))
         return unknown(span)
     if a is not b or a not in (Kind.TEXT, Kind.TRUTH):
         value, other = (right, left) if a in (Kind.TEXT, Kind.TRUTH, Kind.NUMBER) else (left, right)
-        found.append(wrong_type(value, f"{other.info.type} as on the other side", advice=_compare_advice(left, right)))
+        problem = wrong_type(value, f"{other.info.type} as on the other side", advice=_compare_advice(left, right))
+        found.append(_with_fix(problem, _written(operator, left, right), span))
         return unknown(span)
     # an absent text equals nothing, so comparing texts always gives an answer
     info = Info(TRUTH, shape, maybe and a is Kind.TRUTH, depends)
@@ -230,6 +236,34 @@ def _text_advice(value: typed.Typed, other: typed.Typed) -> str:
     return ""
 
 
+def _with_fix(problem: Diagnostic, written: str, span: Span) -> Diagnostic:
+    """Return a diagnostic with the fix that writes a text in the place of a span; as it is without a text."""
+    if not written:
+        return problem
+    fix = Fix(f"write {one_line(written, 60)}", (Edit(span, written),))
+    return msgspec.structs.replace(problem, help=f"write `{one_line(written, 60)}`", fix=fix)
+
+
+def _written(operator: str, left: typed.Typed, right: typed.Typed) -> str:
+    """Return what to write for a comparison of a truth or a number with a constant that means one; "" if none does."""
+    value, constant = (left, right) if isinstance(right, typed.Constant) else (right, left)
+    if not isinstance(constant, typed.Constant) or isinstance(value, typed.Constant):
+        return ""
+    text = constant.value if isinstance(constant.value, str) else constant.span.text
+    shown, said = " ".join(value.span.text.split()), text.strip().lower()
+    if value.info.type.kind is Kind.TRUTH and operator in ("==", "!=") and said in _TRUE | _FALSE:
+        return shown if (said in _TRUE) == (operator == "==") else f"not {shown}"
+    if value.info.type.kind is Kind.NUMBER and _is_number(text):
+        return f"{shown} {operator} {text}" if value is left else f"{text} {operator} {shown}"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER_TEXT.fullmatch(text) is not None and not read_number(text)[2]
+
+
+_TRUE, _FALSE = frozenset({"true", "yes", "1", "on"}), frozenset({"false", "no", "0", "off"})
+_NUMBER_TEXT = re.compile(r"\d+(?:\.\d+)?(?:[A-Za-z]+|%)?")
 _VERSION = 'write `version("…")`; a version compares only with versions'
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -246,14 +280,32 @@ def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
         day = _DAYS.index(text[:3].lower()) + 1 if text is not None and text[:3].lower() in _DAYS else None
         if day is not None:
             return f"write {day}: Monday is 1, Sunday 7"
-        return "turn the text into a number with number(…)" if text is None else "write the number without quotes"
+        if text is not None and _is_number(text):
+            return "write the number without quotes"
+        if text is None:
+            return "turn the text into a number with number(…)"
+        return _of_number(left if left.info.type.kind is Kind.NUMBER else right)
     if kinds == {Kind.NUMBER, Kind.TRUTH} and any(isinstance(v, typed.Constant) for v in (left, right)):
         return "write `true` or `false`"
     if kinds == {Kind.TEXT, Kind.TRUTH}:
-        return 'labels are texts: write "true" in quotes'
+        text_side, truth = (left, right) if left.info.type.kind is Kind.TEXT else (right, left)
+        if isinstance(text_side, typed.Constant):
+            return "write it alone, without a comparison: it is true or false already"
+        if isinstance(truth, typed.Constant):
+            return f'labels are texts: write "{str(truth.value).lower()}" in quotes'
+        return f'compare the text first: `({one_line(text_side.span.text, 40)} == "true")`'
     if Kind.LIST in kinds:
         return "use `in` to test whether a value is in the list"
     return ""
+
+
+def _of_number(value: typed.Typed) -> str:
+    """Return how to compare a number that a text was compared with."""
+    inner = typed.inner(value)
+    if isinstance(inner, typed.Read) and inner.field.path == "pod.priority":
+        return "priorities are numbers, the `value` of the PriorityClass: write for example `pod.priority >= 1000`"
+    shown = one_line(value.span.text, 40)
+    return f"it is a number: compare it with one, such as `{shown} > 0`"
 
 
 def contained(
@@ -270,8 +322,12 @@ def contained(
         return unknown(span)
     if list_.info.type.item not in (item.info.type.kind, None):
         wanted = f"{list_.info.type.item.value} as in the list" if list_.info.type.item else ""
-        is_number = item.info.type.kind is Kind.NUMBER and isinstance(list_, typed.Constant)
-        found.append(wrong_type(item, wanted, advice="write the items without quotes" if is_number else ""))
+        advice = ""
+        if item.info.type.kind is Kind.NUMBER and isinstance(list_, typed.Constant):
+            advice = "write the items without quotes"
+        elif item.info.type.kind is Kind.TRUTH:
+            advice = f"it is true or false already: write `{one_line(item.span.text, 40)}` alone"
+        found.append(wrong_type(item, wanted, advice=advice))
         return unknown(span)
     shape, maybe, depends = joined(item, list_)
     info = Info(TRUTH, shape, maybe and item.info.type.kind is not Kind.TEXT, depends)

@@ -9,12 +9,14 @@ that bracket was forgotten.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 import msgspec
 
-from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span
 from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.lang.reading.lookalikes import lookalike, lookalikes_in
 from kube_policy_scheduler.lang.statements import BEHIND_A_NAME, GO_ON_BEFORE, GO_ON_BEHIND, STATEMENTS
 from kube_policy_scheduler.lang.syntax import Comment
 
@@ -36,6 +38,10 @@ _WORDS_BEFORE = "|".join(sorted(GO_ON_BEFORE)).replace(" ", r"[ \t]+")
 _CONTINUES = re.compile(rf"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:{_WORDS_BEFORE})\b(?![ \t]*=))")
 _PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[()\[\]]|\n')
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_MOST_HIDDEN = 20
+"""Hidden characters that are reported: a file with more is no text."""
+_LINE_ENDS = "\x0b\x0c\x85"
+"""Hidden characters that end a line elsewhere."""
 _CLOSING = {")": "(", "]": "["}
 
 
@@ -95,6 +101,8 @@ class _Cutter:
         self._comments: list[Comment] = []
         self._found: list[Diagnostic] = []
         self._open: list[tuple[str, int]] = []
+        self._splits: list[int] = []
+        """Where hidden characters split a word or a line."""
         self._start = 0
         self._broken = False
         self._following = 0
@@ -104,13 +112,8 @@ class _Cutter:
         """The statement's last line with content, without its comment."""
 
     def cut(self) -> Layout:
+        self._report_hidden()
         text = self._text
-        for match in _HIDDEN.finditer(text):
-            if match[0] not in "\t":
-                message = f"hidden character U+{ord(match[0]):04X}"
-                self._report(codes.HIDDEN_CHARACTER, match.start(), match.end(), message, "remove it")
-                if len(self._found) > 20:
-                    break
         for match in _PIECES.finditer(text):
             piece, at = match[0], match.start()
             match piece[0]:
@@ -138,6 +141,30 @@ class _Cutter:
         last = Line(start + len(shown) - len(shown.lstrip()), shown.lstrip())
         self._finish(len(text))
         return Layout(tuple(self._lines), tuple(self._comments), tuple(self._found), last)
+
+    def _report_hidden(self) -> None:
+        """Report hidden characters; outside of words, each then reads as a space."""
+        text = self._text
+        for match in _HIDDEN.finditer(text):
+            at, char = match.start(), match[0]
+            span = Span(self._source, at, at + 1)
+            message, advice = f"hidden character U+{ord(char):04X}", "remove it"
+            fix = Fix(f"remove U+{ord(char):04X}", (Edit(span, ""),))
+            if char in _LINE_ENDS:
+                advice, fix = "start a new line", Fix("start a new line", (Edit(span, "\n"),))
+            self._found.append(codes.HIDDEN_CHARACTER.at(span, message, help=advice, fix=fix))
+            if char in _LINE_ENDS or (_is_word(text[max(0, at - 1) : at]) and _is_word(text[at + 1 : at + 2])):
+                self._splits.append(at)
+            if len(self._found) > _MOST_HIDDEN:
+                break
+        self._text = _HIDDEN.sub(" ", text)
+
+    def _report_lookalike(self, at: int, closing: str) -> None:
+        """Report a character that looks like the bracket that is missing."""
+        span, char = Span(self._source, at, at + 1), self._text[at]
+        message, _ = lookalike(char) or (f"`{char}` is not `{closing}`", "")
+        fix = Fix(f"write {closing}", (Edit(span, closing),))
+        self._found.append(codes.FOREIGN_CHARACTER.at(span, message, help=f"write `{closing}`", fix=fix))
 
     def _close(self, piece: str, at: int) -> None:
         if self._open and self._open[-1][0] == _CLOSING[piece]:
@@ -197,7 +224,12 @@ class _Cutter:
         if self._open and not self._broken:
             bracket, at = self._open[-1]
             closing = ")" if bracket == "(" else "]"
-            self._report(codes.BRACKET, at, at + 1, f"this `{bracket}` is never closed", f"add the missing `{closing}`")
+            foreign = [i for i, plain in lookalikes_in(shown) if plain == closing and self._start + i > at]
+            if foreign:
+                self._report_lookalike(self._start + foreign[0], closing)
+            else:
+                advice = f"add the missing `{closing}`"
+                self._report(codes.BRACKET, at, at + 1, f"this `{bracket}` is never closed", advice)
             self._broken = True
         # without spaces, so that how it is laid out makes no difference
         size = len(stripped) - stripped.count(" ")
@@ -205,7 +237,7 @@ class _Cutter:
             start = self._start + len(shown) - len(shown.lstrip())
             message = f"the statement has {size:,} characters; the limit is {MAX_STATEMENT:,}"
             self._report(codes.TOO_LARGE, start, start + 1, message, "name parts of it with `let`")
-        elif stripped and not self._broken:
+        elif stripped and not self._broken and not self._is_split(end):
             self._lines.append(Line(self._start + len(shown) - len(shown.lstrip()), stripped))
         self._start = end + 1
         self._blank = []
@@ -213,8 +245,17 @@ class _Cutter:
         self._broken = False
         self._last = ""
 
+    def _is_split(self, end: int) -> bool:
+        """Return whether a hidden character splits a word or a line of the current statement: so much is wrong."""
+        at = bisect_left(self._splits, self._start)
+        return at < len(self._splits) and self._splits[at] < end
+
     def _report(self, code: Code, start: int, end: int, message: str, advice: str) -> None:
         self._found.append(code.at(Span(self._source, start, end), message, help=advice))
+
+
+def _is_word(char: str) -> bool:
+    return char != "" and (char.isalnum() or char in "_.")
 
 
 def _escaped_end(piece: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-import msgspec
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span, closest
@@ -16,145 +15,11 @@ from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
-from kube_policy_scheduler.lang.statements import ALONE, BY_KEYWORD, CLAUSES, EXAMPLES, KEYWORDS, WORDS
-from kube_policy_scheduler.wording import listed, one_line
-
-_LETTERS = {
-    **dict(zip("аеорсухіјѕһԁԛԝАВЕКМНОРСТХІЈЅ", "aeopcyxijshdqwABEKMHOPCTXIJS", strict=True)),
-    **dict(zip("οναρΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ovapABEZHIKMNOPTYX", strict=True)),
-    "ı": "i",
-}
-"""Cyrillic and Greek letters that most typefaces draw as Latin ones."""
-_SIGNS = {
-    "‐": "-", "‑": "-", "‒": "-", "–": "-", "—": "-", "−": "-", "×": "*", "·": "*", "∗": "*", "÷": "/", "∕": "/",
-    "≤": "<=", "≥": ">=", "≠": "!=", "∧": "and", "∨": "or", "¬": "not", "∈": "in", "∉": "not in",
-    "‚": ",", "、": ",", "，": ",",
-}  # fmt: skip
-
-
-def lookalike(char: str) -> tuple[str, str] | None:
-    """Return what is wrong with a character and what to write for it, or None if nothing is known about it."""
-    if char.isascii():
-        return None
-    name = unicodedata.name(char, "")
-    if unicodedata.category(char) in ("Zs", "Zl", "Zp"):
-        named = name.lower()
-        article = "an" if named[:1] in "aeiou" else "a"
-        return f"{article} {named} (U+{ord(char):04X}) is not a space", " "
-    plain = _LETTERS.get(char) or unicodedata.normalize("NFKC", char)
-    if char in _SIGNS:
-        return f"`{char}` ({name}) has no meaning here", _SIGNS[char]
-    if plain.isascii() and plain.isprintable() and len(plain) == 1:
-        return f"`{char}` ({name}) looks like `{plain}`, but is a different one", plain
-    return None
-
-
-# --- where it stops --------------------------------------------------------------------------------------
-
-WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
-"""A word, the digits of a number, or one other character."""
-WORD_OF_KEY = re.compile(r" *([\w./-]+)")
-"""The key of a label."""
-_OPERANDS = frozenset({"NUMBER", "STRING", "LPAR", "LSQB", "TRUE", "FALSE", "POD"})
-_OPERATORS = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "EQ", "NE", "LT", "LE", "GT", "GE", "AND", "OR"})
-_QUIET = _OPERANDS | _OPERATORS | {
-    "DOT", "OTHERWISE", "IN", "NOT", "IS", "MATCHES", "NOTIN", "MISSING", "LABEL", "NAME", "$END", "FOR", "WHERE",
-}  # fmt: skip
-"""Terminals not worth naming one by one."""
-_NAMED = {
-    "RPAR": "`)`", "RSQB": "`]`", "COMMA": "`,`", "LPAR": "`(`", "ASSIGN": "`=`", "STRING": 'a text in quotes',
-    "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
-    "MEMBER": "a name", "NAME": "a name",
-}  # fmt: skip
-_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {
-    "EVERY", "STALE", "DEFAULT", "BY", "FOR", "AFTER",
-}  # fmt: skip
-_LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
-
-_NEAR = 120
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a statement stops being one."""
-
-    source: Source
-    line: Line
-    at: int
-    """Offset in the line."""
-    word: str
-    """What is there."""
-    accepts: frozenset[str]
-    """Terminals that are possible there."""
-
-    @property
-    def keyword(self) -> str:
-        """Return the word that the statement begins with."""
-        found = WORD.match(self.line.text)
-        return found[0] if found else ""
-
-    @property
-    def before(self) -> str:
-        """Return the statement up to the place."""
-        return self.line.text[: self.at]
-
-    @property
-    def near(self) -> str:
-        """Return the last characters before the place: what is looked for at their end is not looked for in more."""
-        return self.line.text[max(0, self.at - _NEAR) : self.at]
-
-    @property
-    def last(self) -> str:
-        """Return the word before the place; "" if something else is there."""
-        found = _LAST_WORD.search(self.near)
-        return found[1] if found else ""
-
-    @property
-    def span(self) -> Span:
-        """Return the range of the word at the place."""
-        return self.range(self.at, self.at + len(self.word))
-
-    def range(self, start: int, end: int) -> Span:
-        """Return the range between two offsets of the line."""
-        return Span(self.source, self.line.start + start, self.line.start + end)
-
-    def example(self) -> str:
-        """Return how the statement is written, as help."""
-        return f"for example: {EXAMPLES[self.keyword]}" if self.keyword in EXAMPLES else ""
-
-    def unexpected(self, advice: str, *, fix: Fix | None = None) -> Diagnostic:
-        """Return the diagnostic of a word that is not allowed here."""
-        message = f"unexpected `{self.word}`: {self.expected()}"
-        return codes.UNEXPECTED.at(self.span, message, help=advice, fix=fix)
-
-    def possible(self) -> frozenset[str]:
-        """Return the terminals that are possible here; of suffixes, those that the statement takes."""
-        accepts = self.accepts
-        if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
-            statement = BY_KEYWORD.get(self.keyword)
-            taken = (*statement.clauses, *statement.joins, *statement.words) if statement is not None else ()
-            accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
-        return accepts
-
-    def expected(self) -> str:
-        """Return what is possible here, in words."""
-        accepts = self.possible()
-        parts = []
-        quiet = _QUIET
-        if "NUMBER" in accepts:
-            parts.append("a value")
-            quiet |= {"IF"}
-        elif accepts >= {"AND", "PLUS"}:
-            parts.append("an operator")
-        elif "AND" in accepts:
-            parts.append("`and`, `or`")
-        named = sorted(accepts - quiet if parts else accepts - {"$END"})
-        parts += [_NAMED.get(name, f"`{name.lower().replace('_', ' ')}`") for name in named][:8]
-        if "$END" in accepts:
-            parts.append("the end of the line")
-        if not parts:
-            return "nothing is allowed here"
-        return "expected " + listed(parts, "or")
-
+from kube_policy_scheduler.lang.reading.lookalikes import lookalike, lookalikes_in
+from kube_policy_scheduler.lang.reading.number_errors import number_error
+from kube_policy_scheduler.lang.reading.place import WORD, WORD_OF_KEY, Place
+from kube_policy_scheduler.lang.statements import ALONE, BY_KEYWORD, KEYWORDS, WORDS
+from kube_policy_scheduler.wording import one_line
 
 # --- what was probably meant -----------------------------------------------------------------------------
 
@@ -236,7 +101,9 @@ def advice_for(place: Place) -> str:
         if clause is not None:
             return f"`{clause}` stands behind the key: `{place.keyword} by … {clause}{'' if clause in ALONE else ' …'}`"
     if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha():
-        return f"write `{place.keyword} by {text[place.at :].strip()}`"
+        rest = text[place.at :].strip()
+        rest = rest[found.end() :] if (found := _PER.match(rest)) is not None else rest
+        return f"write `{place.keyword} by {one_line(_PER.sub('over ', rest), 60)}`"
     if last == "evict" and place.keyword == "gang":
         return "write `evict whole`: members are evicted all together only"
     if last == "evict":
@@ -251,11 +118,21 @@ def advice_for(place: Place) -> str:
         return foreign.WORDS[word]
     if last == "of" and place.keyword == "limit":
         return "write `of pods where …`, such as `of pods where pod label tier=batch`"
+    if place.keyword == "limit" and word in _GROUPS and (key := _PATH_BEHIND.match(text, place.at + len(word))):
+        return f"write `by {key[1]}`"
+    if place.keyword == "limit" and word in _GROUPS and (key := _WORD_BEHIND.match(text, place.at + len(word))):
+        group = f"by pod.{key[1]}" if key[1] == "namespace" else f"by pod.label.{key[1]}"
+        return f"write `limit count() to 4 over {key[1]}`" if key[1] in _DOMAINS else f"write `{group}`"
     if (place.keyword, word) in foreign.IN_STATEMENTS:
         return foreign.IN_STATEMENTS[place.keyword, word]
     return foreign.WORDS.get(word, "") if "AND" in place.accepts or "$END" in place.accepts else ""
 
 
+_GROUPS = frozenset({"per", "each", "for", "on", "across", "in", "foreach"})
+_WORD_BEHIND = re.compile(r"(?:\s+each)?\s+([a-z]+)\b(?![.(\[])")
+_DOMAINS = frozenset({"node", "zone", "region", "rack", "domain", "host"})
+_PATH_BEHIND = re.compile(r"(?:\s+each)?\s+(pod\.[\w.\[\]\"/-]+)")
+_PER = re.compile(r"(?:(?<=\s)|^)(?:per|for|on|each|across|with)\s+(?:each\s+)?")
 _FIRST_TEXT = re.compile(r'.?"([^"\\]*)"')
 _DISTINCT = re.compile(r"\bdistinct\b[^()]*$")
 _TIME_BEHIND = re.compile(r"for\s+([\d.]+(?:ms|min|s|h|d|w))")
@@ -278,7 +155,6 @@ def _target_advice(place: Place) -> str:
 # --- diagnostics -----------------------------------------------------------------------------------------
 
 _COMPARATORS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE", "IN", "MATCHES"})
-_NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")
 _SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
 _TYPOGRAPHIC = re.compile(r"[“”„«»‘’‚]([^“”„«»‘’‚\"\\]*)[“”„«»‘’]")
 _IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
@@ -355,8 +231,9 @@ def _unfinished(place: Place) -> Diagnostic:
         span = place.range(second.start(), second.end())
         message = f"the value of this `{place.keyword}` is missing before `if`"
         return codes.UNEXPECTED.at(span, message, help=place.example())
-    if (comma := _comma_before_clause(place)) is not None:
-        return comma
+    for look in (_comma_before_clause, number_error, _null, _label_list):
+        if (found := look(place)) is not None:
+            return found
     message = f"this `{place.keyword}` is incomplete: {place.expected()}"
     advice = place.example()
     if place.keyword == "spread":
@@ -380,12 +257,15 @@ def _token(place: Place, kind: str) -> Diagnostic:
         _role,
         _field_called,
         _dashes,
-        _glued,
+        number_error,
+        _quotes_inside,
+        _dashed_key,
+        _null,
+        _label_list,
         _operator,
         _assignment,
         _comma,
         _capitals,
-        _unit,
     )
     found = next((found for look in looks if (found := look(place)) is not None), None)
     if found is not None:
@@ -486,36 +366,6 @@ def _dashes(place: Place) -> Diagnostic | None:
     return None
 
 
-_GLUED = re.compile(r"[\w.]+")
-_HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+|0[bB][01]+|0[oO][0-7]+")
-_UNDERSCORES = re.compile(r"\d{1,3}(?:_\d{3})+(?=[A-Za-z%]*$)")
-_DURATIONS = re.compile(r"(?:\d+(?:\.\d+)?(?:w|d|h|min|m|s))+")
-_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
-
-
-def _glued(place: Place) -> Diagnostic | None:
-    """Return the diagnostic of `0x10`, `1_000` and `1h30m`: numbers as others write them."""
-    text = place.line.text
-    around = next((m for m in _GLUED.finditer(text) if m.start() < place.at < m.end()), None)
-    if around is None or not around[0][0].isdigit():
-        return None
-    word, written = around[0], ""
-    if _HEXADECIMAL.fullmatch(word):
-        written = str(int(word, 0))
-    elif _UNDERSCORES.match(word):
-        written = word.replace("_", "")
-    elif _DURATIONS.fullmatch(word) and len(word) < _NEAR:
-        pieces = re.findall(r"([\d.]+)([a-z]+)", word)
-        seconds = sum(float(number) * _SECONDS[unit] for number, unit in pieces)
-        unit = next(unit for unit in ("w", "d", "h", "min", "s") if not seconds % _SECONDS[unit] or unit == "s")
-        written = f"{seconds / _SECONDS[unit]:g}{unit}"
-    if not written:
-        return None
-    span, fix = place.range(*around.span()), Fix(f"write {written}", (Edit(place.range(*around.span()), written),))
-    message = f"`{word}` is not a number or quantity"
-    return codes.NUMBER.at(span, message, help=f"write `{written}`", fix=fix)
-
-
 _LABEL_BEFORE = re.compile(r"(?:\bpod[ ]+)?\blabel[ ]*$")
 
 
@@ -600,6 +450,105 @@ def _comma(place: Place) -> Diagnostic | None:
     return None
 
 
+_SINGLE_QUOTED_QUERY = re.compile(r"\bpromql\(\s*('([^'\n\\]*)')")
+_QUERY_WITH_QUOTES = re.compile(r'\bpromql\(\s*"([^"\\]*(?:[=~]\s*"[^"\\]*"[^"\\]*)+)"(?=\s*[,)])')
+_TEXT_BEFORE = re.compile(r'"([^"\\]*)"\s*$')
+
+
+def _quotes_inside(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `promql("up{job="x"}")`, as pasted from PromQL, and of other quotes inside a text."""
+    text, at = place.line.text, place.at
+    for query in _QUERY_WITH_QUOTES.finditer(text):
+        if query.start(1) <= at <= query.end(1):
+            inner = [query.start(1) + i for i, char in enumerate(query[1]) if char == '"']
+            span = place.range(inner[0], inner[0] + 1)
+            message, advice = (
+                "this quote ends the query",
+                f"write `'` inside: `{one_line(query[1].replace(chr(34), chr(39)), 60)}`",
+            )
+            fix = Fix("write ' inside the query", tuple(Edit(place.range(i, i + 1), "'") for i in inner))
+            return codes.UNEXPECTED.at(span, message, help=advice, fix=fix)
+    for query in _SINGLE_QUOTED_QUERY.finditer(text):
+        if query.start(1) <= at < query.end(1) and '"' in query[2]:
+            written = '"' + query[2].replace('"', "'") + '"'
+            fix = Fix("exchange the quotes", (Edit(place.range(*query.span(1)), written),))
+            message, advice = "write texts in double quotes", f"write `{one_line(written, 60)}`"
+            return codes.FOREIGN_CHARACTER.at(place.span, message, help=advice, fix=fix)
+    before = _TEXT_BEFORE.search(place.near)
+    if before is None or at == 0 or text[at - 1] != '"' or not place.word.isalnum() or '"' not in text[at:]:
+        return None
+    return codes.UNEXPECTED.at(
+        place.range(at - 1, at), "this quote ends the text", help=r"write `\"` for a quote inside a text"
+    )
+
+
+_DASHED_KEY = re.compile(r"((?:\w+\.)*(?:label|annotation))\.(\w+(?:-\w+)+)(?![\w.(\[-])")
+
+
+def _dashed_key(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `pod.label.opt-in`, where a part of the key is a word of the language."""
+    start = max(0, place.at - 120)
+    for key in _DASHED_KEY.finditer(place.line.text, start):
+        if key.start(2) < place.at <= key.end():
+            written, span = f'{key[1]}["{key[2]}"]', place.range(*key.span())
+            message = f"`-` means minus here, it is not a part of the key `{key[2]}`"
+            fix = Fix(f"write {written}", (Edit(span, written),))
+            return codes.DASH.at(span, message, help=f"write `{written}`", fix=fix)
+        if key.start() > place.at:
+            break
+    return None
+
+
+_NULL = re.compile(r"(==|!=|is\s+not|is)\s+(null|none|nil|undefined|missing)\b", re.IGNORECASE)
+
+
+def _null(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `IS NOT NULL` and `is none`."""
+    start = max(0, place.at - 20)
+    found = next((m for m in _NULL.finditer(place.line.text, start) if m.start() <= place.at < m.end()), None)
+    if found is None or found[1][0] in "=!":
+        return None
+    written = "is not missing" if found[1].lower().endswith("not") else "is missing"
+    span = place.range(*found.span())
+    fix = Fix(f"write {written}", (Edit(span, written),))
+    if found[1].islower():
+        return place.unexpected(f"write `{written}`", fix=fix)
+    message = f"`{found[0]}` is no test of this language"
+    return codes.FOREIGN_OPERATOR.at(span, message, help=f"write `{written}`", fix=fix)
+
+
+_LABEL_ITEMS = re.compile(r"\blabel\s+[\w./\"-]+\s+(?:not\s+)?(?:in|notin)\s*\([^()]*$")
+_LABEL_EQUALS = re.compile(r"\blabel\s+[\w./\"-]+\s*(==?|!=)\s*$")
+_LABEL_IN = re.compile(r"\blabel\s+(?:\"[^\"]*\"|[\w./-]+)\s+(?:not\s+)?(?:in|notin)\s*$")
+_BRACKETS = re.compile(r"\[([^()\[\]]*)\]")
+
+
+def _label_list(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `label zone in [a, b]` and `label zone in a`."""
+    items = _BRACKETS.match(place.line.text, place.at)
+    if "COMMA" in place.accepts and place.word.isalnum() and _LABEL_ITEMS.search(place.near):
+        return place.unexpected(f"separate the values with commas: `…, {place.word}`")
+    if items is not None and items[1].strip() and (sign := _LABEL_EQUALS.search(place.near)):
+        written = f"{'not in' if sign[1] == '!=' else 'in'} ({items[1]})"
+        start = place.at - len(place.near) + sign.start(1)
+        fix = Fix(f"write {written}", (Edit(place.range(start, place.at + len(items[0])), written),))
+        message = "a label is compared with one value; several values need `in`"
+        return codes.UNEXPECTED.at(
+            place.range(*items.span()), message, help=f"write `{one_line(written, 40)}`", fix=fix
+        )
+    if not _LABEL_IN.search(place.near):
+        return None
+    if items is None or not items[1].strip():
+        example = place.word if place.word.isalnum() else "a"
+        return codes.UNEXPECTED.at(
+            place.span, "a label test needs its values in parentheses", help=f"write `in ({example}, …)`"
+        )
+    span, written = place.range(*items.span()), f"({items[1]})"
+    fix = Fix("write parentheses", (Edit(span, written),))
+    message = "the values of a label test stand in parentheses"
+    return codes.UNEXPECTED.at(span, message, help=f"write `in {one_line(written, 40)}`", fix=fix)
+
+
 def _capitals(place: Place) -> Diagnostic | None:
     lower = place.word.lower()
     if lower == place.word or lower not in WORDS or "STRING" in place.accepts - {"NUMBER"}:
@@ -608,28 +557,11 @@ def _capitals(place: Place) -> Diagnostic | None:
     return codes.FOREIGN_OPERATOR.at(place.span, f"`{place.word}` is not a keyword", help=f"write `{lower}`", fix=fix)
 
 
-def _unit(place: Place) -> Diagnostic | None:
-    """Return the diagnostic of `5 minutes`."""
-    number = _NUMBER_BEFORE.search(place.near)
-    unit = foreign.UNITS.get(place.word.lower())
-    if number is None or unit is None:
-        return None
-    if place.keyword == "limit" and place.before.split() == ["limit", number[1]]:
-        rest = place.line.text[place.at + len(place.word) :].rstrip()
-        return place.unexpected(f"write `limit count(){rest} to {number[1]}`")
-    span = place.range(place.at - len(place.near) + number.start(1), place.at + len(place.word))
-    written = f"{number[1]}{unit}"
-    message = f"`{span.text}` is not a number or quantity"
-    return codes.NUMBER.at(
-        span, message, help=f"write `{written}`", fix=Fix(f"write {written}", (Edit(span, written),))
-    )
-
-
 def _character(place: Place) -> Diagnostic:
     """Return the diagnostic of a character that no token begins with."""
-    found = _operator(place)
-    if found is not None:
-        return found
+    for look in (_quotes_inside, number_error, _operator):
+        if (found := look(place)) is not None:
+            return found
     char, text, at, fix = place.word, place.line.text, place.at, None
     if char in _CHARACTERS:
         message, advice = _CHARACTERS[char]
@@ -647,9 +579,13 @@ def _character(place: Place) -> Diagnostic:
     known = lookalike(char)
     if known is not None:
         message, written = known
-        fix = Fix(f"write {written}", (Edit(place.span, written),))
-        advice = f"write `{written}`" if written.strip() else "write a plain space"
+        edits = tuple(Edit(place.range(i, i + 1), plain) for i, plain in lookalikes_in(text))
+        advice = {" ": "write a plain space", "\n": "start a new line"}.get(written, f"write `{written}`")
+        fix = Fix(advice.replace("`", "") if len(edits) == 1 else f"{advice.replace('`', '')}, and so on", edits)
         return codes.FOREIGN_CHARACTER.at(place.span, message, help=advice, fix=fix)
+    if unicodedata.category(char) in ("Cf", "Cc", "Cn", "Co"):
+        fix = Fix(f"remove U+{ord(char):04X}", (Edit(place.span, ""),))
+        return codes.HIDDEN_CHARACTER.at(place.span, f"hidden character U+{ord(char):04X}", help="remove it", fix=fix)
     if char.isascii() and (char.isalnum() or char in '_"()[]<>=+-*/%.,'):
         return codes.UNEXPECTED.at(place.span, f"unexpected `{char}`", help=advice_for(place) or place.example())
     return codes.FOREIGN_CHARACTER.at(

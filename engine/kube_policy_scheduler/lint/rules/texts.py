@@ -33,8 +33,9 @@ _MEANT = {
 
 @rule("P0311")
 def text_that_never_equals(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The value can be only one of a fixed set of texts, and this text is not one of them, so the result of the
-    comparison is always the same. Comparisons are case-sensitive.
+    """The value can never be this text, so the result of the comparison is always the same: it is one of a fixed set
+    of texts, or a name or the value of a label, which have letters, digits, `-`, `_` and `.` only. Comparisons are
+    case-sensitive and know no wildcards, and nothing replaces variables such as `$ZONE` in a policy.
 
     Avoid::
 
@@ -60,7 +61,10 @@ def _never_equal(part: typed.Typed) -> Iterator[Finding]:
                 if words and isinstance(constant, typed.Constant) and constant.value not in words:
                     yield _none_of(value, words, constant.value, part.span, constant.span)
             yield from _other_form(part)
+            yield from _no_name(part.left, part.right, part)
+            yield from _no_name(part.right, part.left, part)
         case typed.Contained(item=item, list=items):
+            yield from _no_name(item, items, part)
             words, constant = _words(item), _inner(items)
             if words and isinstance(constant, typed.Constant):
                 for text in constant.value:
@@ -84,6 +88,47 @@ def _other_form(part: typed.Same) -> Iterator[Finding]:
             shown = short(value.span)
             advice = f'it {known[1]}: write `startswith({shown}, "…")`, or compare `version({shown})`'
             yield Finding(constant.span, f'`{shown}` is never "{constant.value}"', advice)
+
+
+_NAMES = frozenset(
+    {"node.name", "node.zone", "node.region", "pod.name", "pod.namespace", "pod.owner.name", "pod.service_account"}
+)
+"""Fields whose texts are names, or values of labels."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
+_WILDCARD = re.compile(r"[A-Za-z0-9._*?-]*[*?][A-Za-z0-9._*?-]*")
+
+
+def _no_name(value: typed.Typed, other: typed.Typed, whole: typed.Same | typed.Contained) -> Iterator[Finding]:
+    """Yield a finding for each text that no name and no value of a label can be."""
+    read, constant = _inner(value), _inner(other)
+    if not isinstance(read, typed.Read) or not isinstance(constant, typed.Constant):
+        return
+    if read.field.path not in _NAMES and read.field.key is not Key.LABEL:
+        return
+    texts = constant.value if isinstance(constant.value, tuple) else (constant.value,)
+    for text in texts:
+        if not isinstance(text, str) or not _NO_NAME.search(text):
+            continue
+        shown = short(value.span)
+        at = constant.span.text.find(f'"{text}"')
+        span = (
+            constant.span
+            if at < 0
+            else Span(constant.span.source, constant.span.start + at, constant.span.start + at + len(text) + 2)
+        )
+        message, fix = f'`{shown}` is never "{one_line(text, 40)}"', None
+        if _WILDCARD.fullmatch(text):
+            pattern = re.escape(text).replace("\\*", ".*").replace("\\?", ".").replace("\\-", "-").replace("\\", "\\\\")
+            negated = "not " if whole.negated else ""
+            written = f'{negated}{shown} matches "{pattern}"'
+            advice = f"there are no wildcards: write `{written}`"
+            if isinstance(whole, typed.Same):
+                fix = Fix(f"write {written}", (Edit(whole.span, written),), safe=False)
+        elif "$" in text or "{{" in text:
+            advice = "nothing replaces variables in a policy: write the text itself, or read a label or a `let`"
+        else:
+            advice = "names and values of labels have letters, digits, `-`, `_` and `.` only, and no spaces"
+        yield Finding(span, message, advice, fix=fix)
 
 
 def _words(value: typed.Typed) -> tuple[str, ...]:
