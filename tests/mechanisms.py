@@ -153,9 +153,9 @@ def undoable_classes(sources: Sources) -> Iterator[str]:
 def is_message(value: ast.expr) -> bool:
     """Return whether an expression is a text for people."""
     match value:
-        case ast.Attribute(attr="message" | "refusal"):
+        case ast.Attribute(attr="message" | "rejection" | "refusal"):
             return True
-        case ast.Name(id="message" | "refusal"):
+        case ast.Name(id="message" | "rejection" | "refusal"):
             return True
     return False
 

@@ -96,7 +96,7 @@ class Feature(Enum):
     )
     VOLUME_LIMIT_SCALING = Entry(
         "VolumeLimitScaling",
-        "`NodeVolumeLimits` refuses nodes without the CSI driver of a volume, if its CSIDriver sets"
+        "`NodeVolumeLimits` rejects nodes without the CSI driver of a volume, if its CSIDriver sets"
         " `preventPodSchedulingIfMissing`",
         since=37,
         known_since=35,
@@ -172,8 +172,8 @@ class Feature(Enum):
         " counts. Before, requests had to write the name as the device publishes it",
         since=38,
     )
-    BROKEN_POOLS_REFUSE_NODES = Entry(
-        "BrokenPoolsRefuseNodes",
+    BROKEN_POOLS_REJECT_NODES = Entry(
+        "BrokenPoolsRejectNodes",
         "a request for `All` devices is refused on nodes with an incomplete or invalid pool. Before, one such node"
         " ended the attempt for all nodes",
         since=38,

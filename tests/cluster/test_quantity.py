@@ -88,7 +88,7 @@ def test_spellings(text: str | int | float, scale: int, wanted: int) -> None:
     "text",
     ["", " ", "1 ", "abc", "1Kb", "1KI", "1ki", "1mi", ".", "+", "1e", "1e1.5", "--1", "1_000", "0x10", "1Gi2", "٣"],
 )
-def test_other_texts_are_refused_by_name(text: str) -> None:
+def test_other_texts_are_rejected_by_name(text: str) -> None:
     with pytest.raises(QuantityError, match="not a quantity"):
         nanos(text)
 

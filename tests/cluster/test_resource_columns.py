@@ -80,7 +80,7 @@ def test_what_pods_ask_for_and_no_node_offers_costs_nothing_per_node(suffix: str
     assert many < 1.2 * few
 
 
-def test_a_pod_that_asks_for_thousands_of_resources_is_refused_in_few_words() -> None:
+def test_a_pod_that_asks_for_thousands_of_resources_is_rejected_in_few_words() -> None:
     cluster = wide(3)
     decision = decide(cluster, pod(cluster, "greedy", names(8_000)))
     assert decision.message.startswith(

@@ -71,9 +71,9 @@ def verdicts(plugin: FilterPlugin, cluster: Cluster, body: Body) -> Any:
         return text(prepared.code, prepared.reasons)
     passing = plugin.filter(frame, prepared.state)
     found = {}
-    refusals = plugin.refusals(frame, prepared.state)
+    rejections = plugin.rejections(frame, prepared.state)
     for info in cluster.nodes.infos:
-        mine = [r for r in refusals if r.where[info.row]]
+        mine = [r for r in rejections if r.where[info.row]]
         assert bool(mine) is not bool(passing[info.row])
         found[info.name] = text(mine[0].code, sorted(r.reason for r in mine)) if mine else OK
     return found

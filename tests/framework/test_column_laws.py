@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.evaluate.evaluation import evaluate, score
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Ready
 from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
-from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, Rejection
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, RejectedPod
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.kubernetes_rules import NEWEST, OLDEST, KubernetesRules, KubernetesVersion
 from kube_policy_scheduler.tooling.conformance import verdict
@@ -59,7 +59,7 @@ def decided(cluster: Cluster, variant: int, profile: Profile) -> dict[str, Any]:
     evaluation = evaluate(frame, profile)
     found: Preemption | None = None
     if not len(evaluation.feasible):
-        rejection = Rejection(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+        rejection = RejectedPod(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
         found = now(DefaultPreemption().post_filter(rejection))
     return verdict(frame, evaluation, found)
 
@@ -73,13 +73,13 @@ def test_all_rows_at_once_are_filtered_as_each_row_alone(events: list[Event], va
         if not isinstance(prepared, Ready):
             continue
         passing = plugin.filter(frame, prepared.state)
-        refused = np.zeros(cluster.nodes.size, np.bool_)
-        for refusal in plugin.refusals(frame, prepared.state):
-            refused |= refusal.where
+        rejected = np.zeros(cluster.nodes.size, np.bool_)
+        for rejection in plugin.rejections(frame, prepared.state):
+            rejected |= rejection.where
         alone = [plugin.filter(frame.at(np.array([row])), prepared.state)[0] for row in range(cluster.nodes.size)]
 
         assert passing.tolist() == alone, plugin.name
-        assert passing.tolist() == (~refused).tolist(), plugin.name
+        assert passing.tolist() == (~rejected).tolist(), plugin.name
 
 
 @given(EVENTS, VARIANTS)
@@ -214,7 +214,7 @@ def test_what_the_cycle_keeps_between_decisions_stays_true(events: list[Event], 
             assert decision.feasible == len(names)
             if decision.host is None:
                 assert not names
-                rejection = Rejection(frame, profile, plain.pre_filtered, plain.diagnosis)
+                rejection = RejectedPod(frame, profile, plain.pre_filtered, plain.diagnosis)
                 found = now(DefaultPreemption(seed=1).post_filter(rejection))
                 assert decision.message == plain.diagnosis.message(found.message)
             elif decision.score is not None:

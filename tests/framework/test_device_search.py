@@ -318,7 +318,7 @@ TOO_MANY = {
 
 
 @pytest.mark.parametrize(("values", "more", "asked", "slots"), TOO_MANY.values(), ids=TOO_MANY)
-def test_what_all_together_want_too_much_of_is_refused_after_one_look(
+def test_what_all_together_want_too_much_of_is_rejected_after_one_look(
     values: int, more: str, asked: Json | None, slots: int
 ) -> None:
     named = [{"name": f"d{at}", **one} for at, one in enumerate(alike(15, values, more))]

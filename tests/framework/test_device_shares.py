@@ -50,16 +50,16 @@ def test_whole_devices_must_be_free_although_the_sum_would_do() -> None:
     for name, place in (("p", 0), ("q", 1)):
         cluster.place(pod(cluster, name, share=100), "a", devices={GPU: (place,)})
     assert decide(cluster, pod(cluster, "share", share=500)).host == "a"
-    refused = decide(cluster, pod(cluster, "whole", whole=1))
-    assert refused.host is None
-    assert "1 node(s) had too little room on each nvidia.com/gpu device" in refused.message
-    assert refused.rejectors == {"DeviceShares"}
+    rejected = decide(cluster, pod(cluster, "whole", whole=1))
+    assert rejected.host is None
+    assert "1 node(s) had too little room on each nvidia.com/gpu device" in rejected.message
+    assert rejected.rejectors == {"DeviceShares"}
 
 
 def test_a_node_with_too_few_devices_has_its_own_reason() -> None:
     cluster = made(a=1)
-    refused = decide(cluster, pod(cluster, "both", whole=1, share=10))
-    assert "1 node(s) had too few nvidia.com/gpu" in refused.message
+    rejected = decide(cluster, pod(cluster, "both", whole=1, share=10))
+    assert "1 node(s) had too few nvidia.com/gpu" in rejected.message
 
 
 def test_nodes_whose_devices_are_not_shared_take_no_shares() -> None:

@@ -285,7 +285,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("slices", "state"), BROKEN.values(), ids=BROKEN)
-def test_all_devices_of_a_broken_pool_refuse_its_node_or_end_the_attempt(
+def test_all_devices_of_a_broken_pool_reject_its_node_or_end_the_attempt(
     version: str, slices: list[Json], state: str
 ) -> None:
     sound = a_slice("t", [{"name": "d"}], node="sound")

@@ -230,18 +230,18 @@ def plainly(
     number=st.integers(1, 8),
     memory=st.sampled_from(["1Gi", "16Gi", "40Gi"]),
     rule=st.sampled_from(DomainRule),
-    refused=st.sets(st.sampled_from(["r0-0", "r1-0", "r2-1", "r4-0"])),
+    rejected=st.sets(st.sampled_from(["r0-0", "r1-0", "r2-1", "r4-0"])),
 )
 def test_the_arrays_choose_as_the_words_say(
-    sizes: list[int], held: list[int], number: int, memory: str, rule: DomainRule, refused: set[str]
+    sizes: list[int], held: list[int], number: int, memory: str, rule: DomainRule, rejected: set[str]
 ) -> None:
     names = [f"r{at}" for at in range(len(sizes))]
     cluster = racks(cpu=3, held=dict(zip(names, held, strict=False)), **dict(zip(names, sizes, strict=True)))
     kind = members(cluster, number, memory=memory)
-    for name in refused & cluster.nodes.rows.keys():
+    for name in rejected & cluster.nodes.rows.keys():
         kind.feasible[cluster.nodes.rows[name]] = False
     found = choose(cluster, Rest((RACK,), [kind], number), prefers=Preference(rule))
-    wanted, places = plainly(cluster, [kind], needed=number, rule=rule, held=refused)
+    wanted, places = plainly(cluster, [kind], needed=number, rule=rule, held=rejected)
     if wanted is not None:
         assert found == Domain(RACK, wanted)
     else:

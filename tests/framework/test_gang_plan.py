@@ -365,12 +365,12 @@ def work_of(stage: Stage, cores: list[int], **spec: Any) -> tuple[Plan | Shortfa
 def test_the_requests_are_looked_at_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     found, work = work_of(Stage(ROOMY, []), [1, 9, 3])
     assert isinstance(found, Shortfall)
-    assert (found.message, work, found.refused_by) == (planning.NO_ROOM, 0, {"NodeResourcesFit"})
+    assert (found.message, work, found.rejected_by) == (planning.NO_ROOM, 0, {"NodeResourcesFit"})
     found, work = work_of(Stage(ROOMY, []), [1, 2, 3], **NOWHERE)
     assert isinstance(found, Shortfall)
-    assert found.refusal is not None
+    assert found.rejection is not None
     assert work > 0
-    assert found.refusal.message.startswith("0/4 nodes are available: 4 node(s) didn't match")
+    assert found.rejection.message.startswith("0/4 nodes are available: 4 node(s) didn't match")
     monkeypatch.setattr(planning, "_MOST_NODES", 2 * len(ROOMY) - 1)
     found, work = work_of(Stage(ROOMY, []), [1, 9, 9, 9])
     assert (isinstance(found, Shortfall), work) == (True, 0), "of very many kinds, the largest are looked at"

@@ -174,7 +174,7 @@ def test_what_placed_pods_require(what: str, existing: Body, incoming: Body, exp
     assert found == (unwanted if expected == "unwanted" else "skip"), what
 
 
-def test_terms_that_do_not_parse_refuse_the_pod_in_kube_schedulers_words() -> None:
+def test_terms_that_do_not_parse_reject_the_pod_in_kube_schedulers_words() -> None:
     wrong = term(labelSelector={"matchExpressions": [{"key": "app", "operator": "In", "values": ["{{.x}}"]}]})
     assert verdicts(AFFINITY, three_nodes(), pod_body(affinity=near(wrong))) == (
         '!parsing pod: requiredAffinityTerms: values[0][app]: Invalid value: "{{.x}}": a valid label must be an empty'

@@ -233,13 +233,13 @@ def answers(cluster: Cluster, body: Body) -> dict[str, Any]:
             found[plugin.name] = prepared
             continue
         passing = plugin.filter(frame, prepared.state)
-        refusals = plugin.refusals(frame, prepared.state)
-        refused = np.zeros(len(names), np.bool_)
-        for refusal in refusals:
-            refused |= refusal.where
-        assert (passing == ~refused).all()
+        rejections = plugin.rejections(frame, prepared.state)
+        rejected = np.zeros(len(names), np.bool_)
+        for rejection in rejections:
+            rejected |= rejection.where
+        assert (passing == ~rejected).all()
         assert (plugin.filter(frame.at(backwards), prepared.state) == passing[backwards]).all()
-        reasons = [{(r.code, r.reason) for r in refusals if r.where[row]} for row in range(len(names))]
+        reasons = [{(r.code, r.reason) for r in rejections if r.where[row]} for row in range(len(names))]
         found[plugin.name] = dict(zip(names, reasons, strict=True))
     for scorer in SCORES if names else ():
         chosen = frame.at(np.sort(backwards))

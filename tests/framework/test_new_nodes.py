@@ -19,7 +19,7 @@ from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
 LOAD = 'metric load = promql("load") default 100\nfilter load < 80'
 ANY = "rejects the pod on any node"
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+REJECTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no room": ("", {"cpu": "64"}, ""),
     "a label of nodes": ("filter label disk=ssd", {}, ""),
     "a label that no node gets": ("filter label disk=ssd as ssd new nodes never help", {}, "ssd accepts no new node"),
@@ -62,9 +62,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_what_a_clause_depends_on_tells_whether_new_nodes_help(name: str) -> None:
-    text, shape, why = REFUSED[name]
+    text, shape, why = REJECTED[name]
     stage = Stage(policies(f"policy web\n{text}\nuse kubernetes\n"))
     decision, pod, profile = judged(stage, **shape)
 
@@ -156,7 +156,7 @@ def test_pods_that_waited_under_other_policies_leave_nothing() -> None:
     assert usage() is None
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from(["refuse", "gone", "place"]), st.integers(0, 11)), max_size=40)
+EVENTS = st.lists(st.tuples(st.sampled_from(["reject", "gone", "place"]), st.integers(0, 11)), max_size=40)
 
 
 @given(EVENTS)
@@ -168,7 +168,7 @@ def test_new_nodes_are_never_wanted_for_more_than_a_limit_admits(events: list[tu
     assert policy is not None
     for event, at in events:
         pod = pods[at]
-        if event == "refuse" and pod.uid not in placed:
+        if event == "reject" and pod.uid not in placed:
             found = awaiting.judge(Frame(pod, stage.cluster, NOW), policy.profile)
             wanted.discard(pod.uid)
             if found.help:
@@ -187,7 +187,7 @@ def test_new_nodes_are_never_wanted_for_more_than_a_limit_admits(events: list[tu
             mine = [each for each in pods if each.template.labels["tenant"] == tenant]
             used = sum(_cores(each) for each in mine if each.uid in wanted | placed)
             assert used <= 10
-            if event == "refuse" and pod in mine and pod.uid not in wanted | placed:
+            if event == "reject" and pod in mine and pod.uid not in wanted | placed:
                 assert used + _cores(pod) > 10, "the limit leaves room for it"
         assert awaiting.numbers[0] == len(wanted)
 

@@ -57,7 +57,7 @@ def converted(kind: type, body: Body) -> Any:
     ("what", "declared", "counts", "expected"),
     [
         ("balanced zones take one more each", constraint(), {"a1": 1, "b1": 1}, {"a": OK, "b": OK}),
-        ("a zone too full is refused", constraint(), {"a1": 1, "a2": 1, "b1": 1}, {"a": TOO_MANY, "b": OK}),
+        ("a zone too full is rejected", constraint(), {"a1": 1, "a2": 1, "b1": 1}, {"a": TOO_MANY, "b": OK}),
         ("a larger skew is allowed", constraint(maxSkew=2), {"a1": 1, "a2": 1, "b1": 1}, {"a": OK, "b": OK}),
         (
             "a pod that its own selector misses adds nothing",

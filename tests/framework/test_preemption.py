@@ -1,4 +1,4 @@
-"""Preemption where a case file does not reach: many nodes, seeds, rules that refuse the pod as a whole."""
+"""Preemption where a case file does not reach: many nodes, seeds, rules that reject the pod as a whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kube_policy_scheduler.framework.preempt.preemption import (
     MIN_CANDIDATES,
     DefaultPreemption,
     Preemption,
-    Rejection,
+    RejectedPod,
 )
 from kube_policy_scheduler.framework.preempt.trials import NODE_WORK
 from kube_policy_scheduler.framework.preempt.victims import Budgets, KeptVictims
@@ -63,7 +63,7 @@ def post_filter(frame: Frame, profile: Profile, **options: Any) -> Generator[int
     """Return the steps of a search for victims."""
     evaluation = evaluate(frame, profile)
     assert not len(evaluation.feasible)
-    rejection = Rejection(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+    rejection = RejectedPod(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
     return DefaultPreemption(**options).post_filter(rejection)
 
 
@@ -146,7 +146,7 @@ def test_an_earlier_nomination_remains_if_the_pod_may_not_preempt() -> None:
 
 
 class Quorum(Filter):
-    """Refuses every pod while more than `most` pods run anywhere."""
+    """Rejects every pod while more than `most` pods run anywhere."""
 
     name = "Quorum"
     scope = Scope.CLUSTER
@@ -163,7 +163,7 @@ class Quorum(Filter):
 
 
 @pytest.mark.parametrize(("most", "nominated"), [(1, "n000"), (0, None)])
-def test_a_rule_that_refuses_the_pod_as_a_whole_is_asked_again_without_the_victims(
+def test_a_rule_that_rejects_the_pod_as_a_whole_is_asked_again_without_the_victims(
     most: int, nominated: str | None
 ) -> None:
     plain = kubernetes_profile()
@@ -404,7 +404,7 @@ QUOTAS = {
     ),
     "a limit and gangs": "limit count() by pod.namespace to 8\ngang by pod.label.job size 2 if pod.label.job\n",
 }
-"""Whom they refuse depends on which pods are placed, not on where."""
+"""Whom they reject depends on which pods are placed, not on where."""
 
 
 @pytest.mark.parametrize("kind", QUOTAS)

@@ -171,9 +171,9 @@ def test_a_pod_with_volumes_is_filtered_by_them_after_one_of_its_template_withou
     assert without.template is with_volume.template
     assert not without.volumes
     assert cycle.decide(frame(without, cluster), profile).host is not None
-    refused = cycle.decide(frame(with_volume, cluster), profile)
-    assert refused.host is None
-    assert 'persistentvolumeclaim "none" not found' in refused.message
+    rejected = cycle.decide(frame(with_volume, cluster), profile)
+    assert rejected.host is None
+    assert 'persistentvolumeclaim "none" not found' in rejected.message
 
 
 def test_profiles_share_nothing(cluster: Cluster) -> None:

@@ -125,7 +125,7 @@ def single(name: str = "c", **more: Any) -> objects.PersistentVolumeClaim:
     return claim(name, accessModes=["ReadWriteOncePod"], **more)
 
 
-def test_a_claim_for_one_pod_in_use_anywhere_refuses_every_node() -> None:
+def test_a_claim_for_one_pod_in_use_anywhere_rejects_every_node() -> None:
     cluster = make_cluster(zoned(a="a", b="b"), single(), single(namespace="other"))
     assert verdicts(VolumeRestrictions(), cluster, using("c")) == "skip"
     add(cluster, using("c", name="user", namespace="other"), "a")
@@ -196,18 +196,18 @@ def test_a_disk_is_named_before_a_claim() -> None:
 
 
 @pytest.mark.parametrize("plugin", [VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(), VolumeZone()])
-@pytest.mark.parametrize(("number", "refused"), [(MOST_VOLUMES, False), (MOST_VOLUMES + 1, True)])
-def test_a_pod_with_too_many_volumes_is_refused_at_once(plugin: Any, number: int, refused: bool) -> None:
+@pytest.mark.parametrize(("number", "rejected"), [(MOST_VOLUMES, False), (MOST_VOLUMES + 1, True)])
+def test_a_pod_with_too_many_volumes_is_rejected_at_once(plugin: Any, number: int, rejected: bool) -> None:
     cluster = make_cluster([make_node("a")], claim(volume="v"), volume(), storage_class())
     source = {"persistentVolumeClaim": {"claimName": "c"}}
     body = pod_body("p", volumes=[{"name": f"v{i}", **source} for i in range(number)])
     pod = cluster.templates.pod(msgspec.convert(body, objects.Pod))
     found = plugin.pre_filter(Frame(pod, cluster, 0.0))
     text = f"pod has {number} volumes of claims and disks, expected at most {MOST_VOLUMES}: use fewer"
-    assert (isinstance(found, Status) and found.reasons == (text,)) is refused
+    assert (isinstance(found, Status) and found.reasons == (text,)) is rejected
 
 
-def test_a_missing_claim_refuses_the_pod() -> None:
+def test_a_missing_claim_rejects_the_pod() -> None:
     cluster = make_cluster(zoned(a="a"))
     assert verdicts(VolumeRestrictions(), cluster, using("c")) == '!persistentvolumeclaim "c" not found'
 

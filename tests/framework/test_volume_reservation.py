@@ -97,8 +97,8 @@ def test_an_existing_volume_is_taken_and_given_back() -> None:
     assert cluster.get(PV, "v") is not None
     assert cluster.get(PV, "v").spec.claim_ref is None
     other = using("d", name="other")
-    refused = verdicts(VolumeBinding(), cluster, other)
-    assert refused == {"a": f"!{NO_VOLUME}", "b": f"!{NO_VOLUME}"}
+    rejected = verdicts(VolumeBinding(), cluster, other)
+    assert rejected == {"a": f"!{NO_VOLUME}", "b": f"!{NO_VOLUME}"}
     undo(reservation, cluster)
     undo(reservation, cluster)
     assert verdicts(VolumeBinding(), cluster, other)["a"] == ""

@@ -150,9 +150,9 @@ def test_claimed_devices_are_used_borrowed_and_limited() -> None:
     (red,) = [state for state in made.usage.states() if state.name == "red"]
     assert red.borrowed == {GPU: 1}
     assert red.share == pytest.approx(1 / 6)
-    refused = made.decide(made.pod("b", "red", count=2))
-    assert refused.host is None
-    assert GPU in refused.message
+    rejected = made.decide(made.pod("b", "red", count=2))
+    assert rejected.host is None
+    assert GPU in rejected.message
     assert made.decide(made.pod("c", "blue")).host == "n"
     assert made.policies.queues is not None
     shown = data(report(made.cluster, made.policies.queues, [], now=NOW))

@@ -62,15 +62,15 @@ def test_limit_follows_the_value_of_the_pods_own_label(labels: dict[str, str], t
     assert (result.pre_filtered.rejection is None) is fits
 
 
-def test_require_refuses_where_the_value_is_too_low() -> None:
+def test_require_rejects_where_the_value_is_too_low() -> None:
     nodes = cluster(node("a"))
     solvent = policy(BUDGET + 'require budget > 1 else "no budget"')
     found = signals(budget={"red": 3, "blue": 1})
 
     assert decide(solvent, pod(nodes, "p", labels=RED), nodes, signals=found).pre_filtered.rejection is None
-    refused = decide(solvent, pod(nodes, "q", labels=BLUE), nodes, signals=found).pre_filtered.rejection
-    assert refused is not None
-    assert refused.reasons == ("no budget",)
+    rejected = decide(solvent, pod(nodes, "q", labels=BLUE), nodes, signals=found).pre_filtered.rejection
+    assert rejected is not None
+    assert rejected.reasons == ("no budget",)
 
 
 def test_filter_and_score_read_the_value_that_each_node_names() -> None:
@@ -168,7 +168,7 @@ def test_predicted_adds_the_new_pods_of_the_cluster_of_the_tenant_and_of_the_rac
         WATTS + "filter watts ?? 0 < 100 as it",
     ],
 )
-def test_new_answers_wake_the_pods_that_were_refused_for_them(text: str) -> None:
+def test_new_answers_wake_the_pods_that_were_rejected_for_them(text: str) -> None:
     wakes = policy(text).profile.wakes["it"]
 
     assert wakes is not None

@@ -37,7 +37,7 @@ def written(owner: Owner | None, **texts: str) -> PolicySet:
     return found.policy_set
 
 
-def refused(text: str, owner: Owner = TEAM_A) -> list[str]:
+def rejected(text: str, owner: Owner = TEAM_A) -> list[str]:
     found = load([Source("a.policy", text)], owner=owner).diagnostics
     return [each.code for each in found if each.severity is Severity.ERROR]
 
@@ -112,7 +112,7 @@ def test_an_owner_has_canaries_of_its_own_policies() -> None:
     assert governing(parts, pod("team-a", **{"try": "it"})) == "team-a/next"
     assert governing(parts, pod("team-a")) == "team-a/web"
     assert governing(parts, pod("team-b", **{"try": "it"})) == "web"
-    assert refused("canary of web for 10%\nfilter node.ready\n") == ["P0213"]
+    assert rejected("canary of web for 10%\nfilter node.ready\n") == ["P0213"]
 
 
 EXAMPLES = {
@@ -140,8 +140,8 @@ def test_each_statement_is_allowed_by_its_word_alone(word: str) -> None:
     if word == "promql":
         others |= {"score"}
 
-    assert "P0216" in refused(EXAMPLES[word], Owner("o", ("a",), allowed=others))
-    assert "P0216" not in refused(EXAMPLES[word], Owner("o", ("a",), allowed=frozenset({word, "score"})))
+    assert "P0216" in rejected(EXAMPLES[word], Owner("o", ("a",), allowed=others))
+    assert "P0216" not in rejected(EXAMPLES[word], Owner("o", ("a",), allowed=frozenset({word, "score"})))
 
 
 def test_what_affects_others_is_denied_unless_allowed() -> None:
@@ -152,12 +152,12 @@ def test_what_affects_others_is_denied_unless_allowed() -> None:
         "use kubernetes without",
         "promql",
     }
-    assert refused("scheduler default-scheduler\n") == ["P0216"]
-    assert refused("scheduler batch\n", Owner("o", ("a",), schedulers=frozenset({"batch"}))) == []
+    assert rejected("scheduler default-scheduler\n") == ["P0216"]
+    assert rejected("scheduler batch\n", Owner("o", ("a",), schedulers=frozenset({"batch"}))) == []
 
 
 def test_a_metric_that_is_only_named_is_a_query_too_where_it_is_used() -> None:
-    assert refused('metric load = promql("x") default 1\nscore load\n') == ["P0216"]
+    assert rejected('metric load = promql("x") default 1\nscore load\n') == ["P0216"]
 
 
 def test_every_statement_can_be_allowed_or_needs_no_permission() -> None:
@@ -171,8 +171,8 @@ def test_a_used_file_does_not_hide_what_is_not_allowed() -> None:
 
 
 def test_a_priority_has_a_limit() -> None:
-    assert refused("priority 11\nfilter node.ready\n") == ["P0217"]
-    assert refused("priority 10\nfilter node.ready\n") == []
+    assert rejected("priority 11\nfilter node.ready\n") == ["P0217"]
+    assert rejected("priority 10\nfilter node.ready\n") == []
 
 
 @pytest.mark.parametrize("owners", [1, 10, 20, 100])
@@ -185,8 +185,8 @@ def test_owners_share_what_all_may_use(owners: int) -> None:
 
 def test_an_owner_has_a_share_of_the_statements_only() -> None:
     limited = Owner("o", ("a",), limits=SetLimits(statements=3))
-    assert refused("filter node.ready\n" + "filter fits(cpu)\n" * 2, limited) == []
-    assert refused("filter node.ready\n" + "filter fits(cpu)\n" * 3, limited) == ["P0002"]
+    assert rejected("filter node.ready\n" + "filter fits(cpu)\n" * 2, limited) == []
+    assert rejected("filter node.ready\n" + "filter fits(cpu)\n" * 3, limited) == ["P0002"]
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ _COUNTED = "`count(p in node.pods where p.running > 10min)`, or "
         ("hold if pod.breaks_budget == pod.breaks_budget", "`victim.breaks_budget`"),
     ],
 )
-def test_fields_of_running_pods_are_refused_elsewhere(text: str, advice: str) -> None:
+def test_fields_of_running_pods_are_rejected_elsewhere(text: str, advice: str) -> None:
     (found, *_) = said(text)
 
     assert (found.code, found.help) == ("P0102", f"write {advice} after `evict where`")

@@ -38,7 +38,7 @@ def queues(*lines: str, reclaim: str = "reclaim") -> str:
 # --- the worked examples of other schedulers ---------------------------------------------------------------
 
 
-def test_elastic_quota_reclaims_up_to_min_and_refuses_above_max() -> None:
+def test_elastic_quota_reclaims_up_to_min_and_rejects_above_max() -> None:
     """scheduler-plugins KEP-9: 10 GPUs, A 4 to 6, B 6 to 8."""
     world = World.of(queues("a min 4 max 6", "b min 6 max 8"), 10, returns=False)
     world.runs("a", *[1] * 4)
@@ -68,7 +68,7 @@ def test_a_single_borrower_gives_back_one_pod() -> None:
     ("asks", "reclaim", "used"),
     [
         ("c", "reclaim", [3, 4, 2]),
-        ("a", "reclaim", [3, 5, 1]),  # `a` would borrow: without `fair` it is refused, as in classical Kueue
+        ("a", "reclaim", [3, 5, 1]),  # `a` would borrow: without `fair` it is rejected, as in classical Kueue
         ("a", "reclaim fair", [4, 4, 1]),
     ],
 )
@@ -81,7 +81,7 @@ def test_one_cohort_of_three(asks: str, reclaim: str, used: list[float]) -> None
     world.asks(asks)
     assert world.used("a", "b", "c") == used
     world.asks("a")
-    assert world.used("a", "b", "c") == used, "once more is refused"
+    assert world.used("a", "b", "c") == used, "once more is rejected"
 
 
 @pytest.mark.parametrize("priority", [5, 0])
@@ -160,7 +160,7 @@ def test_deserved_amounts_that_pods_do_not_divide() -> None:
 # --- admission ---------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_names_queue_borrowers_and_shortfall() -> None:
+def test_a_rejection_names_queue_borrowers_and_shortfall() -> None:
     text = queues("company all max 4", "a@company min 2", "b@company min 2", reclaim="")
     world = World.of(text, 8)
     world.runs("a", 1, 1, 1)
@@ -576,7 +576,7 @@ def test_who_borrows_and_who_can_be_evicted_is_what_a_look_at_all_queues_says(
         usage, pod = world.usage, world.pod(name, 9)
         fresh = QuotaUsage(usage.tree, world.cluster.nodes, world.cluster.pods.values())
         asks = [(each, each.quota_of(pod.template), each.amounts(pod)) for each in (usage, usage, fresh)]
-        kept, again, right = [each.refusal(queue, amounts) for each, queue, amounts in asks if queue is not None]
+        kept, again, right = [each.rejection(queue, amounts) for each, queue, amounts in asks if queue is not None]
         assert kept == again == right
         queue = usage.quota_of(pod.template)
         assert queue is not None
@@ -594,9 +594,9 @@ def test_who_borrows_and_who_can_be_evicted_is_what_a_look_at_all_queues_says(
             assert asking is not None
             assert other is not None
             with each.counting([(other, ((0, 9000),))]):
-                inside.append(each.refusal(asking, ((0, 1),)))
+                inside.append(each.rejection(asking, ((0, 1),)))
         assert inside[0] == inside[1] is not None
-        assert usage.refusal(queue, asks[0][2]) == right
+        assert usage.rejection(queue, asks[0][2]) == right
 
 
 # --- pods that new nodes are wanted for --------------------------------------------------------------------

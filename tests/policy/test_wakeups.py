@@ -1,4 +1,4 @@
-"""Which events wake a pod that a clause refused."""
+"""Which events wake a pod that a clause rejected."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def at_rest(case: Case, state: State) -> Iterator[Finding]:
 
 
 def _takes_what_is_kept(state: State, unit: Unit) -> bool:
-    """Return whether a unit would leave less below a max than queues below it keep: it may be refused."""
+    """Return whether a unit would leave less below a max than queues below it keep: it may be rejected."""
     after = state.promised(unit)
     return any(
         after.charged(queue, resource) > most

@@ -56,7 +56,7 @@ def _queue(chance: Random, name: str, parent: str, resources: tuple[str, ...]) -
 
 
 def consistent(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
-    """Return the queues without what the linter refuses: children guaranteed more than their parent, or above a max."""
+    """Return the queues without what the linter rejects: children guaranteed more than their parent, or above a max."""
     by_name = {queue.name: queue for queue in queues}
     for queue in sorted(queues, key=lambda each: len(each.name), reverse=True):
         below = [each for each in by_name.values() if each.parent == queue.name]

@@ -89,7 +89,7 @@ def test_a_rule_of_the_policy_stops_them_below_the_bound() -> None:
     there = seats([node("a"), node("b")], policy='limit count() to 3 of pods where pod.label.app == "web"')
     found = more_copies(there, a_pod(there, labels={"app": "web"}), most=100)
     assert (found.count, found.bound) == (3, 8)
-    assert "refused by policy clause limit count() to 3" in found.stopped_by
+    assert "rejected by policy clause limit count() to 3" in found.stopped_by
 
 
 def test_copies_that_must_be_apart() -> None:
@@ -290,7 +290,7 @@ def test_members_of_a_gang_that_wait_are_seated_together() -> None:
     waiting = [{"cpu": cpu, "labels": {"job": "x"}} for cpu in (2, 3, 3)]
     there = seats(racks, waiting, policy=FITS + rule)
     found = there.seat_all(there.there.pending())
-    assert found.refused == {}
+    assert found.rejected == {}
     assert sorted(found.placed.values()) == ["b1", "b2", "b3"]
 
 
@@ -300,7 +300,7 @@ def test_a_gang_that_does_not_fit_whole_gets_nothing() -> None:
         [node("a")], [{"cpu": 3, "labels": {"job": "x"}}, {"cpu": 30, "labels": {"job": "x"}}, {"cpu": 2}], policy=gang
     )
     found = pending_pods(there, waiting(there), node_shapes(there.cluster, most=6), most=5)
-    assert [one.pods for one in found.refused]
+    assert [one.pods for one in found.rejected]
     assert found.needed[0].seated <= 1
 
 
@@ -399,7 +399,7 @@ def test_the_most_important_pods_come_first_and_may_preempt() -> None:
     plain, found = lost(there, "x"), lost(there, "x", preempts=True)
     assert (plain.unplaced, plain.evicted) == (2, 0)
     assert (found.unplaced, found.evicted) == (2, 1)
-    assert [one.example for one in found.refused] == ["default/p1"] or found.refused[0].pods == 2
+    assert [one.example for one in found.rejected] == ["default/p1"] or found.rejected[0].pods == 2
     assert state(there) == before
 
 
@@ -427,7 +427,7 @@ def test_answers_stay_within_their_bounds_and_leave_no_trace(
     gone = removable_nodes(there)
     assert len(gone.removable) <= gone.bound
     need = pending_pods(there, waiting(there), shapes, most=100)
-    assert need.fit_now + sum(one.pods for one in need.refused) == need.pods
+    assert need.fit_now + sum(one.pods for one in need.rejected) == need.pods
     for each in need.needed:
         assert each.bound <= each.nodes
         assert each.seated + sum(one.pods for one in each.without) == need.pods - need.fit_now

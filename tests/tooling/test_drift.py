@@ -38,7 +38,7 @@ def drifted(there: ClusterState, policy: str, *, margin: float = 10.0, **metrics
 def test_a_pod_whose_node_would_refuse_it() -> None:
     there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
     (one,) = drifted(there, "filter not label disk=hdd").drifted
-    assert (one.pod, one.node, one.better, one.refused, one.place) == ("default/p0", "b", "a", True, "a.policy:1:1")
+    assert (one.pod, one.node, one.better, one.rejected, one.place) == ("default/p0", "b", "a", True, "a.policy:1:1")
 
 
 def test_a_metric_that_went_up_is_drift() -> None:
@@ -180,7 +180,7 @@ def test_without_policies_kubernetes_decides(folder: Path, capsys: pytest.Captur
 def test_a_pod_that_would_get_better_devices_on_its_node(held: dict[str, str], policy: str, instead: list[str]) -> None:
     found = drifted(cluster_state(things_with_devices(POOL, held=held)), policy)
     assert [one.devices for one in found.with_other_devices] == instead
-    assert found.better == found.refused == []
+    assert found.better == found.rejected == []
     if len(instead) == 1:
         assert headline(found) == "1 pod on nodes checked: 1 would get better devices on its node"
         told = 'it would get a instead of b on its node, by `devices by device_value("memory")`'
@@ -195,7 +195,7 @@ def test_pods_over_the_maximum_of_their_queue_have_drifted_and_the_others_have_n
 
     assert [one.pod for one in found.drifted] == ["default/p0", "default/p1"], "those of the lowest priority"
     for one in found.drifted:
-        assert (one.clause, one.place, one.refused) == ("queue a max cpu 2", "a.policy:1:1", True)
+        assert (one.clause, one.place, one.rejected) == ("queue a max cpu 2", "a.policy:1:1", True)
         assert sentence(one) == "`queue a max cpu 2` rejects it there (a.policy:1:1); no node fits now"
 
 

@@ -138,7 +138,7 @@ FORMS = {
     "cluster metric": Form(
         'metric grid = promql("grid_load") for cluster default 0\nhold if grid > 90 else "grid is full"',
         "holds it: grid is full",
-        {"doctor": "holds each of", "simulate": "refused: 3 by grid is full", "impact": "holds it back"},
+        {"doctor": "holds each of", "simulate": "rejected: 3 by grid is full", "impact": "holds it back"},
     ),
     "tenant metric": Form(
         'metric spent = promql("spent") by tenant as pod.label.tenant\nrequire (spent ?? 0) < 100 else "used up"',
@@ -146,7 +146,7 @@ FORMS = {
         {"doctor": "rejects 1 of", "impact": "becomes unschedulable"},
     ),
     "node metric": Form(
-        'filter (promql("cpu_load") ?? 100) < 50', "goes to b", {"simulate": "refused: 1 by NodeResourcesFit"}
+        'filter (promql("cpu_load") ?? 100) < 50', "goes to b", {"simulate": "rejected: 1 by NodeResourcesFit"}
     ),
     "provider": Form('filter node.provider == "aws" and pod.runtime_class is missing', "2 of 3 nodes fit"),
     "previous node": Form(

@@ -83,7 +83,7 @@ def test_pods_that_lose_and_get_a_node() -> None:
     lost = only(replayed(pods, "score 1", "filter label disk=nvme"))
     assert (lost.kind, lost.new.state, lost.reason.place) == ("lost", State.UNSCHEDULABLE, "new.policy:1:1")
     gained = only(replayed(pods, "require pod.label.team is not missing\nscore 1", ON_A))
-    assert (gained.kind, gained.reason.place, gained.reason.text) == ("gained", "old.policy:1:1", "refused a before")
+    assert (gained.kind, gained.reason.place, gained.reason.text) == ("gained", "old.policy:1:1", "rejected a before")
     held = only(replayed(pods, ON_A, f'{ON_A}\nhold if pod.label.tenant == "t"'))
     assert (held.kind, held.new.state, held.reason.place) == ("lost", State.HELD, "new.policy:2:1")
     ungoverned = only(replayed(pods, ON_A, f'for pods where pod.label.tenant == "u"\n{ON_A}'))

@@ -129,13 +129,13 @@ def test_impact_names_the_gang_if_it_alone_is_in_another_rack() -> None:
     there = world(IN_ONE_RACK + "domains by tightest\n", *pods, nodes=(RACKS[0], {**RACKS[1], "cpu": 16}))
     reasons = there.impact(IN_ONE_RACK + "domains by roomiest\n")
     assert (reasons["shop/m1"].kind, reasons["shop/m1"].clause) == ("gang", IN_ONE_RACK.strip())
-    assert reasons["shop/m1"].text == "refuses a1: the gang is in rack=r2"
+    assert reasons["shop/m1"].text == "rejects a1: the gang is in rack=r2"
 
 
 def test_members_in_two_racks_have_drifted_because_of_their_gang() -> None:
     there = world(PREFERS_B, member("m1", node="a1"), member("m2", node="b1"), member("m3", node="b1"))
     found = there.drift()
-    assert {(one.pod, one.refused) for one in found.drifted} >= {("shop/m2", True), ("shop/m3", True)}
+    assert {(one.pod, one.rejected) for one in found.drifted} >= {("shop/m2", True), ("shop/m3", True)}
     assert {(one.clause, one.place) for one in found.drifted} == {(IN_ONE_RACK.strip(), "p.policy:2:1")}
 
 

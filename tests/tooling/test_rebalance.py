@@ -76,7 +76,7 @@ WEB_APART = {
 def test_a_refused_pod_goes_where_there_is_room() -> None:
     found = planned(world(HDD_SSD, [on("a", 1)]), SSD)
     assert moves(found) == [("p0", "a", "b")]
-    assert found.moves[0].refused
+    assert found.moves[0].rejected
     assert (found.moves[0].margin, found.moves[0].place) == (None, "a.policy:1:1")
 
 

@@ -312,7 +312,7 @@ class TemplateAffinity:
         """Return the terms, in steps.
 
         A list of terms that does not parse is left out as a whole, as kube-scheduler does with placed pods; an
-        incoming pod with a `problem` is refused.
+        incoming pod with a `problem` is rejected.
         """
         if self._terms is None:
             problems: list[str] = []

@@ -79,7 +79,7 @@ def default_object(
     """Return any object as the API server would store it, as far as scheduling can tell.
 
     `priority_classes` and `runtime_classes` are PriorityClass and RuntimeClass objects by name; without the latter
-    no pod is refused for naming one.
+    no pod is rejected for naming one.
 
     Raises:
         AdmissionError: the API server would reject it.

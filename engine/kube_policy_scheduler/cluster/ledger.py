@@ -1,9 +1,9 @@
 """The ledger of changes: the one place that says that something changed, so that what was decided may be otherwise now.
 
-The cluster's own methods note their events here, each once its change is complete. Readers keep a position and compare
-it: remembered refusals hold as long as nothing was noted, and an attempt that ends without a node asks what came since
-it began. Listeners hear at once of events that may help rejected pods, or at the end of many changes that are made
-together. What is only tried out, and undone, is silent.
+The cluster's own methods note their events here, each once its change is complete. Readers keep a position and
+compare it: remembered rejections hold as long as nothing was noted, and an attempt that ends without a node asks what
+came since it began. Listeners hear at once of events that may help rejected pods, or at the end of many changes that
+are made together. What is only tried out, and undone, is silent.
 """
 
 from __future__ import annotations

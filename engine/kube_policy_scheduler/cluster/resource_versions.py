@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MOST_DIGITS = 64
-"""etcd's revisions have 19 at most; `int` refuses more than 4,300."""
+"""etcd's revisions have 19 at most; `int` rejects more than 4,300."""
 
 
 def version_number(text: str) -> int:

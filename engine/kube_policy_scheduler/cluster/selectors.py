@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.label_syntax import is_label_value, is_qualif
 
 
 class SelectorError(ValueError):
-    """A selector that the API server refuses, such as an unknown operator."""
+    """A selector that the API server rejects, such as an unknown operator."""
 
 
 class Expression(msgspec.Struct, frozen=True):

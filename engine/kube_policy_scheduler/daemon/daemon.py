@@ -675,7 +675,7 @@ class Daemon:
             above_max_evicted=scheduler.above_max.evicted,
             gang_rest_evicted=scheduler.short_gangs.evicted,
             queue_pending=self._census.queues.pending,
-            queue_refused=self._census.queues.refused,
+            queue_refused=self._census.queues.rejected,
             queue_reclaimed=scheduler.reclaimed,
             past_usage=self._past_usage.state(),
             new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),

@@ -1,6 +1,6 @@
 """Which events may help a rejected pod.
 
-Each filter names the events that may make a refused pod schedulable (`FilterPlugin.events`), as kube-scheduler's
+Each filter names the events that may make a rejected pod schedulable (`FilterPlugin.events`), as kube-scheduler's
 queueing hints do, but by kind of event and not by content.
 """
 

@@ -54,7 +54,7 @@ class Frame(msgspec.Struct, frozen=True):
     attempts: int = 0
     """Attempts to schedule the pod before this one."""
     entitled: float | None = None
-    """Unix seconds since which it could be guaranteed by its queue, and was refused; None: since it was queued."""
+    """Unix seconds since which it could be guaranteed by its queue, and was rejected; None: since it was queued."""
     device_order: DeviceOrder | None = None
     """What selects among the devices of a node for claims; None: kube-scheduler's order."""
     groups: tuple[Hashable, ...] = ()

@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.status import Refusal, Status
+from kube_policy_scheduler.framework.status import Rejection, Status
 
 
 class Scope(Enum):
@@ -45,7 +45,7 @@ class Scope(Enum):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """PreFilter succeeded; `state` is passed to the plugin's `filter` and `refusals`."""
+    """PreFilter succeeded; `state` is passed to the plugin's `filter` and `rejections`."""
 
     state: Any = None
     nodes: frozenset[str] | None = None
@@ -147,8 +147,8 @@ class FilterPlugin(Plugin):
         """Return `bool[rows]`: the nodes that pass. The hot path: no reasons here."""
         raise NotImplementedError
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
-        """Return why nodes do not pass; a node passes if and only if no refusal applies."""
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
+        """Return why nodes do not pass; a node passes if and only if no rejection applies."""
         raise NotImplementedError
 
     def may_filter(self, template: PodTemplate) -> bool:

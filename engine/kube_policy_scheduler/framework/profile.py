@@ -28,7 +28,7 @@ class PreemptionRule(msgspec.Struct, frozen=True, eq=False):
     spares: Callable[[Frame, PodInfo], bool] | None = None
     """Whether a running pod must not be evicted for this one; None: any pod may be."""
     events: frozenset[ClusterEvent] = frozenset()
-    """Events after which the rule may allow a preemption that it refused before."""
+    """Events after which the rule may allow a preemption that it rejected before."""
 
 
 class DomainOrder(Protocol):
@@ -53,7 +53,7 @@ class Profile:
 
     name: str
     filters: tuple[FilterPlugin, ...] = ()
-    """In order; the first refusal of a node is reported."""
+    """In order; the first rejection of a node is reported."""
     scores: tuple[Weighted, ...] = ()
     preempts: bool = True
     """Whether PostFilter runs."""

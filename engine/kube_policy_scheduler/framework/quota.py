@@ -20,7 +20,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import (
     Amounts,
     AwaitedPods,
     Quota,
-    QuotaRefusal,
+    QuotaRejection,
     QuotaTree,
     QuotaUsage,
 )
@@ -29,10 +29,10 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Scope
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, QuotaWait
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 QUOTA = "QueueQuota"
-"""The name of the filter, and the rejector of pods that it refuses."""
+"""The name of the filter, and the rejector of pods that it rejects."""
 RECLAIM = "QueueReclaim"
 """A rejector of pods that may have others evicted later: time helps them."""
 _BINARY = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
@@ -104,12 +104,12 @@ class QueueQuota(FilterPlugin):
         queue = usage.quota_of(frame.template)
         if queue is None:
             return SKIP
-        refused = refusal(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod))
-        if refused is None:
+        rejected = rejection(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod))
+        if rejected is None:
             return SKIP
         helps = any_evictable(usage, queue, frame.pod.priority)
         code = Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        return Status(code, self.name, (quota_message(refused),))
+        return Status(code, self.name, (quota_message(rejected),))
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: AwaitedPods | None) -> str | None:
         """Return why the pod would be rejected on any new node: its queue has no quota; see `new_nodes`."""
@@ -119,7 +119,7 @@ class QueueQuota(FilterPlugin):
             return None
         counted = awaiting.by_queue(usage) if awaiting is not None else []
         with usage.counting(counted):
-            found = usage.refusal(queue, usage.request_of_many(frame.pod, together))
+            found = usage.rejection(queue, usage.request_of_many(frame.pod, together))
         return quota_message(found) if found is not None and not found.is_of_nodes else None
 
     def leaving_key(self, pod: PodInfo) -> Hashable:
@@ -132,12 +132,12 @@ class QueueQuota(FilterPlugin):
         """Let all nodes pass."""
         return np.ones(frame.size, np.bool_)
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return nothing: the pod was rejected as a whole, or not at all."""
         return []
 
 
-def refusal(
+def rejection(
     cluster: Cluster,
     usage: QuotaUsage,
     queue: Quota,
@@ -145,7 +145,7 @@ def refusal(
     amounts: Amounts,
     *,
     gang: frozenset[str] = frozenset(),
-) -> QuotaRefusal | None:
+) -> QuotaRejection | None:
     """Return why a request of a queue is not admitted; None: it is.
 
     What nominated pods need counts as used, for pods over which they have precedence.
@@ -159,15 +159,15 @@ def refusal(
         gang: the uids of all members, whose nominations do not count.
     """
     if not cluster.nominated:
-        return usage.refusal(queue, amounts)
+        return usage.rejection(queue, amounts)
     with usage.counting(nominated_before(cluster, usage, queue, pod, amounts, gang=gang)):
-        return usage.refusal(queue, amounts)
+        return usage.rejection(queue, amounts)
 
 
 def nominated_before(
     cluster: Cluster, usage: QuotaUsage, queue: Quota, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
 ) -> list[tuple[Quota, Amounts]]:
-    """Return what nominated pods need that have precedence over a request; arguments as for `refusal`."""
+    """Return what nominated pods need that have precedence over a request; arguments as for `rejection`."""
     return [
         (theirs, wanted)
         for uid, (theirs, wanted, other) in usage.nominated().items()
@@ -254,7 +254,7 @@ def quota_wait(cluster: Cluster, rules: QuotaRules, pod: PodInfo) -> QuotaWait |
     if queue is None or any_evictable(usage, queue, pod.priority):
         return None
     amounts = usage.amounts(pod)
-    found = usage.refusal(queue, amounts)
+    found = usage.rejection(queue, amounts)
     if found is None:
         return None
     watched = found.at
@@ -264,28 +264,31 @@ def quota_wait(cluster: Cluster, rules: QuotaRules, pod: PodInfo) -> QuotaWait |
     return QuotaWait(usage, watched, queue.name, amounts, exact=not rules.reclaims)
 
 
-def quota_message(refused: QuotaRefusal, *, gang: str = "") -> str:
+def quota_message(rejected: QuotaRejection, *, gang: str = "") -> str:
     """Return why a request is not admitted, for people."""
     shown = [
-        quantity(refused.resource, each) for each in (refused.used, refused.requested, refused.limit, refused.short)
+        quantity(rejected.resource, each)
+        for each in (rejected.used, rejected.requested, rejected.limit, rejected.short)
     ]
     used, requested, limit, short = shown
-    where = f"queue {refused.queue}" if refused.at == refused.queue else f"queue {refused.queue}, below {refused.at},"
-    if refused.is_of_nodes:
-        where = f"queue {refused.queue}"
+    where = (
+        f"queue {rejected.queue}" if rejected.at == rejected.queue else f"queue {rejected.queue}, below {rejected.at},"
+    )
+    if rejected.is_of_nodes:
+        where = f"queue {rejected.queue}"
         limits = f"the nodes have {limit}"
     else:
         limits = f"at most {limit}"
-    kept = f", {quantity(refused.resource, refused.kept)} are kept for others" if refused.kept else ""
-    who = f"; borrowed by {_borrowers(refused)}" if refused.borrowers else ""
+    kept = f", {quantity(rejected.resource, rejected.kept)} are kept for others" if rejected.kept else ""
+    who = f"; borrowed by {_borrowers(rejected)}" if rejected.borrowers else ""
     asked = f"{gang} asks for {requested}" if gang else f"{requested} requested"
     return (
-        f"{where} has no quota for {refused.resource}: {used} used, {asked}, {limits}{kept}, so {short} too many{who}"
+        f"{where} has no quota for {rejected.resource}: {used} used, {asked}, {limits}{kept}, so {short} too many{who}"
     )
 
 
-def _borrowers(refused: QuotaRefusal) -> str:
-    return ", ".join(f"{name} ({quantity(refused.resource, amount)})" for name, amount in refused.borrowers[:3])
+def _borrowers(rejected: QuotaRejection) -> str:
+    return ", ".join(f"{name} ({quantity(rejected.resource, amount)})" for name, amount in rejected.borrowers[:3])
 
 
 def quantity(resource: str, amount: int) -> str:

@@ -1,4 +1,4 @@
-"""Results of plugins: codes, refusals of nodes, and the message for the pod."""
+"""Results of plugins: codes, rejections of nodes, and the message for the pod."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Status(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """One reason why a plugin rejects nodes."""
 
     code: Code

@@ -66,7 +66,7 @@ from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.changes import Change
 from kube_policy_scheduler.tooling.why.explain import explain
-from kube_policy_scheduler.tooling.why.filters import near_misses, refusals
+from kube_policy_scheduler.tooling.why.filters import near_misses, rejections
 from kube_policy_scheduler.tooling.why.report import lines
 from kube_policy_scheduler.tooling.why.scores import amount_text
 from kube_policy_scheduler.wording import plural, signed
@@ -600,7 +600,7 @@ class Session:
             with self._inputs(look, pod) as (inputs, _):
                 if inputs is not None:
                     inside = answer_of(inputs).inputs
-                    answer["needs"] = list(near_misses(refusals(inside), [row])[0].lacks)
+                    answer["needs"] = list(near_misses(rejections(inside), [row])[0].lacks)
         return answer
 
     def why(self, files: Files, pod: PodChoice) -> dict[str, Any]:

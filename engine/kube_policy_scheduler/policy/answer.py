@@ -31,7 +31,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     domains_of,
     narrowed,
 )
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, NumberOf
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
@@ -168,11 +168,11 @@ class Answers:
         Args:
             seed: breaks ties.
             cycle: one with columns that are kept already, in place of a new one with this seed.
-            remembers: whether refusals are kept while nothing changes in the cluster: for callers whose rules,
+            remembers: whether rejections are kept while nothing changes in the cluster: for callers whose rules,
                 metrics and clock stay the same.
         """
         self._cycle = cycle or Cycle(seed=seed)
-        self._refused = RefusalMemo() if remembers else None
+        self._rejected = RejectionMemo() if remembers else None
 
     def answer(
         self, inputs: DecisionInputs, *, preempts: bool = True, verdict: ExtenderVerdict | None = None
@@ -277,14 +277,14 @@ class Answers:
         return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
 
     def _decide(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None) -> Decision:
-        if self._refused is None or verdict is not None:
+        if self._rejected is None or verdict is not None:
             return self._cycle.decide(inputs.frame(), inputs.profile, preempts=preempts, verdict=verdict)
         pod, profile, epoch = inputs.pod, inputs.profile, inputs.cluster.ledger.epoch
-        known = self._refused.get(pod, profile, epoch, preempts=preempts)
+        known = self._rejected.get(pod, profile, epoch, preempts=preempts)
         if known is not None:
             return known
         decision = self._cycle.decide(inputs.frame(), profile, preempts=preempts)
-        self._refused.note(decision, profile, epoch, preempts=preempts)
+        self._rejected.note(decision, profile, epoch, preempts=preempts)
         return decision
 
     def ahead(self, inputs: DecisionInputs) -> Ahead | None:

@@ -32,7 +32,7 @@ from kube_policy_scheduler.framework.plugin import (
     WhereItFits,
 )
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Test, values_of
 from kube_policy_scheduler.lang.compiling.columns import full
@@ -77,7 +77,7 @@ def scope_of(clause: CompiledClause) -> Scope:
 
 @cache
 def _code(depends: Depends) -> Code:
-    """Return whether evicting pods could help where a clause refuses."""
+    """Return whether evicting pods could help where a clause rejects."""
     helps = depends & (Depends.ROW | Depends.CLUSTER)
     return Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
@@ -260,7 +260,7 @@ class FilterClause(PolicyClause, FilterPlugin):
         """Return what it reads of metrics."""
         return readings_of(self._queries, frame)
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return where the clause does not hold, and where it has no answer.
 
         Of conditions joined with `and`, each that fails is a reason of its own, as each short resource is one for
@@ -268,14 +268,14 @@ class FilterClause(PolicyClause, FilterPlugin):
         """
         if self.clause.reasons:
             operands = zip(self.clause.operands, self.clause.reasons, strict=True)
-            return [Refusal(_code(one.tree.info.depends), reason, ~one.holds(frame)) for one, reason in operands]
-        refused = ~self.filter(frame, state)
+            return [Rejection(_code(one.tree.info.depends), reason, ~one.holds(frame)) for one, reason in operands]
+        rejected = ~self.filter(frame, state)
         if self.clause.missing is None:
-            return [Refusal(self._code, self.clause.reason, refused)]
+            return [Rejection(self._code, self.clause.reason, rejected)]
         missing: BoolArray = full(self.clause.missing(frame), frame.size)
         return [
-            Refusal(self._code, f"node(s) had no value for policy clause {self.name}", missing),
-            Refusal(self._code, self.clause.reason, refused & ~missing),
+            Rejection(self._code, f"node(s) had no value for policy clause {self.name}", missing),
+            Rejection(self._code, self.clause.reason, rejected & ~missing),
         ]
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
@@ -299,7 +299,7 @@ class FilterClause(PolicyClause, FilterPlugin):
 
 
 class RequireClause(PolicyClause, FilterPlugin):
-    """`require`: refuses the pod as a whole where it does not hold."""
+    """`require`: rejects the pod as a whole where it does not hold."""
 
     clause: CompiledTest
 
@@ -310,7 +310,7 @@ class RequireClause(PolicyClause, FilterPlugin):
         self.scope = Scope.CLUSTER if clause.depends & Depends.SIGNAL else scope_of(clause)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Refuse the pod, or have nothing more to say."""
+        """Reject the pod, or have nothing more to say."""
         if self.clause.evaluate(frame):
             return SKIP
         return Status(_code(self.clause.depends), self.name, (self.clause.reason,))
@@ -319,8 +319,8 @@ class RequireClause(PolicyClause, FilterPlugin):
         """Let all nodes pass."""
         return np.ones(frame.size, np.bool_)
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
-        """Return nothing: the pod was refused as a whole, or not at all."""
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
+        """Return nothing: the pod was rejected as a whole, or not at all."""
         return []
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
@@ -335,7 +335,7 @@ _COMPARED_IN_A_TURN = 2_048
 
 
 class LimitClause(PolicyClause, FilterPlugin):
-    """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
+    """`limit`: rejects the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
 
     Pods count until they are gone, also while they are deleted, and on nodes that are not there any more.
     """
@@ -356,7 +356,7 @@ class LimitClause(PolicyClause, FilterPlugin):
         return (pod.template, id(pod.demand)) if self._leaves_alike else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Refuse the pod, or have nothing more to say.
+        """Reject the pod, or have nothing more to say.
 
         Raises:
             OutOfTurn: pods of its key were counted for the first time, as those of other limits were in this turn.
@@ -402,8 +402,8 @@ class LimitClause(PolicyClause, FilterPlugin):
         """Let all nodes pass."""
         return np.ones(frame.size, np.bool_)
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
-        """Return nothing: the pod was refused as a whole, or not at all."""
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
+        """Return nothing: the pod was rejected as a whole, or not at all."""
         return []
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
@@ -452,9 +452,9 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         most = bound if bound == bound else 0.0
         return domains_with_room(frame, clause.members(frame), measure, topology=clause.topology, more=more, most=most)
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return where the domain has no room."""
-        return [Refusal(Code.UNSCHEDULABLE, self.clause.reason, ~self.filter(frame, state))]
+        return [Rejection(Code.UNSCHEDULABLE, self.clause.reason, ~self.filter(frame, state))]
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
         """Return why the clause rejects the pod on every new node, if it says `new nodes never help`."""

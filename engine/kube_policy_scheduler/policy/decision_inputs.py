@@ -183,7 +183,7 @@ def unbound(pod: objects.Pod, *, scheduler: str | None = None, keep_status: bool
 
 
 def undefined_nodes(plugin: FilterPlugin, frame: Frame) -> BoolArray | None:
-    """Return `bool[rows]`: the nodes that a clause refuses as a value is missing; None for what is not a clause."""
+    """Return `bool[rows]`: the nodes that a clause rejects as a value is missing; None for what is not a clause."""
     if isinstance(plugin, FilterClause | RequireClause) and plugin.clause.missing is not None:
         missing: BoolArray = full(plugin.clause.missing(frame), frame.size)
         return missing

@@ -1,6 +1,6 @@
 """One decision looked at closely: what every filter and score said about the nodes. Decides nothing.
 
-The cycle keeps sums and first refusals only; this asks the same plugins again, one by one, while the cluster is
+The cycle keeps sums and first rejections only; this asks the same plugins again, one by one, while the cluster is
 still as the decision saw it. It costs as much as several decisions, so the caller says for which.
 """
 
@@ -34,7 +34,7 @@ class PluginVerdict(msgspec.Struct, frozen=True):
     plugin: Plugin
     asked: int
     """Nodes it was asked about; 1 for a rule about the pod as a whole."""
-    refused: int = 0
+    rejected: int = 0
     missing: int = 0
     """Nodes for which a value was missing."""
     low: float | None = None
@@ -113,14 +113,14 @@ def _filtered(
             seconds = stopwatch() - began
             undefined = undefined_nodes(plugin, frame)
             missing = int(np.count_nonzero(undefined[asked])) if undefined is not None else 0
-            refused = len(asked) - int(np.count_nonzero(passes[asked]))
-            verdicts.append(PluginVerdict(plugin, len(asked), refused=refused, missing=missing, seconds=seconds))
+            rejected = len(asked) - int(np.count_nonzero(passes[asked]))
+            verdicts.append(PluginVerdict(plugin, len(asked), rejected=rejected, missing=missing, seconds=seconds))
             active.append((plugin, alone.result.state))
             ok &= passes
         else:
-            refuses = alone.rejection is not None
-            verdicts.append(PluginVerdict(plugin, 1, refused=int(refuses), seconds=stopwatch() - began))
-            if refuses:
+            rejects = alone.rejection is not None
+            verdicts.append(PluginVerdict(plugin, 1, rejected=int(rejects), seconds=stopwatch() - began))
+            if rejects:
                 ok[:] = False
     if frame.cluster.nominated:
         ok[taken_by_nominated(frame, active, ok)] = False

@@ -36,7 +36,7 @@ def own_profile(profile: Profile) -> Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class Rejections:
     """Why nodes do not pass."""
 
     reasons: dict[int, str]
@@ -44,19 +44,19 @@ class Refusals:
     unresolvable: frozenset[int]
     """Rows for which evicting pods does not help."""
     diagnosis: Diagnosis
-    """Who refuses which."""
+    """Who rejects which."""
 
 
-def refusals(frame: Frame, profile: Profile) -> Refusals:
-    """Return why nodes are refused; where the pod is refused as a whole, every node is."""
+def rejections(frame: Frame, profile: Profile) -> Rejections:
+    """Return why nodes are rejected; where the pod is rejected as a whole, every node is."""
     diagnosis = diagnose(frame, pre_filter(frame, profile.filters))
     reasons: dict[int, str] = {}
     if diagnosis.rejection is not None:
         reasons = dict.fromkeys(range(diagnosis.size), ", ".join(diagnosis.rejection.reasons))
-    for _, refusal in diagnosis.refusals:
-        for row in refusal.where.nonzero()[0].tolist():
-            reasons[row] = f"{reasons[row]}, {refusal.reason}" if row in reasons else refusal.reason
-    return Refusals(reasons, frozenset(diagnosis.unresolvable.nonzero()[0].tolist()), diagnosis)
+    for _, rejection in diagnosis.rejections:
+        for row in rejection.where.nonzero()[0].tolist():
+            reasons[row] = f"{reasons[row]}, {rejection.reason}" if row in reasons else rejection.reason
+    return Rejections(reasons, frozenset(diagnosis.unresolvable.nonzero()[0].tolist()), diagnosis)
 
 
 def priorities(totals: FloatArray, *, most: int) -> IntArray:

@@ -42,7 +42,7 @@ from kube_policy_scheduler.framework.plugin import (
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 from kube_policy_scheduler.lang.checked import ClauseKind, Grouping
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
 from kube_policy_scheduler.lang.types import Depends
@@ -205,7 +205,7 @@ _MOMENTARY = Depends.ROW | Depends.CLUSTER | Depends.SIGNAL | Depends.FEASIBLE
 
 
 def _says_which_count(plugin: FilterPlugin, counting: frozenset[str]) -> bool:
-    """Return whether the domains of nodes that a filter refuses do not count.
+    """Return whether the domains of nodes that a filter rejects do not count.
 
     Only a filter about what a node is says so. One about how full or how busy it is does not: a zone that is full now
     counts, or the other zones would be filled without end.
@@ -289,7 +289,7 @@ class SpreadFilter(_Grouping, FilterPlugin):
             return int(counted.sum())
         return len(np.unique(topology(frame.cluster.nodes, self.clause.topology).index[counted]))
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return where one more pod of the key would be too many."""
         reason = self.clause.reason
-        return [Refusal(Code.UNSCHEDULABLE, reason, ~self.filter(frame, state))]
+        return [Rejection(Code.UNSCHEDULABLE, reason, ~self.filter(frame, state))]

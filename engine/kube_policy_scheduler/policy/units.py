@@ -46,7 +46,7 @@ def unit_of(pod: PodInfo, policy: Policy | None, *, by_pod: bool) -> str:
 
 
 def _crosses_namespaces(clause: CompiledClause) -> bool:
-    """Return whether a clause may refuse a pod for what is in other namespaces."""
+    """Return whether a clause may reject a pod for what is in other namespaces."""
     match clause:
         case CompiledQuota():
             return _BY_NAMESPACE.search(clause.text) is None

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.devices.pod_claims import ClaimProblem, fin
 from kube_policy_scheduler.framework.evaluate.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, Rejection
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, RejectedPod
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.reserve.claim_reservation import (
     ClaimWrite,
@@ -195,7 +195,7 @@ def decide(case: Case, profile: Profile | None = None) -> Json:
     frame, evaluation = inputs.frame(), inputs.evaluate()
     preemption = None
     if not len(evaluation.feasible) and not evaluation.diagnosis.errors:
-        rejection = Rejection(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis)
+        rejection = RejectedPod(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis)
         preemption = now(DefaultPreemption(every_node=True).post_filter(rejection))
     got = verdict(frame, evaluation, preemption)
     if "resourceClaims" in case.content:
@@ -362,7 +362,7 @@ def _preemption(preemption: Preemption) -> Json:
 def check(case: Case, profile: Profile | None = None) -> CaseResult:
     """Decide a case and compare.
 
-    A case about one plugin asserts what that plugin says, whichever other refuses a node first: what the whole
+    A case about one plugin asserts what that plugin says, whichever other rejects a node first: what the whole
     profile answers otherwise, the plugin alone is asked as well, and agreement of either counts.
 
     Raises:

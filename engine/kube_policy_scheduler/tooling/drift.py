@@ -25,7 +25,7 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
 from kube_policy_scheduler.tooling.queues import pods_over
-from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, leads, refusal_by
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, leads, rejection_by
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import amount, plural, some
 
@@ -58,14 +58,14 @@ class Drifted:
     pod: str
     node: str
     policy: str
-    refused: bool
-    """Whether its node would refuse it; else another is better by the margin."""
+    rejected: bool
+    """Whether its node would reject it; else another is better by the margin."""
     better: str
     """Where it would go; "" for nowhere."""
     margin: float | None
-    """Points by which that node leads; None where its own refuses it."""
+    """Points by which that node leads; None where its own rejects it."""
     clause: str
-    """What refuses it, or the score by which the other leads most."""
+    """What rejects it, or the score by which the other leads most."""
     place: str
     leads: tuple[Lead, ...] = ()
     """All scores in which the two nodes differ."""
@@ -86,14 +86,14 @@ class Drift:
     margin: float | None
 
     @property
-    def refused(self) -> list[Drifted]:
-        """Return the pods that their nodes would refuse."""
-        return [one for one in self.drifted if one.refused]
+    def rejected(self) -> list[Drifted]:
+        """Return the pods that their nodes would reject."""
+        return [one for one in self.drifted if one.rejected]
 
     @property
     def better(self) -> list[Drifted]:
         """Return the pods that would be better elsewhere by the margin."""
-        return [one for one in self.drifted if not one.refused and not one.devices]
+        return [one for one in self.drifted if not one.rejected and not one.devices]
 
     @property
     def with_other_devices(self) -> list[Drifted]:
@@ -107,7 +107,7 @@ class DriftOptions:
 
     ruleset: Ruleset
     margin: float | None
-    """Points by which another node must lead; None: only what nodes refuse is asked."""
+    """Points by which another node must lead; None: only what nodes reject is asked."""
     now: float
     """Unix seconds."""
     signals: Signals = Signals.EMPTY
@@ -151,7 +151,7 @@ def drift(
         else:
             small += verdict is _Fit.SLIGHTLY
         progress(number + 1, len(asked))
-    found.sort(key=lambda one: (not one.refused, bool(one.devices), -(one.margin or 0.0), one.pod))
+    found.sort(key=lambda one: (not one.rejected, bool(one.devices), -(one.margin or 0.0), one.pod))
     checked = len(asked) - skipped[HELD] - skipped[GANG_SHORT]
     return Drift(checked, tuple(found), small, dict(sorted(skipped.items())), options.margin)
 
@@ -259,7 +259,7 @@ class _Look:
         better = min((names[row] for row in feasible[totals == totals.max()]), default="") if len(feasible) else ""
         mine = np.flatnonzero(feasible == cluster.nodes.rows[host])
         if not len(mine):
-            why = refusal_by(answer, host) or Clause("")
+            why = rejection_by(answer, host) or Clause("")
             return Drifted(pod.key, host, profile.name, True, better, None, why.text, why.place)
         if options.margin is None:
             return _Fit.WELL
@@ -278,10 +278,10 @@ def _names(devices: Iterable[DeviceID]) -> str:
 
 def headline(found: Drift) -> str:
     """Return how many drifted, in one line."""
-    refused, better = len(found.refused), len(found.better)
+    rejected, better = len(found.rejected), len(found.better)
     parts = []
-    if refused:
-        parts.append(f"{refused:,} would be rejected on {'its node' if refused == 1 else 'their nodes'}")
+    if rejected:
+        parts.append(f"{rejected:,} would be rejected on {'its node' if rejected == 1 else 'their nodes'}")
     if better:
         parts.append(f"{better:,} would be better elsewhere by more than {amount(found.margin or 0.0)}")
     if others := len(found.with_other_devices):
@@ -291,8 +291,8 @@ def headline(found: Drift) -> str:
 
 
 def causes(found: Drift) -> list[tuple[str, str, bool, int]]:
-    """Return the clauses behind it with their places, whether they refuse, and for how many pods, most first."""
-    counts = Counter((one.clause, one.place, one.refused) for one in found.drifted)
+    """Return the clauses behind it with their places, whether they reject, and for how many pods, most first."""
+    counts = Counter((one.clause, one.place, one.rejected) for one in found.drifted)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [(*key, count) for key, count in ranked]
 
@@ -302,21 +302,21 @@ def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
     yield to.paint(RED if found.drifted else GREEN, headline(found))
     if found.drifted:
         ranked = causes(found)
-        numbers = {(clause, place, refused): f"[{at}]" for at, (clause, place, refused, _) in enumerate(ranked, 1)}
+        numbers = {(clause, place, rejected): f"[{at}]" for at, (clause, place, rejected, _) in enumerate(ranked, 1)}
         yield ""
         rows = [("", "because of", "where", "pods")]
-        for (clause, place, refused, count), number in zip(ranked, numbers.values(), strict=True):
-            verb = "refuses" if refused else "prefers others" if clause.startswith("devices by") else "gives it less"
+        for (clause, place, rejected, count), number in zip(ranked, numbers.values(), strict=True):
+            verb = "rejects" if rejected else "prefers others" if clause.startswith("devices by") else "gives it less"
             rows.append((number, f"{_name(clause, place)} {verb}", place, str(count)))
         yield from to.table(rows, right_from=3)
         yield ""
         pods = [("pod", "on", "would go to", "because", "better by")]
         for one in found.drifted[:most]:
             by = amount(one.margin) if one.margin is not None else ""
-            number = numbers[one.clause, one.place, one.refused]
+            number = numbers[one.clause, one.place, one.rejected]
             goes = printable(one.devices) if one.devices else one.better or "nowhere"
             pods.append((printable(one.pod), one.node, goes, number, by))
-        bold = {at: BOLD for at, one in enumerate(found.drifted[:most], 1) if one.refused}
+        bold = {at: BOLD for at, one in enumerate(found.drifted[:most], 1) if one.rejected}
         yield from to.table(pods, right_from=4, styles=bold)
         if len(found.drifted) > most:
             left = plural(len(found.drifted) - most, "more pod")
@@ -340,7 +340,7 @@ def sentence(one: Drifted) -> str:
     place = f" ({one.place})" if one.place else ""
     if one.devices:
         return printable(f"it would get {one.devices} on its node, by `{one.clause}`")
-    if one.refused:
+    if one.rejected:
         goes = f"it would go to {one.better}" if one.better else "no node fits now"
         return printable(f"{_name(one.clause, one.place)} rejects it there{place}; {goes}")
     return printable(
@@ -353,15 +353,15 @@ def data(found: Drift) -> dict[str, Any]:
     return {
         "headline": headline(found),
         "checked": found.checked,
-        "refused": len(found.refused),
+        "rejected": len(found.rejected),
         "better": len(found.better),
         "otherDevices": len(found.with_other_devices),
         "couldBeBetter": found.could_be_better,
         "margin": found.margin,
         "skipped": dict(found.skipped),
         "causes": [
-            {"clause": clause, "place": place, "refused": refused, "pods": count}
-            for clause, place, refused, count in causes(found)
+            {"clause": clause, "place": place, "rejected": rejected, "pods": count}
+            for clause, place, rejected, count in causes(found)
         ],
         "pods": [{**report_values(one), "sentence": sentence(one)} for one in found.drifted],
     }

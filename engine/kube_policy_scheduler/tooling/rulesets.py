@@ -67,8 +67,8 @@ def clause_of(plugin: Plugin) -> Clause:
     return Clause(plugin.clause.text, str(plugin.clause.span))
 
 
-def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
-    """Return a filter that refuses a node, None where none does; those of the policy are asked first."""
+def rejection(frame: Frame, profile: Profile, node: str) -> Clause | None:
+    """Return a filter that rejects a node, None where none does; those of the policy are asked first."""
     row = frame.cluster.nodes.rows.get(node)
     if row is None:
         return None
@@ -76,14 +76,14 @@ def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
     return next((clause_of(plugin) for plugin in ordered if not probe(frame, plugin).passes()[row]), None)
 
 
-def refusal_by(answer: Answer, node: str) -> Clause | None:
-    """Return what keeps a pod off a node: a filter as `refusal`, at last the gang whose domain it is not in."""
+def rejection_by(answer: Answer, node: str) -> Clause | None:
+    """Return what keeps a pod off a node: a filter as `rejection`, at last the gang whose domain it is not in."""
     inputs = answer.inputs
     profile, frame = inputs.profile, inputs.frame()
     domains = tuple(plugin for plugin in profile.filters if isinstance(plugin, GangTopology))
     others = replace(profile, filters=tuple(plugin for plugin in profile.filters if plugin not in domains))
-    found = refusal(frame, others, node)
-    return gang_of(answer) if found is None and domains and refusal(frame, profile, node) is not None else found
+    found = rejection(frame, others, node)
+    return gang_of(answer) if found is None and domains and rejection(frame, profile, node) is not None else found
 
 
 def gang_of(answer: Answer) -> Clause:

@@ -149,7 +149,7 @@ def command(
             where = cluster_sources.price_sources().sentence()
             which = "all nodes, also of those that are ordered" if example.nodes_change else "the nodes in use"
             say(f"price/h is the mean hourly price of {which}; nodes without a price are not counted; {where}")
-        say_lines((*reporting.lines(results, example, to=terminal()), *reporting.refusals(results)))
+        say_lines((*reporting.lines(results, example, to=terminal()), *reporting.rejections(results)))
         for name, each in differences:
             say_lines(["", difference_title(name, results[0]), *terminal().table(difference_rows(each), right_from=1)])
         if sys.stderr.isatty():

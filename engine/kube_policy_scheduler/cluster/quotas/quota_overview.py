@@ -29,7 +29,7 @@ class QuotaOverview(msgspec.Struct, frozen=True):
     """Parents before their children. The queues that are left out are one each, see `others`."""
     pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By name, also of `others`: how many pods wait, those of the queues below included."""
-    refused: Mapping[str, int] = msgspec.field(default_factory=dict)
+    rejected: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue, how many of its pending pods fit on no node at their last attempt; 0 where none did."""
     left_out: int = 0
     """Queues that are not shown by themselves."""
@@ -41,24 +41,24 @@ def others(name: str) -> str:
 
 
 def overview(
-    usage: QuotaUsage, pending: Iterable[PodInfo], *, refused: Container[str] = (), most: int
+    usage: QuotaUsage, pending: Iterable[PodInfo], *, rejected: Container[str] = (), most: int
 ) -> Generator[None, None, QuotaOverview]:
     """Return what is shown, made in steps; between two of them anything may happen.
 
     Args:
         usage: of the queues.
         pending: pods that wait.
-        refused: the uids of those that no node took at their last attempt.
+        rejected: the uids of those that no node took at their last attempt.
         most: how many queues by a key are shown by themselves.
     """
     waiting: dict[At, Counter[str]] = {}
-    refusals: Counter[At] = Counter()
+    rejections: Counter[At] = Counter()
     pods = iter(pending)
     while chunk := list(islice(pods, _COUNTED_AT_ONCE)):
         for pod in chunk:
             if (found := usage.tree.find(pod.template)) is not None:
                 waiting.setdefault(found, Counter())[pod.namespace] += 1
-                refusals[found] += pod.uid in refused
+                rejections[found] += pod.uid in rejected
         yield
     keyed: dict[At, Quota] = dict(usage.by_key())
     for number, at in enumerate(waiting.keys() - keyed.keys()):
@@ -67,7 +67,7 @@ def overview(
         if not number % _LOOKED_AT_AT_ONCE:
             yield
     shown = set(keyed) if len(keyed) <= most else (yield from _chosen(usage, keyed, waiting, most))
-    return (yield from _of(usage, keyed, waiting, refusals, shown))
+    return (yield from _of(usage, keyed, waiting, rejections, shown))
 
 
 def _chosen(
@@ -109,7 +109,7 @@ def _of(
     usage: QuotaUsage,
     keyed: Mapping[At, Quota],
     waiting: Mapping[At, Counter[str]],
-    refusals: Mapping[At, int],
+    rejections: Mapping[At, int],
     shown: Collection[At],
 ) -> Generator[None, None, QuotaOverview]:
     """Return the overview with these queues by a key."""
@@ -125,7 +125,7 @@ def _of(
         if not number % _STATES_AT_ONCE:
             yield
     pending: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
     for number, (at, namespaces) in enumerate(waiting.items()):
         spec, pods = tree.queues[at[0]], namespaces.total()
         names = [spec.name if at[1] is None else keyed[at].name if at in shown else others(spec.name)]
@@ -134,7 +134,7 @@ def _of(
             names.append(spec.name)
         for name in names:
             pending[name] += pods
-            refused[name] += refusals[at]
+            rejected[name] += rejections[at]
         if not number % _COUNTED_AT_ONCE:
             yield
     states: list[QuotaState] = []
@@ -148,7 +148,7 @@ def _of(
         if place in rest:
             states.append(rest[place].state(others(spec.name)))
     return QuotaOverview(
-        states, pending, {state.name: refused[state.name] for state in states}, len(keyed) - len(shown)
+        states, pending, {state.name: rejected[state.name] for state in states}, len(keyed) - len(shown)
     )
 
 

@@ -40,7 +40,7 @@ MOST_RECALLED = 8
 _CHANGES_KEPT = 1024
 """Changes of queues that are kept; a reader that lags further behind takes all to have changed."""
 MOST_BORROWERS = 5
-"""Queues that a refusal names."""
+"""Queues that a rejection names."""
 COUNTED_AT_ONCE = 2_000
 """Pods that are counted in one step: 3 ms."""
 CLUSTER_QUEUE = "(cluster)"
@@ -220,7 +220,7 @@ class Quota:
         return f"Quota({self.name})"
 
 
-class QuotaRefusal(msgspec.Struct, frozen=True):
+class QuotaRejection(msgspec.Struct, frozen=True):
     """Why a request is not admitted."""
 
     queue: str
@@ -769,7 +769,7 @@ class QuotaUsage:
         """Return what all nodes offer of each resource.
 
         Which devices of a class there are depends on its selectors: as many count as the queues at the top may use, or
-        are guaranteed where they have no limit. No request is refused for that.
+        are guaranteed where they have no limit. No request is rejected for that.
         """
         if self._capacity is None:
             self._capacity = tuple(
@@ -811,18 +811,18 @@ class QuotaUsage:
             self._usable.node_changed(name, ((pod.demand, self.tree.find(pod.template) is not None) for pod in there))
         self.changed.note_all()
 
-    def refusal(self, queue: Quota, amounts: Amounts) -> QuotaRefusal | None:
+    def rejection(self, queue: Quota, amounts: Amounts) -> QuotaRejection | None:
         """Return why a request is not admitted; None: it is."""
         for resource, amount in amounts:
             below: Quota | None = queue
             while below is not None:
                 limit = below.maximum[resource]
                 if below.used[resource] + amount > limit:
-                    return self._refusal(queue, below, resource, amount, limit, kept=0)
+                    return self._rejection(queue, below, resource, amount, limit, kept=0)
                 below = below.parent
             if self._keeps and self._lacks(queue, resource, amount):
                 kept = self.top.charged[resource] - self.top.used[resource]
-                return self._refusal(queue, self.top, resource, amount, self.usable(resource), kept=kept)
+                return self._rejection(queue, self.top, resource, amount, self.usable(resource), kept=kept)
         return None
 
     def _lacks(self, queue: Quota, resource: int, amount: int) -> bool:
@@ -837,10 +837,12 @@ class QuotaUsage:
                 return change > 0 and charged > self.usable(resource)
             below = below.parent
 
-    def _refusal(self, queue: Quota, at: Quota, resource: int, amount: int, limit: int, *, kept: int) -> QuotaRefusal:
+    def _rejection(
+        self, queue: Quota, at: Quota, resource: int, amount: int, limit: int, *, kept: int
+    ) -> QuotaRejection:
         others = (each for each in self._borrowers(at, resource) if each[0] != queue.name)
         found = tuple(islice(others, MOST_BORROWERS))
-        return QuotaRefusal(
+        return QuotaRejection(
             queue.name, at.name, self.tree.resources[resource], at.used[resource], amount, limit, kept, found
         )
 

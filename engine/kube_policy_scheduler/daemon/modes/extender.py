@@ -32,7 +32,7 @@ from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.choice import best
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.status import fit_message
-from kube_policy_scheduler.policy.extension import Refusals, may_evict, priorities, refusals
+from kube_policy_scheduler.policy.extension import Rejections, may_evict, priorities, rejections
 from kube_policy_scheduler.tooling.decision_record import Outcome
 
 UNKNOWN_NODE = "node(s) that the policy scheduler has not seen yet"
@@ -102,7 +102,7 @@ class Extender:
         if good.all():
             self._pods.report(known, "filter", Outcome.ANSWERED, profile=profile, rows=rows, nodes=asked, passed=asked)
             return Filtered(everything)
-        why_not = refusals(frame, profile)
+        why_not = rejections(frame, profile)
         for clause in why_not.diagnosis.rejectors():
             self._metrics.refusals.of(policy.name, label_value(clause)).inc()
         answer = _explained(why_not, request.names, rows=rows, good=good.nonzero()[0].tolist())
@@ -191,7 +191,7 @@ class Extender:
         return np.fromiter((rows.get(name, -1) for name in names), np.int64, len(names))
 
 
-def _explained(why: Refusals, names: Sequence[str], *, rows: IntArray, good: list[int]) -> Filtered:
+def _explained(why: Rejections, names: Sequence[str], *, rows: IntArray, good: list[int]) -> Filtered:
     """Return the answer to a `filter` that not all nodes pass; `good` are the places of those that do."""
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}

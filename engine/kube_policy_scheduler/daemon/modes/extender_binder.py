@@ -15,7 +15,7 @@ from kube_policy_scheduler.daemon.modes.asked_pods import AskedPod, AskedPods
 from kube_policy_scheduler.daemon.scheduling.context import Binder
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
-from kube_policy_scheduler.policy.extension import refusals
+from kube_policy_scheduler.policy.extension import rejections
 from kube_policy_scheduler.tooling.decision_record import Outcome as Decided
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class ExtenderBinder:
         if policy is not None:
             profile = self._pods.profile(policy)
             if not passes(frame, profile, row):
-                why = refusals(frame, profile).reasons.get(row, "it has changed")
+                why = rejections(frame, profile).reasons.get(row, "it has changed")
                 return f"node {node_name} no longer passes policy {policy.name}: {why}"
             devices = self._algorithm.cycle.devices(frame, profile, row)
         cluster.assume(pod, node_name, now=self._scheduler.context.clock(), devices=devices)

@@ -112,8 +112,8 @@ class ShadowScheduler(Scheduler):
             if membership.requirements
             else (self.algorithm.decide(queued), ())
         )
-        for member, refusal in others:
-            self._note(member, refusal)
+        for member, rejection in others:
+            self._note(member, rejection)
         self._note(queued, decision)
         self.waiting_pods.left_to_others(queued.pod.uid)
 
@@ -202,34 +202,34 @@ class Nobody:
         after: Unknown | None = None,
         still_holds: Callable[[], bool] | None = None,
     ) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow binds nothing")
 
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow has bound nothing")
 
     def delivered(self, claim: ResourceClaim, *, gone: bool = False) -> None:
         """Ignore it: a shadow writes no claims."""
 
     async def unreserve(self, reservation: ClaimReservation) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow has reserved nothing")
 
     async def deallocate(self, claim: ResourceClaim) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow deallocates nothing")
 
     async def delete(self, claim: ResourceClaim) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow deletes nothing")
 
     async def try_evict(self, victim: PodInfo) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow evicts nobody")
 
     async def evict(self, victim: PodInfo) -> NoReturn:
-        """Refuse."""
+        """Reject."""
         raise AssertionError("a shadow evicts nobody")
 
     def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:

@@ -125,7 +125,7 @@ class Canaries(Observer):
         theirs, verdict = self._ask(inputs), decided.decision.verdict
         if verdict is None or theirs.host is None:
             return theirs
-        if theirs.host not in verdict.passed and theirs.host not in verdict.refused:
+        if theirs.host not in verdict.passed and theirs.host not in verdict.rejected:
             return None
         theirs = self._ask(inputs, verdict=verdict)
         return None if isinstance(theirs, Unschedulable) and theirs.decision.asks_again else theirs

@@ -57,7 +57,7 @@ class ClauseCounts:
                 found = counts[id(verdict.plugin)] = Counts()
             found.decisions += 1
             found.asked += verdict.asked
-            found.refused += verdict.refused
+            found.refused += verdict.rejected
             found.missing += verdict.missing
             found.seconds += verdict.seconds
             found.degraded += verdict.missing > 0

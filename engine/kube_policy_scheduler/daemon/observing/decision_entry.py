@@ -140,8 +140,8 @@ def refused(entry: Entry) -> dict[str, int]:
         return {}
     found: dict[str, int] = {}
     for verdict in entry.detail.verdicts:
-        if verdict.refused:
-            nodes = verdict.refused if verdict.asked != 1 else entry.nodes
+        if verdict.rejected:
+            nodes = verdict.rejected if verdict.asked != 1 else entry.nodes
             found[verdict.plugin.name] = max(nodes, found.get(verdict.plugin.name, 0))
     return found
 
@@ -159,7 +159,7 @@ def _metrics(entry: Entry) -> tuple[Reading, ...]:
 
 
 def counted(diagnosis: Diagnosis, rows: IntArray | None = None) -> tuple[Reason, ...]:
-    """Return how many nodes were refused for what.
+    """Return how many nodes were rejected for what.
 
     Args:
         diagnosis: of all nodes.
@@ -169,8 +169,8 @@ def counted(diagnosis: Diagnosis, rows: IntArray | None = None) -> tuple[Reason,
     if rejection is not None:
         return tuple(Reason(text=reason, nodes=0, plugin=rejection.plugin) for reason in rejection.reasons)
     found = []
-    for index, refusal in diagnosis.refusals:
-        nodes = int(np.count_nonzero(refusal.where if rows is None else refusal.where[rows]))
+    for index, each in diagnosis.rejections:
+        nodes = int(np.count_nonzero(each.where if rows is None else each.where[rows]))
         if nodes:
-            found.append(Reason(text=refusal.reason, nodes=nodes, plugin=diagnosis.plugins[index]))
+            found.append(Reason(text=each.reason, nodes=nodes, plugin=diagnosis.plugins[index]))
     return tuple(found)

@@ -265,7 +265,7 @@ class PendingCensus:
         if usage is None:
             self.queues = QuotaOverview()
         else:
-            self.queues = yield from overview(usage, pods, refused=refused, most=MAX_QUEUES)
+            self.queues = yield from overview(usage, pods, rejected=refused, most=MAX_QUEUES)
 
     def places(self) -> dict[str, int]:
         """Return how many pods wait, by place."""

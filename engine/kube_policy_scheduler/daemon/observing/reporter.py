@@ -134,7 +134,7 @@ class ApiReporter:
     @_isolated
     def moved(self, victim: PodInfo, move: Move) -> None:
         """Record on an evicted pod where its replacement goes, and why."""
-        why = f"`{move.clause}` rejects it there" if move.refused else f"better by `{move.clause}`"
+        why = f"`{move.clause}` rejects it there" if move.rejected else f"better by `{move.clause}`"
         note = f"Evicted to move it from node {move.source} to {move.target}: {why}"
         self._events.record(
             reference_to(victim), type="Normal", reason="Rebalanced", action="Rebalancing", note=note, is_fenced=True

@@ -107,7 +107,7 @@ class Evictor(Protocol):
     """Evicts one pod through the API."""
 
     async def try_evict(self, victim: PodInfo) -> None:
-        """Change nothing; raises KubeError if the API server would refuse to delete the pod."""
+        """Change nothing; raises KubeError if the API server would reject to delete the pod."""
         ...
 
     async def evict(self, victim: PodInfo) -> None:
@@ -125,7 +125,7 @@ class Nominator(Protocol):
     def on_not_given_back(self, listener: Callable[[str, str], None]) -> None:
         """Call a listener with the uid of a pod that the API server still shows as passed on to us, and why.
 
-        It was to be given back, and the write was refused for good.
+        It was to be given back, and the write was rejected for good.
         """
         ...
 

@@ -126,28 +126,28 @@ class Extenders:
             PodGone: the pod does not exist any more.
         """
         text = await self._text(pod)
-        refused: dict[str, str] = {}
-        while names := portion(frozenset(refused)):
-            left = await self._filter(pod, text, tuple(names), refused)
+        rejected: dict[str, str] = {}
+        while names := portion(frozenset(rejected)):
+            left = await self._filter(pod, text, tuple(names), rejected)
             if left:
-                return ExtenderVerdict(await self._scores(pod, text, left), refused)
-        return ExtenderVerdict({}, refused)
+                return ExtenderVerdict(await self._scores(pod, text, left), rejected)
+        return ExtenderVerdict({}, rejected)
 
     async def _filter(
-        self, pod: PodInfo, text: bytes, names: tuple[str, ...], refused: dict[str, str]
+        self, pod: PodInfo, text: bytes, names: tuple[str, ...], rejected: dict[str, str]
     ) -> tuple[str, ...]:
         for extender in self._interested(pod.template):
             if not extender.settings.filter_verb:
                 continue
             try:
-                known, nodes = await self._nodes(extender, names, refused)
+                known, nodes = await self._nodes(extender, names, rejected)
                 answer = await extender.filter(text, known, nodes)
             except ExtenderError as error:
                 if not extender.settings.ignorable:
                     raise
                 logger.warning("an extender is skipped", extra={"pod": pod.key, "why": str(error)})
                 continue
-            refused.update(answer.refused)
+            rejected.update(answer.refused)
             names = answer.passed
             if not names:
                 break
@@ -175,9 +175,9 @@ class Extenders:
             return {}
 
     async def _nodes(
-        self, extender: HttpExtender, names: tuple[str, ...], refused: dict[str, str]
+        self, extender: HttpExtender, names: tuple[str, ...], rejected: dict[str, str]
     ) -> tuple[tuple[str, ...], list[bytes] | None]:
-        """Return the nodes to ask an extender about, and their JSON if it wants that; one that is gone is refused."""
+        """Return the nodes to ask an extender about, and their JSON if it wants that; one that is gone is rejected."""
         if extender.settings.node_cache_capable:
             return names, None
         infos, rows = self._cluster.nodes.infos, self._cluster.nodes.rows
@@ -186,7 +186,7 @@ class Extenders:
             texts = await self._texts.nodes(wanted)
         except KubeError as error:
             raise ExtenderError(f"extender {extender.name}: cannot read the nodes to be sent: {error}") from error
-        refused.update(dict.fromkeys((name for name in names if name not in texts), "node(s) were deleted"))
+        rejected.update(dict.fromkeys((name for name in names if name not in texts), "node(s) were deleted"))
         known = tuple(name for name in names if name in texts)
         return known, [texts[name] for name in known]
 

@@ -160,7 +160,7 @@ class GatedPods:
 
     def _report_blocked(self, queued: QueuedPod, first: QueuedPod, why: str, now: Steady) -> None:
         queued.reported_reason = why
-        self._say_held(queued, f"{why}. {first.pod.key}: {first.refused_for}" if first.refused_for else why, now)
+        self._say_held(queued, f"{why}. {first.pod.key}: {first.rejected_for}" if first.rejected_for else why, now)
 
     def _report_waiting(self, queued: QueuedPod) -> None:
         """Tell what a pod waits for that has a place and waits for its group."""

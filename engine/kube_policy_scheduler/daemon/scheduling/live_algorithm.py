@@ -105,7 +105,7 @@ class LiveAlgorithm(ScheduleAlgorithm):
         frame, sharding = self.frame(queued), self._sharding
         if sharding is None or sharding.is_alone:
             return (yield from self.cycle.deciding(frame, profile, preempts=preempts))
-        # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
+        # a gang is all of one replica's, or part of it might bind though another replica rejects the rest
         is_bound_to_ours = bool(queued.groups)
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours), preempts=preempts)
         if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
@@ -141,7 +141,7 @@ class LiveAlgorithm(ScheduleAlgorithm):
     def with_new_nodes(
         self, queued: QueuedPod, decision: Decision, requirements: Iterable[GangRequirement]
     ) -> Decision:
-        """Return a refusal that says whether new nodes would help the pod, with its gang as a whole."""
+        """Return a rejection that says whether new nodes would help the pod, with its gang as a whole."""
         needs = needs_of(requirements, self._cluster.counters.group_size)
         found = self.awaiting_nodes.judge(
             self.frame(queued),

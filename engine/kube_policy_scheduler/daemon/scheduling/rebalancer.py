@@ -267,7 +267,7 @@ class Rebalancer(Observer):
                 continue  # nobody knows yet whether it was evicted
             fresh = self._planner(policies, cycle=cycle)
             rule = fresh.options.rule(pod)
-            if rule is None or spent.refusal(pod, cluster.node_of(pod.uid) or "", rule):
+            if rule is None or spent.rejection(pod, cluster.node_of(pod.uid) or "", rule):
                 continue
             move = self._prove(fresh, pod, made)
             if move is None:

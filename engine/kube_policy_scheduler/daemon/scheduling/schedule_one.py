@@ -131,7 +131,7 @@ class Scheduler:
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
         self._searching: QueuedPod | None = None
         """A pod in flight whose search for devices goes on once another pod had its turn."""
-        self._refusals: dict[str, _Refusal] = {}
+        self._rejections: dict[str, _RejectedMember] = {}
         """By uid, members of gangs for which others are evicted at the same time: each turn handles a few of them."""
         self.in_flight = InFlight(wake=context.wakeups.requested.set)
         self.evictions = Evictions(
@@ -182,11 +182,11 @@ class Scheduler:
         if not leading:
             self.short_gangs.stop()
             self.waiting_pods.withdraw_all(keeps_nominations=True)
-            for refusal in self._refusals.values():
-                self._evict_nobody(refusal.decision.preemption)
-            for queued in (*self.extender_lock.withdraw_all(), *(each.queued for each in self._refusals.values())):
+            for rejection in self._rejections.values():
+                self._evict_nobody(rejection.decision.preemption)
+            for queued in (*self.extender_lock.withdraw_all(), *(each.queued for each in self._rejections.values())):
                 self.queue.resume_attempt(queued, self._clock())
-            self._refusals.clear()
+            self._rejections.clear()
             if self._searching is not None:
                 self._resume_search(self._searching)
                 self._searching = None
@@ -239,7 +239,7 @@ class Scheduler:
             return True
         return self._may_schedule() and (
             self._permit_reports.has_next()
-            or bool(self._refusals)
+            or bool(self._rejections)
             or self.is_searching
             or self.waiting_pods.has_next()
             or self.extender_lock.has_next()
@@ -301,11 +301,11 @@ class Scheduler:
                 return 0
         scheduled = 0
         while self._may_schedule():
-            if self._permit_reports.has_next() or self._refusals:
+            if self._permit_reports.has_next() or self._rejections:
                 if self._permit_reports.has_next():  # first all of them: the next pod may be one of these
                     self._permit_reports.report_next()
                 else:
-                    self._handle_next_refusal()
+                    self._handle_next_rejection()
                 if self._stopwatch() > end:
                     break
                 continue
@@ -327,7 +327,7 @@ class Scheduler:
         """Return whether a task works on a pod that is in flight."""
         if self._searching is not None and self._searching.pod.uid == uid:
             return True
-        return self.in_flight.has(uid) or self.extender_lock.has(uid) or uid in self._refusals
+        return self.in_flight.has(uid) or self.extender_lock.has(uid) or uid in self._rejections
 
     def columns_in_steps(self) -> Iterator[None]:
         """Make in steps what the first decision would make in one turn: 150 ms with 130,000 nodes."""
@@ -477,9 +477,9 @@ class Scheduler:
         if decision.error:
             self._end_with_error(queued, decision, began)
         elif decision.host is None:
-            for member, refusal in others:
-                self._keep_room(member, refusal.preemption)
-                self._refusals[member.pod.uid] = _Refusal(member, requirements, refusal, began)
+            for member, rejection in others:
+                self._keep_room(member, rejection.preemption)
+                self._rejections[member.pod.uid] = _RejectedMember(member, requirements, rejection, began)
             self.handle_failure(queued, requirements, decision, began)
         elif self.hand_over.is_for_another(decision.host):
             self._report_decided(
@@ -861,9 +861,9 @@ class Scheduler:
 
     # --- failure handling ----------------------------------------------------------------------------
 
-    def _handle_next_refusal(self) -> None:
-        """Handle the refusal of a member of a gang for which others are evicted."""
-        queued, requirements, decision, began = self._refusals.pop(next(iter(self._refusals)))
+    def _handle_next_rejection(self) -> None:
+        """Handle the rejection of a member of a gang for which others are evicted."""
+        queued, requirements, decision, began = self._rejections.pop(next(iter(self._rejections)))
         if self._is_in_flight(queued):
             self._guard(queued, began, partial(self.handle_failure, queued, requirements, decision, began))
         else:
@@ -890,12 +890,12 @@ class Scheduler:
         decision = self.algorithm.with_new_nodes(queued, decision, requirements)
         self._report_decided(queued, decision, began)
         # a pod that waits for long is retried many times and fails for the same reason
-        level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
+        level = logging.INFO if decision.message != queued.rejected_for else logging.DEBUG
         fields = {"pod": queued.pod.key, "why": decision.message}
         if requirements:
             fields["gang"] = self.waiting_pods.describe(requirements, joining=0)
         logger.log(level, "Unable to schedule pod", extra=fields)
-        queued.refused_for = decision.message
+        queued.rejected_for = decision.message
         found, extenders = decision.preemption, self.extenders
         if (
             extenders is not None
@@ -1043,8 +1043,8 @@ class Scheduler:
     def _end_with_error(self, queued: QueuedPod, decision: Decision, began: float) -> None:
         """Put back a pod for which a filter had an error: it is tried again after backoff, as in kube-scheduler."""
         self._report_decided(queued, decision, began)
-        level = logging.WARNING if decision.error != queued.refused_for else logging.DEBUG
-        queued.refused_for = decision.error
+        level = logging.WARNING if decision.error != queued.rejected_for else logging.DEBUG
+        queued.rejected_for = decision.error
         self.hand_over.give_back(queued)
         self._attempt_failed(queued, decision.error, began=began, level=level)
 
@@ -1063,8 +1063,8 @@ class Scheduler:
             logger.exception("unexpected error in a report", extra={"pod": queued.pod.key})
 
 
-class _Refusal(NamedTuple):
-    """The refusal of a member of a gang, with whom others are evicted for it."""
+class _RejectedMember(NamedTuple):
+    """The rejection of a member of a gang, with whom others are evicted for it."""
 
     queued: QueuedPod
     requirements: tuple[GangRequirement, ...]
@@ -1108,8 +1108,8 @@ class PermitReports:
         queued = assumed.queued
         if self._context.queue.get(queued.pod.uid) is not queued:
             return
-        refusal = Decision(queued.pod, None, message=why)
-        decision = self._algorithm.with_new_nodes(queued, refusal, assumed.requirements)
+        rejection = Decision(queued.pod, None, message=why)
+        decision = self._algorithm.with_new_nodes(queued, rejection, assumed.requirements)
         self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
         self._reporter.unschedulable(decision)
         self.withdrawn(assumed)

@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 
 _MOST_KEPT = 65536
 NOT_OURS = "node(s) belong to another replica of the scheduler"
@@ -167,9 +167,9 @@ class NodeOwnership(FilterPlugin):
         found: BoolArray = self.mask(frame.cluster.nodes)[frame.rows]
         return found
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return which nodes are not ours."""
-        return [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NOT_OURS, ~self.filter(frame, state))]
+        return [Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NOT_OURS, ~self.filter(frame, state))]
 
     def mask(self, nodes: NodeTable) -> BoolArray:
         """Return `bool[nodes]`: which are ours."""

@@ -63,7 +63,9 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
         reasons = _reasons(newest)
         why = newest.message
     elif not why:
-        why = f"refused by {', '.join(sorted(first.rejectors))}" if first.rejectors else "the reason is no longer known"
+        why = (
+            f"rejected by {', '.join(sorted(first.rejectors))}" if first.rejectors else "the reason is no longer known"
+        )
     return PendingGroup(
         place="held" if first.place is Place.GATED else first.place.value,
         why=why,

@@ -194,7 +194,7 @@ class SnapshotSources(msgspec.Struct, frozen=True):
 
 
 def _behind(first: QueuedPod | None) -> Behind | None:
-    return Behind(first.pod.key, first.refused_for) if first is not None else None
+    return Behind(first.pod.key, first.rejected_for) if first is not None else None
 
 
 class Look(msgspec.Struct, frozen=True):

@@ -338,7 +338,7 @@ def _rebalancing(state: RebalancingState) -> shown.Rebalancing:
         text=f"{mode} {looked if state.passes else 'There was no pass yet.'}{reserved}",
         problem=state.stopped,
         moves=[
-            (move.pod, move.source, move.target, f"{move.clause} rejects it" if move.refused else move.clause)
+            (move.pod, move.source, move.target, f"{move.clause} rejects it" if move.rejected else move.clause)
             for move in state.planned
         ],
         outcomes=[(outcome, amount(count)) for outcome, count in state.outcomes.items() if count],

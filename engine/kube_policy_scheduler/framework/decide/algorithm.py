@@ -23,7 +23,7 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.decide.gang_table import GangTable
 from kube_policy_scheduler.framework.decide.member_run import MemberRun
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo, is_alike
+from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo, is_alike
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
@@ -39,12 +39,12 @@ NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a 
 _MOST_PROFILES = 256
 """Narrowed profiles that are kept."""
 REMEMBERED_WORK, RUN_WORK = 1, 8
-"""What it costs to return a refusal again, and to decide a member of a gang together with those before it. Another
+"""What it costs to return a rejection again, and to decide a member of a gang together with those before it. Another
 decision costs as much as asking the filters once."""
 
 
 class ScheduleAlgorithm(ABC):
-    """Asks the cycle about pods, and remembers refusals until something changes."""
+    """Asks the cycle about pods, and remembers rejections until something changes."""
 
     def __init__(self, cluster: Cluster, cycle: Cycle | None, clock: Callable[[], Steady], *, seed: int = 0) -> None:
         """Make one.
@@ -59,7 +59,7 @@ class ScheduleAlgorithm(ABC):
         """The readings that decisions rest on."""
         self.cycle = cycle or Cycle(seed=seed)
         self._cluster, self._ledger, self._clock = cluster, cluster.ledger, clock
-        self._refused = RefusalMemo()
+        self._rejected = RejectionMemo()
         self.work = 0
         """Of all decisions so far, see `trial.NODE_WORK`."""
         self.moves = 0
@@ -95,16 +95,16 @@ class ScheduleAlgorithm(ABC):
         """
 
     def forget_domains(self) -> None:
-        """Forget where and how groups are decided, and who was refused: the rules have changed."""
+        """Forget where and how groups are decided, and who was rejected: the rules have changed."""
         self.gangs.forget_rules()
-        self._refused.clear()
+        self._rejected.clear()
         self._confined.clear()
         self._run = self._decided_alone = None
 
     def keep_in_use(self, templates: Container[PodTemplate]) -> None:
         """Drop what is kept for pods of other templates than these: their pods are gone."""
         self.cycle.keep_in_use(templates)
-        self._refused.keep_in_use(templates)
+        self._rejected.keep_in_use(templates)
         self._run = None
         if self._decided_alone is not None and self._decided_alone[0] not in templates:
             self._decided_alone = None
@@ -132,7 +132,7 @@ class ScheduleAlgorithm(ABC):
         return found
 
     def _beside(self, profile: Profile, beside: FilterPlugin) -> Profile:
-        """Return a profile without the nodes that a filter refuses, which looks at the pod itself."""
+        """Return a profile without the nodes that a filter rejects, which looks at the pod itself."""
         before = self._last_beside
         if before is None or before[:2] != (profile, beside):
             narrowed = replace(profile.narrowed(beside), by_template=False)
@@ -160,7 +160,7 @@ class ScheduleAlgorithm(ABC):
         queued: QueuedPod,
         *,
         preempts: bool = True,
-        memo: RefusalMemo | None = None,
+        memo: RejectionMemo | None = None,
         in_run: bool = False,
     ) -> Decision:
         """Return the pod's node, or why there is none, at once; see `deciding`."""
@@ -171,21 +171,21 @@ class ScheduleAlgorithm(ABC):
         queued: QueuedPod,
         *,
         preempts: bool = True,
-        memo: RefusalMemo | None = None,
+        memo: RejectionMemo | None = None,
         in_run: bool = False,
     ) -> Generator[int, None, Decision]:
-        """Return the pod's node, or why there is none; a refusal is remembered until something changes.
+        """Return the pod's node, or why there is none; a rejection is remembered until something changes.
 
         Yields work as `Cycle.deciding`.
 
         Args:
             queued: the pod.
             preempts: whether it is looked for pods to evict.
-            memo: where refusals are remembered, for callers that try placements out.
+            memo: where rejections are remembered, for callers that try placements out.
             in_run: whether members of a gang may be decided together with those before them; for callers that count
                 what they place in `moves`.
         """
-        pod, memo = queued.pod, memo if memo is not None else self._refused
+        pod, memo = queued.pod, memo if memo is not None else self._rejected
         profile = self._profile_for(queued)
         if profile is None:
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
@@ -194,7 +194,7 @@ class ScheduleAlgorithm(ABC):
             self.work += REMEMBERED_WORK
             self._note_entitled(queued, known)
             return msgspec.structs.replace(known, pod=pod)
-        in_run = in_run or memo is self._refused
+        in_run = in_run or memo is self._rejected
         found = self._decide_in_run(queued, profile) if in_run and queued.groups else None
         if found is not None:
             self.work += RUN_WORK
@@ -265,12 +265,12 @@ class ScheduleAlgorithm(ABC):
         """Return what becomes of a pod under a profile; nothing is remembered. Yields work as `Cycle.deciding`."""
         return self.cycle.deciding(self.frame(queued), profile, preempts=preempts)
 
-    def reclaim_for(self, queued: QueuedPod, refused: Decision) -> Decision:
-        """Return a refusal of one more member of a gang that has its size, with what `reclaim` does for it."""
+    def reclaim_for(self, queued: QueuedPod, rejected: Decision) -> Decision:
+        """Return a rejection of one more member of a gang that has its size, with what `reclaim` does for it."""
         profile = self._profile_for(queued)
         if profile is None:
-            return refused
-        decision = self.cycle.reclaim_for(self.frame(queued), profile, refused)
+            return rejected
+        decision = self.cycle.reclaim_for(self.frame(queued), profile, rejected)
         self._note_entitled(queued, decision)
         return decision
 

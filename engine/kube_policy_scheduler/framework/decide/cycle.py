@@ -5,7 +5,7 @@ What happens, in order, and what is kept of it for the next pod:
 1. Prepare: PreFilter and PreScore of the plugins that read the template and nodes alone, and their results on all nodes
    (`template_cache`, updated row by row).
 2. Filter: the plugins that read more run for the pod (`_passes`); what nominated pods take is left out.
-3. If no node passes: why (`standing_refusals`), then reclaim, then preemption (`KeptVictims`).
+3. If no node passes: why (`standing_rejections`), then reclaim, then preemption (`KeptVictims`).
 4. Score and combine: the kept sums, and scores that compare nodes on top of them (`ranked_totals`, else `_totals`).
 5. Choose: the best total; of equal ones by hash or by name (`choice`).
 
@@ -32,7 +32,7 @@ from kube_policy_scheduler.framework.choice import TieBreak, Ties, best, choose_
 from kube_policy_scheduler.framework.deadlines import Deadlines
 from kube_policy_scheduler.framework.decide.member_run import MemberRun, can_run
 from kube_policy_scheduler.framework.decide.new_nodes import NewNodes
-from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, refusal_message, with_refusals
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, rejection_message, with_rejections
 from kube_policy_scheduler.framework.evaluate.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.evaluate.extender_verdict import EXTENDER, ExtenderVerdict
 from kube_policy_scheduler.framework.evaluate.nominations import taken_by_nominated
@@ -43,7 +43,7 @@ from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, TiedRows
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
-from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, Rejection
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, RejectedPod
 from kube_policy_scheduler.framework.preempt.reclaim import (
     NOTHING_RECLAIMED,
     RETRY_SECONDS,
@@ -52,7 +52,7 @@ from kube_policy_scheduler.framework.preempt.reclaim import (
     Reclaimed,
     reclaim,
 )
-from kube_policy_scheduler.framework.preempt.standing_refusals import standing_refusals
+from kube_policy_scheduler.framework.preempt.standing_rejections import standing_rejections
 from kube_policy_scheduler.framework.preempt.victims import KeptVictims
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import RECLAIM
@@ -96,7 +96,7 @@ class Decision(msgspec.Struct, frozen=True):
     error: str = ""
     """An error on some node, which ended the attempt; the pod is retried after backoff."""
 
-    refused_by: frozenset[str] = frozenset()
+    rejected_by: frozenset[str] = frozenset()
     """Rejectors besides the plugins of the diagnosis."""
     asks_again: bool = False
     """Whether extenders must be asked once more: no node that they allowed is left, but there are others by now."""
@@ -106,8 +106,8 @@ class Decision(msgspec.Struct, frozen=True):
     @property
     def rejectors(self) -> frozenset[str]:
         """Return the plugins that rejected the pod."""
-        if self.refused_by:
-            return self.refused_by | (self.diagnosis.rejectors() if self.diagnosis is not None else frozenset())
+        if self.rejected_by:
+            return self.rejected_by | (self.diagnosis.rejectors() if self.diagnosis is not None else frozenset())
         return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
 
 
@@ -215,8 +215,8 @@ class Cycle:
         feasible = None if passing is None else passing.nonzero()[0]
         count = cache.count if feasible is None else len(feasible)
         if not count:
-            refused = yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
-            return refused if verdict is None else msgspec.structs.replace(refused, verdict=verdict)
+            rejected = yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
+            return rejected if verdict is None else msgspec.structs.replace(rejected, verdict=verdict)
         only = _only(frame, cache, passing, count)
         if only is not None:
             row, score, ties = only, None, 1
@@ -389,25 +389,25 @@ class Cycle:
         verdict: ExtenderVerdict | None,
     ) -> Generator[int, None, Decision]:
         preempts = preempts and profile.preempts
-        standing = standing_refusals(frame, profile, cache, caches=self._kept) if verdict is None else None
+        standing = standing_rejections(frame, profile, cache, caches=self._kept) if verdict is None else None
         if standing is not None:
             prepared, diagnosis = standing.prepared, standing.diagnosis()
         else:
             prepared = pre_filter(frame, profile.filters)
             diagnosis = diagnose(frame, prepared)
         if verdict is not None:
-            diagnosis = with_refusals(diagnosis, EXTENDER, verdict.refusals(frame.cluster.nodes))
+            diagnosis = with_rejections(diagnosis, EXTENDER, verdict.rejections(frame.cluster.nodes))
         if diagnosis.errors:
             error, total = diagnosis.errors[0], frame.cluster.nodes.size
             return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
         reclaimed = self._reclaim(frame, profile) if preempts and not frame.groups else NOTHING_RECLAIMED
         if reclaimed.victims or reclaimed.waits:
-            refused = Decision(frame.pod, None, total=frame.cluster.nodes.size, diagnosis=diagnosis)
-            message = refusal_message(diagnosis, profile, after=reclaimed.message)
-            return _evicting(refused, reclaimed, message)
+            rejected = Decision(frame.pod, None, total=frame.cluster.nodes.size, diagnosis=diagnosis)
+            message = rejection_message(diagnosis, profile, after=reclaimed.message)
+            return _evicting(rejected, reclaimed, message)
         preemption = None
         if preempts:
-            rejection = Rejection(frame, profile, prepared, diagnosis, standing)
+            rejection = RejectedPod(frame, profile, prepared, diagnosis, standing)
             preemption = yield from self._preemption.post_filter(rejection)
         after = (preemption.message if preemption is not None else "", reclaimed.message)
         return Decision(
@@ -417,18 +417,18 @@ class Cycle:
             diagnosis=diagnosis,
             preemption=preemption,
             reclaim=reclaimed,
-            message=refusal_message(diagnosis, profile, after=" ".join(filter(None, after))),
-            refused_by=frozenset((RECLAIM,)) if reclaimed.look_later else frozenset(),
+            message=rejection_message(diagnosis, profile, after=" ".join(filter(None, after))),
+            rejected_by=frozenset((RECLAIM,)) if reclaimed.look_later else frozenset(),
         )
 
-    def reclaim_for(self, frame: Frame, profile: Profile, refused: Decision) -> Decision:
-        """Return a refusal of one more member of a gang that has its size, with what `reclaim` does for it."""
+    def reclaim_for(self, frame: Frame, profile: Profile, rejected: Decision) -> Decision:
+        """Return a rejection of one more member of a gang that has its size, with what `reclaim` does for it."""
         reclaimed = self._reclaim(frame, profile)
-        message = " ".join(filter(None, (refused.message, reclaimed.message)))
+        message = " ".join(filter(None, (rejected.message, reclaimed.message)))
         if reclaimed.victims or reclaimed.waits:
-            return _evicting(refused, reclaimed, message)
-        refused_by = refused.refused_by | {RECLAIM} if reclaimed.look_later else refused.refused_by
-        return msgspec.structs.replace(refused, reclaim=reclaimed, message=message, refused_by=refused_by)
+            return _evicting(rejected, reclaimed, message)
+        rejected_by = rejected.rejected_by | {RECLAIM} if reclaimed.look_later else rejected.rejected_by
+        return msgspec.structs.replace(rejected, reclaim=reclaimed, message=message, rejected_by=rejected_by)
 
     def _reclaim(self, frame: Frame, profile: Profile) -> Reclaimed:
         """Return which pods of other queues to evict for a pod."""
@@ -453,7 +453,7 @@ class Cycle:
 
 
 def _static_rows(frame: Frame, profile: Profile) -> IntArray:
-    """Return the rows that no static fact refuses, ascending."""
+    """Return the rows that no static fact rejects, ascending."""
     prepared = pre_filter(frame, [plugin for plugin in profile.filters if plugin.scope is Scope.TEMPLATE])
     passing = np.full(frame.size, prepared.rejection is None, np.bool_)
     if prepared.nodes is not None:
@@ -463,15 +463,15 @@ def _static_rows(frame: Frame, profile: Profile) -> IntArray:
     return passing.nonzero()[0]
 
 
-def _evicting(refused: Decision, reclaimed: Reclaimed, message: str) -> Decision:
-    """Return the refusal of a pod for which others are evicted, or end already."""
+def _evicting(rejected: Decision, reclaimed: Reclaimed, message: str) -> Decision:
+    """Return the rejection of a pod for which others are evicted, or end already."""
     evictions = Preemption(
-        reclaimed.places.get(refused.pod.uid),
+        reclaimed.places.get(rejected.pod.uid),
         reclaimed.victims,
         keeps_nomination=reclaimed.waits,
         reclaims=bool(reclaimed.victims),
     )
-    return msgspec.structs.replace(refused, preemption=evictions, reclaim=reclaimed, message=message)
+    return msgspec.structs.replace(rejected, preemption=evictions, reclaim=reclaimed, message=message)
 
 
 def _only(frame: Frame, cache: TemplateCache, passing: BoolArray | None, count: int) -> int | None:
@@ -533,7 +533,7 @@ def _with_devices(
 ) -> BoolArray | None:
     """Return which of the nodes `before`, `bool[nodes]`, have the devices; None: an error ends the attempt.
 
-    Devices are searched where nothing else refuses the pod. What comes after this plugin refuses nodes where it is
+    Devices are searched where nothing else rejects the pod. What comes after this plugin rejects nodes where it is
     asked, too: an error there ends the attempt as well.
     """
     if before.all():

@@ -42,7 +42,7 @@ from kube_policy_scheduler.framework.gangs import GangRequirement, outermost_fir
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import DomainOrder, Profile
-from kube_policy_scheduler.framework.status import Refusal
+from kube_policy_scheduler.framework.status import Rejection
 from kube_policy_scheduler.wording import listed
 
 Levels = tuple[str | None, ...]
@@ -102,7 +102,7 @@ class Domain(msgspec.Struct, frozen=True):
 
 
 class GangTopology(Filter):
-    """Refuses nodes outside the domains of a pod's gangs."""
+    """Rejects nodes outside the domains of a pod's gangs."""
 
     name = "GangTopology"
 
@@ -127,10 +127,10 @@ class GangTopology(Filter):
             self._kept = states, np.logical_and.reduce(masks) if len(masks) > 1 else masks[0]
         return self._kept[1]
 
-    def refusals(self, frame: Frame, state: None) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: None) -> Sequence[Rejection]:
         """Return which nodes are outside."""
         reason = f"node(s) outside {listed(self.domains)}, where the gang is"
-        return [Refusal(self.code, reason, ~self.filter(frame, state))]
+        return [Rejection(self.code, reason, ~self.filter(frame, state))]
 
 
 class DomainRoom(msgspec.Struct, frozen=True):
@@ -146,17 +146,17 @@ class Shortfall(msgspec.Struct, frozen=True):
     """There is no room for all members that a gang needs."""
 
     message: str
-    """Why, if that is not the refusal of one member."""
+    """Why, if that is not the rejection of one member."""
     best: tuple[DomainRoom, ...] = ()
     """The domains with the most room, for people; empty where nobody asked for them."""
     key: str = ""
     """The topology of the domain that lacks room for the fewest members; "" if there is no domain."""
     missing: int = 0
     """How many members that domain lacks room for."""
-    refusal: Decision | None = None
+    rejection: Decision | None = None
     """Of a member that found no node beside those that were placed before it."""
-    refused_by: frozenset[str] = frozenset()
-    """The plugins that say so, if there is neither a refusal nor a domain."""
+    rejected_by: frozenset[str] = frozenset()
+    """The plugins that say so, if there is neither a rejection nor a domain."""
     cut: str = ""
     """Why not everything was tried; "": it was."""
 

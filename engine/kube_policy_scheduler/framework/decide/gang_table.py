@@ -75,7 +75,7 @@ class GangRecord(msgspec.Struct, eq=False):
     restarts: int = 0
     """How often changes set it back."""
     entitled_since: Steady | None = None
-    """Since when the queues of its members could guarantee it, and it was refused; None: that has not been."""
+    """Since when the queues of its members could guarantee it, and it was rejected; None: that has not been."""
     reclaims_again_at: float = 0.0
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     wanted_at: float | None = None

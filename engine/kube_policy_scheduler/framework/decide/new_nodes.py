@@ -204,7 +204,7 @@ class AwaitingNodes:
         pod = frame.pod
         key: Hashable = pod.uid if gang is None else ("gang", gang)
         number = max(1, min(together, MOST_TOGETHER)) if gang is not None else 1
-        self._forget_refusal(pod.uid)
+        self._forget_rejection(pod.uid)
         if self._unit_of.get(pod.uid, key) != key:
             self.withdraw(pod.uid)
         unit = self._units.get(key) or _Unit(pod)
@@ -234,7 +234,7 @@ class AwaitingNodes:
             self._behind[pod.uid] = None
         return found
 
-    def _forget_refusal(self, uid: str) -> None:
+    def _forget_rejection(self, uid: str) -> None:
         self._without.pop(uid, None)
         self._behind.pop(uid, None)
 
@@ -252,7 +252,7 @@ class AwaitingNodes:
 
     def withdraw(self, uid: str) -> bool:
         """Forget a pod that has a node, is gone or waits for something else; return whether new nodes were wanted."""
-        self._forget_refusal(uid)
+        self._forget_rejection(uid)
         key = self._unit_of.pop(uid, None)
         if key is None:
             return False

@@ -70,7 +70,7 @@ class Outcome(IntEnum):
     INVALID_POOLS = 3
     ERROR = 4
     """The attempt ends, with a text."""
-    REFUSED = 5
+    REJECTED = 5
     """The node has nothing, for a reason with a text of its own."""
 
 
@@ -113,7 +113,7 @@ class Allocations:
         self._by_pools: dict[int, NodeAllocation] = {}
         """What nodes get that see the same pools, by these."""
         self._is_long = False
-        """Whether the last refusal took long: the next node is looked at as a whole at once."""
+        """Whether the last rejection took long: the next node is looked at as a whole at once."""
         self._devices_kept = 0
         self.measured = 0
         """The bytes that it took when it was measured."""
@@ -276,9 +276,9 @@ class Allocations:
         return found
 
     def text(self, row: int, keys: Sequence[str]) -> str:
-        """Return the error or the refusal of one node; `keys` are the claims' `namespace/name`."""
+        """Return the error or the rejection of one node; `keys` are the claims' `namespace/name`."""
         found = self.on(row)
-        text = found.error or found.refusal
+        text = found.error or found.rejection
         for place, key in enumerate(keys):
             text = text.replace(_placeholder(place), key)
         return text
@@ -463,12 +463,12 @@ def _outcome_of(found: NodeAllocation) -> Outcome:
         return Outcome.ALLOCATED
     if found.error:
         return Outcome.ERROR
-    match found.refusal:
+    match found.rejection:
         case NoDevices.CANNOT_ALLOCATE:
             return Outcome.CANNOT_ALLOCATE
         case NoDevices.INVALID_POOLS:
             return Outcome.INVALID_POOLS
-    return Outcome.REFUSED
+    return Outcome.REJECTED
 
 
 _STEPS_A_NODE, _DEVICES_A_STEP = 8, 4

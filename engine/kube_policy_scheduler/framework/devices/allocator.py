@@ -1,7 +1,7 @@
 """The search for devices on one node: kube-scheduler's "incubating" allocator, step by step.
 
 Claims in order, their requests in order, the first alternative with a full solution. Depth first, and the
-first full solution wins. A candidate that is refused leaves nothing behind. In kube-scheduler up to 1.36.2 its
+first full solution wins. A candidate that is rejected leaves nothing behind. In kube-scheduler up to 1.36.2 its
 counters stay taken for the rest of the search, and `distinctAttribute` forgets values; which devices a claim may
 have does not depend on that, so a server of those versions gets the repaired rules, too.
 
@@ -38,7 +38,7 @@ from kube_policy_scheduler.framework.devices.requests import (
     MAX_RESULTS,
     AllocationError,
     ClaimRequests,
-    NodeRefused,
+    NodeRejected,
     Request,
 )
 from kube_policy_scheduler.kubernetes_rules import Feature
@@ -80,7 +80,7 @@ class NodeAllocation(msgspec.Struct, frozen=True):
 
     claims: tuple[tuple[Chosen, ...], ...] | None
     """For each claim its devices in the order of results; None if not all claims can be allocated."""
-    refusal: str = ""
+    rejection: str = ""
     """Why this node has nothing for them: a `NoDevices`, or other words."""
     error: str = ""
     """What ends the whole attempt to schedule the pod."""
@@ -92,9 +92,9 @@ class NodeAllocation(msgspec.Struct, frozen=True):
     """Whether the devices had to be looked at together before it was known that they do not suffice."""
 
 
-_REFUSED = {
-    (refusal, is_long): NodeAllocation(None, refusal, is_long=is_long)
-    for refusal in NoDevices
+_REJECTED = {
+    (rejection, is_long): NodeAllocation(None, rejection, is_long=is_long)
+    for rejection in NoDevices
     for is_long in (False, True)
 }
 
@@ -144,8 +144,8 @@ def allocate_in_steps(
             found = yield from search.run(most_steps, prunes=True)
     except AllocationError as error:
         return NodeAllocation(None, error=str(error))
-    except NodeRefused as refused:
-        return NodeAllocation(None, str(refused), is_long=is_long)
+    except NodeRejected as rejected:
+        return NodeAllocation(None, str(rejected), is_long=is_long)
     except _TooManySteps:
         return NodeAllocation(None, error=f"node {node.name}: {TIMED_OUT}")
     except RecursionError:
@@ -157,10 +157,10 @@ def allocate_in_steps(
             requests=tuple(claim.requests for claim in claims),
         )
     if node.has_invalid:
-        return _REFUSED[NoDevices.INVALID_POOLS, is_long]
+        return _REJECTED[NoDevices.INVALID_POOLS, is_long]
     if left_out := search.left_out():
         return NodeAllocation(None, _needing(left_out), is_long=is_long)
-    return _REFUSED[NoDevices.CANNOT_ALLOCATE, is_long]
+    return _REJECTED[NoDevices.CANNOT_ALLOCATE, is_long]
 
 
 def _needing(fields: set[str]) -> str:
@@ -376,8 +376,8 @@ class _Search:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
                 text = f"asks for all devices, but resource pool {pool.id} is currently {state}"
-                refuses = Feature.BROKEN_POOLS_REFUSE_NODES in request.rules
-                raise (NodeRefused if refuses else AllocationError)(
+                rejects = Feature.BROKEN_POOLS_REJECT_NODES in request.rules
+                raise (NodeRejected if rejects else AllocationError)(
                     f"claim {request.claim}, request {request.name}: {text}"
                 )
             for device in pool.devices:

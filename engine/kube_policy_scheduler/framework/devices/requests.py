@@ -34,7 +34,7 @@ class AllocationError(Exception):
     """The search cannot go on: it ends the whole attempt to schedule the pod, in kube-scheduler's words."""
 
 
-class NodeRefused(Exception):
+class NodeRejected(Exception):
     """The devices of a node are no choice for the claims, in words that hold for this node alone."""
 
 

@@ -1,4 +1,4 @@
-"""Why nodes were rejected: the first refusing plugin of every node, with its reasons, and the message that says so."""
+"""Why nodes were rejected: the first rejecting plugin of every node, with its reasons, and the message that says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.status import Code, Refusal, Status, fit_message
+from kube_policy_scheduler.framework.status import Code, Rejection, Status, fit_message
 
 SUCCESS = Status(Code.SUCCESS)
 _PASSED = -1
@@ -22,11 +22,11 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     plugins: tuple[str, ...]
     first: NDArray[np.int16]
-    """`int16[nodes]`: index into `plugins` of the plugin that refused the node; -1 where none did."""
-    refusals: tuple[tuple[int, Refusal], ...]
-    """Each reason with its plugin's index; `where` holds only nodes that this plugin was the first to refuse."""
+    """`int16[nodes]`: index into `plugins` of the plugin that rejected the node; -1 where none did."""
+    rejections: tuple[tuple[int, Rejection], ...]
+    """Each reason with its plugin's index; `where` holds only nodes that this plugin was the first to reject."""
     rejection: Status | None = None
-    """Set if the pod was refused as a whole before any node was checked."""
+    """Set if the pod was rejected as a whole before any node was checked."""
 
     @property
     def size(self) -> int:
@@ -36,17 +36,17 @@ class Diagnosis(msgspec.Struct, frozen=True):
     @property
     def bytes(self) -> int:
         """Return how many bytes the columns take."""
-        return self.first.nbytes + sum(refusal.where.nbytes for _, refusal in self.refusals)
+        return self.first.nbytes + sum(rejection.where.nbytes for _, rejection in self.rejections)
 
     @property
     def unresolvable(self) -> BoolArray:
-        """Return `bool[nodes]`: refused in a way that preemption cannot change."""
+        """Return `bool[nodes]`: rejected in a way that preemption cannot change."""
         result = np.zeros(self.size, np.bool_)
         if self.rejection is not None:
             result[:] = self.rejection.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        for _, refusal in self.refusals:
-            if refusal.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                result |= refusal.where
+        for _, rejection in self.rejections:
+            if rejection.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                result |= rejection.where
         return result
 
     @property
@@ -54,16 +54,16 @@ class Diagnosis(msgspec.Struct, frozen=True):
         """Return the texts of plugins that failed on some node, sorted: one of them ends the whole attempt."""
         if self.rejection is not None:
             return self.rejection.reasons if self.rejection.code is Code.ERROR else ()
-        return tuple(sorted({r.reason for _, r in self.refusals if r.code is Code.ERROR}))
+        return tuple(sorted({r.reason for _, r in self.rejections if r.code is Code.ERROR}))
 
     def rejectors(self) -> frozenset[str]:
         """Return the names of the plugins that reject the pod."""
         if self.rejection is not None:
             return frozenset((self.rejection.plugin,))
-        return frozenset([self.plugins[index] for index, _ in self.refusals])
+        return frozenset([self.plugins[index] for index, _ in self.rejections])
 
-    def refused_by(self, plugin: str) -> IntArray:
-        """Return the rows that a plugin was the first to refuse, ascending."""
+    def rejected_by(self, plugin: str) -> IntArray:
+        """Return the rows that a plugin was the first to reject, ascending."""
         if plugin not in self.plugins:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.first == self.plugins.index(plugin))
@@ -71,8 +71,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     def counts(self) -> Counter[str]:
         """Return the number of nodes rejected for each reason."""
         counts: Counter[str] = Counter()
-        for _, refusal in self.refusals:
-            counts[refusal.reason] += int(np.count_nonzero(refusal.where))
+        for _, rejection in self.rejections:
+            counts[rejection.reason] += int(np.count_nonzero(rejection.where))
         return counts
 
     def reasons(self) -> dict[str, set[str]]:
@@ -80,8 +80,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
         if self.rejection is not None:
             return {self.rejection.plugin: set(self.rejection.reasons)}
         found: dict[str, set[str]] = {}
-        for plugin, refusal in self.refusals:
-            found.setdefault(self.plugins[plugin], set()).add(refusal.reason)
+        for plugin, rejection in self.rejections:
+            found.setdefault(self.plugins[plugin], set()).add(rejection.reason)
         return found
 
     def status(self, row: int) -> Status:
@@ -91,7 +91,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         plugin = int(self.first[row])
         if plugin == _PASSED:
             return SUCCESS
-        mine = [refusal for index, refusal in self.refusals if index == plugin and refusal.where[row]]
+        mine = [rejection for index, rejection in self.rejections if index == plugin and rejection.where[row]]
         return status_of(self.plugins[plugin], mine)
 
     def statuses(self) -> Iterator[Status]:
@@ -103,75 +103,75 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return fit_message(self.size, self.counts(), rejection=self.rejection, after=after)
 
 
-def status_of(plugin: str, refusals: Sequence[Refusal]) -> Status:
-    """Return one plugin's status of a node, of the refusals that apply to it."""
-    codes = {refusal.code for refusal in refusals}
+def status_of(plugin: str, rejections: Sequence[Rejection]) -> Status:
+    """Return one plugin's status of a node, of the rejections that apply to it."""
+    codes = {rejection.code for rejection in rejections}
     worst = (Code.ERROR, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.UNSCHEDULABLE)
     code = next(code for code in worst if code in codes)
-    return Status(code, plugin, tuple(sorted(refusal.reason for refusal in refusals)))
+    return Status(code, plugin, tuple(sorted(rejection.reason for rejection in rejections)))
 
 
 class DiagnosisBuilder:
-    """Collects refusals plugin by plugin; later plugins only count on nodes that passed the earlier ones."""
+    """Collects rejections plugin by plugin; later plugins only count on nodes that passed the earlier ones."""
 
     def __init__(self, size: int) -> None:
         self._plugins: list[str] = []
         self._first = np.full(size, _PASSED, np.int16)
-        self._refusals: list[tuple[int, Refusal]] = []
+        self._rejections: list[tuple[int, Rejection]] = []
 
     @property
     def open(self) -> BoolArray:
-        """Return `bool[nodes]`: not refused so far."""
+        """Return `bool[nodes]`: not rejected so far."""
         result: BoolArray = self._first == _PASSED
         return result
 
-    def add(self, plugin: str, refusals: Sequence[Refusal]) -> None:
-        """Add one plugin's refusals, over all nodes."""
+    def add(self, plugin: str, rejections: Sequence[Rejection]) -> None:
+        """Add one plugin's rejections, over all nodes."""
         remaining = self.open
         index = len(self._plugins)
         self._plugins.append(plugin)
-        for refusal in refusals:
-            where = refusal.where & remaining
+        for rejection in rejections:
+            where = rejection.where & remaining
             if where.any():
                 self._first[where] = index
-                self._refusals.append((index, Refusal(refusal.code, refusal.reason, where)))
+                self._rejections.append((index, Rejection(rejection.code, rejection.reason, where)))
 
     def build(self, rejection: Status | None = None) -> Diagnosis:
         """Return the diagnosis."""
-        return Diagnosis(tuple(self._plugins), self._first, tuple(self._refusals), rejection)
+        return Diagnosis(tuple(self._plugins), self._first, tuple(self._rejections), rejection)
 
 
-def with_refusals(diagnosis: Diagnosis, plugin: str, refusals: Sequence[Refusal]) -> Diagnosis:
-    """Return a diagnosis in which a plugin also refuses some of the nodes that nothing refused before."""
+def with_rejections(diagnosis: Diagnosis, plugin: str, rejections: Sequence[Rejection]) -> Diagnosis:
+    """Return a diagnosis in which a plugin also rejects some of the nodes that nothing rejected before."""
     if diagnosis.rejection is not None:
         return diagnosis
     first, index, added = diagnosis.first.copy(), len(diagnosis.plugins), []
-    for refusal in refusals:
-        where = refusal.where & (first == _PASSED)
+    for rejection in rejections:
+        where = rejection.where & (first == _PASSED)
         if where.any():
             first[where] = index
-            added.append((index, Refusal(refusal.code, refusal.reason, where)))
-    return Diagnosis((*diagnosis.plugins, plugin), first, (*diagnosis.refusals, *added))
+            added.append((index, Rejection(rejection.code, rejection.reason, where)))
+    return Diagnosis((*diagnosis.plugins, plugin), first, (*diagnosis.rejections, *added))
 
 
 CLAUSE_NAMED = "policy clause "
 """Reasons that are made of a clause's source have this before it."""
 
 
-def refusing_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
+def rejecting_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
     """Return the names of the clauses that reject the pod, in the order in which they ran."""
     rejectors = diagnosis.rejectors()
     return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.clauses]
 
 
-def refusal_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:
+def rejection_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:
     """Return the message; `after` is the message of PostFilter."""
-    clauses = refusing_clauses(diagnosis, profile)
+    clauses = rejecting_clauses(diagnosis, profile)
     if not clauses:
         return diagnosis.message(after)
     reasons = diagnosis.reasons()
     unnamed = [name for name in clauses if not any(CLAUSE_NAMED in reason for reason in reasons.get(name, ()))]
-    who = by_policy("Refused", profile.name, unnamed)
+    who = by_policy("Rejected", profile.name, unnamed)
     return diagnosis.message(f"{who} {after}" if after else who)
 
 

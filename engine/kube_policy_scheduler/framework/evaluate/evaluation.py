@@ -14,12 +14,12 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
-from kube_policy_scheduler.framework.evaluate.nominations import Active, as_refusals, blocked_by_nominated
+from kube_policy_scheduler.framework.evaluate.nominations import Active, as_rejections, blocked_by_nominated
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 
 class PreFiltered(msgspec.Struct, frozen=True):
@@ -111,41 +111,41 @@ def passes(frame: Frame, profile: Profile, row: int) -> bool:
 
 
 def diagnose(frame: Frame, prepared: PreFiltered) -> Diagnosis:
-    """Run every filter on all nodes and collect the refusals; a node counts for the first plugin that refuses it."""
+    """Run every filter on all nodes and collect the rejections; a node counts for the first plugin that rejects it."""
     builder = DiagnosisBuilder(frame.cluster.nodes.size)
     if prepared.rejection is not None:
         return builder.build(prepared.rejection)
     if prepared.nodes is not None:
         reason = f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.narrowed_by)}]"
         others = ~named_nodes(frame, prepared.nodes)
-        builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, others)])
-    for name, refusals in as_refusals(
+        builder.add("", [Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, others)])
+    for name, rejections in as_rejections(
         blocked_by_nominated(frame, prepared.active, builder.open), frame.cluster.nodes.size
     ):
-        builder.add(name, refusals)
+        builder.add(name, rejections)
     ask(builder, frame, prepared.active)
     return builder.build()
 
 
 def ask(builder: DiagnosisBuilder, frame: Frame, active: Active) -> None:
-    """Add the refusals of filters on the frame's rows, until no row is left that may pass."""
+    """Add the rejections of filters on the frame's rows, until no row is left that may pass."""
     for plugin, state in active:
         if not builder.open.any():
             break
         if isinstance(plugin, DynamicResources) and not builder.open.all():
-            builder.add(plugin.name, _refusals_where(builder.open, plugin, frame, state))
+            builder.add(plugin.name, _rejections_where(builder.open, plugin, frame, state))
         else:
-            builder.add(plugin.name, plugin.refusals(frame, state))
+            builder.add(plugin.name, plugin.rejections(frame, state))
 
 
-def _refusals_where(is_open: BoolArray, plugin: FilterPlugin, frame: Frame, state: Any) -> list[Refusal]:
-    """Return the refusals of a filter that is asked about some of the frame's rows only, as it searches for long."""
+def _rejections_where(is_open: BoolArray, plugin: FilterPlugin, frame: Frame, state: Any) -> list[Rejection]:
+    """Return the rejections of a filter that is asked about some of the frame's rows only, as it searches for long."""
     places = is_open.nonzero()[0]
     found = []
-    for refusal in plugin.refusals(frame.at(frame.index()[places]), state):
+    for rejection in plugin.rejections(frame.at(frame.index()[places]), state):
         where = np.zeros(frame.size, np.bool_)
-        where[places] = refusal.where
-        found.append(msgspec.structs.replace(refusal, where=where))
+        where[places] = rejection.where
+        found.append(msgspec.structs.replace(rejection, where=where))
     return found
 
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 
 EXTENDER = "Extender"
 """The rejector of pods whose nodes extenders rejected. No plugin has this name, so every event moves them."""
@@ -24,7 +24,7 @@ class ExtenderVerdict(msgspec.Struct, frozen=True, eq=False):
 
     passed: Mapping[str, float]
     """By node: what to add to its score."""
-    refused: Mapping[str, str]
+    rejected: Mapping[str, str]
     """By node, why."""
 
     def passing(self, nodes: NodeTable) -> BoolArray:
@@ -33,20 +33,20 @@ class ExtenderVerdict(msgspec.Struct, frozen=True, eq=False):
 
     def asked(self, nodes: NodeTable) -> BoolArray:
         """Return `bool[nodes]`: which the extenders were asked about."""
-        return _marked(nodes, self.passed) | _marked(nodes, self.refused)
+        return _marked(nodes, self.passed) | _marked(nodes, self.rejected)
 
     def scores(self, nodes: NodeTable, rows: IntArray) -> FloatArray:
         """Return `float64[rows]`: what to add to the totals of nodes that passed."""
         return np.array([self.passed[nodes.infos[row].name] for row in rows.tolist()], np.float64)
 
-    def refusals(self, nodes: NodeTable) -> list[Refusal]:
+    def rejections(self, nodes: NodeTable) -> list[Rejection]:
         """Return why nodes did not pass.
 
         All of them count as unresolvable. Nodes that only an extender rejects pass the filters without any eviction,
         and kube-scheduler's preemption ends with an error there (`expected at least one victim pod on node`).
         """
         rows: dict[str, list[int]] = {}
-        for name, reason in self.refused.items():
+        for name, reason in self.rejected.items():
             row = nodes.rows.get(name)
             if row is not None:
                 rows.setdefault(reason if reason in rows or len(rows) < MOST_REASONS else OTHER_REASONS, []).append(row)
@@ -54,7 +54,7 @@ class ExtenderVerdict(msgspec.Struct, frozen=True, eq=False):
         for reason, where in rows.items():
             column = np.zeros(nodes.size, np.bool_)
             column[where] = True
-            found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, column))
+            found.append(Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, column))
         return found
 
 

@@ -23,20 +23,20 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.quota import comes_before
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 Active: TypeAlias = Sequence[tuple[FilterPlugin, Any]]
 """Filters that PreFilter did not skip, in order, with their state."""
 
 
-class RefusedAsAWhole(Enum):
-    """In place of a state: PreFilter refused the pod as a whole, and must run again."""
+class RejectedAsAWhole(Enum):
+    """In place of a state: PreFilter rejected the pod as a whole, and must run again."""
 
-    REFUSED = "refused"
+    REJECTED = "rejected"
 
 
-REFUSED = RefusedAsAWhole.REFUSED
+REJECTED = RejectedAsAWhole.REJECTED
 
 
 def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInfo]:
@@ -65,14 +65,14 @@ def nominate(cluster: Cluster, queued: QueuedPod, node_name: str) -> list[PodInf
 
 
 def verdict(frame: Frame, active: Active) -> Status:
-    """Return the first refusal of the frame's only row, or SUCCESS; one pass, in the current cluster.
+    """Return the first rejection of the frame's only row, or SUCCESS; one pass, in the current cluster.
 
     Within a dry run plugins that look at other nodes prepare afresh. One that skipped the pod before stays out,
     as in kube-scheduler, and one that would skip it now passes.
     """
     for plugin, kept in active:
         state = kept
-        if kept is REFUSED or (plugin.scope is Scope.CLUSTER and frame.cluster.dry_run_changes):
+        if kept is REJECTED or (plugin.scope is Scope.CLUSTER and frame.cluster.dry_run_changes):
             result = plugin.pre_filter(frame)
             if isinstance(result, Skip):
                 continue
@@ -80,12 +80,12 @@ def verdict(frame: Frame, active: Active) -> Status:
                 return result
             state = result.state
         if not plugin.filter(frame, state)[0]:
-            return first_status(plugin.name, plugin.refusals(frame, state))
+            return first_status(plugin.name, plugin.rejections(frame, state))
     return SUCCESS
 
 
 def verdict_with_nominated(frame: Frame, active: Active) -> Status:
-    """Return the first refusal of the frame's only row in two passes, or SUCCESS."""
+    """Return the first rejection of the frame's only row in two passes, or SUCCESS."""
     node_name = frame.cluster.nodes.infos[int(frame.index()[0])].name
     others = nominated_for(frame.pod, node_name, frame.cluster) if frame.cluster.nominated else ()
     if others:
@@ -98,13 +98,13 @@ def verdict_with_nominated(frame: Frame, active: Active) -> Status:
     return verdict(frame, active)
 
 
-def first_status(plugin: str, refusals: Iterable[Refusal]) -> Status:
+def first_status(plugin: str, rejections: Iterable[Rejection]) -> Status:
     """Return one plugin's status of the first row."""
-    return status_of(plugin, [refusal for refusal in refusals if refusal.where[0]])
+    return status_of(plugin, [rejection for rejection in rejections if rejection.where[0]])
 
 
 def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
-    """Return the first pass's refusals by row: nodes that the pod can use only without the nominated pods.
+    """Return the first pass's rejections by row: nodes that the pod can use only without the nominated pods.
 
     `among`, `bool[nodes]`, limits the rows that are checked.
     """
@@ -113,25 +113,25 @@ def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None =
         return {}
     cluster = frame.cluster
     if any(plugin.scope is Scope.CLUSTER for plugin, _ in active):
-        refused = {}
+        rejected = {}
         for row, others in relevant.items():
             with cluster.dry_run():
                 for other in others:
                     cluster.place(other, cluster.nodes.infos[row].name)
                 status = verdict(frame.at(np.array([row])), active)
             if status.code is not Code.SUCCESS:
-                refused[row] = status
-        return refused
+                rejected[row] = status
+        return rejected
     if (wanted := _only_resources(active)) is not None:
         rows = sorted(relevant)
         beside = _beside(cluster, [(row, relevant[row]) for row in rows], wanted)
-        return _refused_rows(frame.at(np.array(rows)), active, beside)
+        return _rejected_rows(frame.at(np.array(rows)), active, beside)
     # No plugin reads other rows: all nominated pods may be counted at the same time.
     with cluster.dry_run():
         for row, others in relevant.items():
             for other in others:
                 cluster.place(other, cluster.nodes.infos[row].name)
-        return _refused_rows(frame.at(np.array(sorted(relevant))), active)
+        return _rejected_rows(frame.at(np.array(sorted(relevant))), active)
 
 
 def taken_by_nominated(frame: Frame, active: Active, passing: BoolArray) -> list[int]:
@@ -142,8 +142,8 @@ def taken_by_nominated(frame: Frame, active: Active, passing: BoolArray) -> list
     if not relevant:
         return []
     full = np.zeros(len(relevant), np.bool_)
-    for refusal in _beside(frame.cluster, list(relevant.items()), wanted):
-        full |= refusal.where
+    for rejection in _beside(frame.cluster, list(relevant.items()), wanted):
+        full |= rejection.where
     return [row for row, is_full in zip(relevant, full.tolist(), strict=True) if is_full]
 
 
@@ -156,7 +156,7 @@ def _only_resources(active: Active) -> Wanted | None:
     return None if wanted.unoffered or wanted.devices else wanted
 
 
-def _beside(cluster: Cluster, others: Sequence[tuple[int, list[PodInfo]]], wanted: Wanted) -> list[Refusal]:
+def _beside(cluster: Cluster, others: Sequence[tuple[int, list[PodInfo]]], wanted: Wanted) -> list[Rejection]:
     """Return what is insufficient for a pod on rows once others have come there, without placing them."""
     nodes, rows = cluster.nodes, np.array([row for row, _ in others], np.int64)
 
@@ -186,36 +186,36 @@ def _relevant(frame: Frame, among: BoolArray | None) -> dict[int, list[PodInfo]]
     return found
 
 
-def _refused_rows(frame: Frame, active: Active, short: Sequence[Refusal] | None = None) -> dict[int, Status]:
-    """Return the first refusals by row. short: those of NodeResourcesFit; None: it is asked."""
+def _rejected_rows(frame: Frame, active: Active, short: Sequence[Rejection] | None = None) -> dict[int, Status]:
+    """Return the first rejections by row. short: those of NodeResourcesFit; None: it is asked."""
     rows = frame.index()
-    refused: dict[int, Status] = {}
+    rejected: dict[int, Status] = {}
     for plugin, state in active:
         if short is not None and isinstance(plugin, NodeResourcesFit):
-            passing, refusals = np.ones(len(rows), np.bool_), short
-            for refusal in short:
-                passing &= ~refusal.where
+            passing, rejections = np.ones(len(rows), np.bool_), short
+            for rejection in short:
+                passing &= ~rejection.where
         else:
             passing = plugin.filter(frame, state)
-            refusals = () if passing.all() else plugin.refusals(frame, state)
+            rejections = () if passing.all() else plugin.rejections(frame, state)
         if passing.all():
             continue
         kinds: dict[bytes, Status] = {}
-        where = np.array([refusal.where for refusal in refusals])
+        where = np.array([rejection.where for rejection in rejections])
         for position in np.flatnonzero(~passing).tolist():
             row = rows.item(position)
-            if row in refused:
+            if row in rejected:
                 continue
             kind = where[:, position].tobytes()
             if kind not in kinds:
-                here = [Refusal(r.code, r.reason, r.where[position : position + 1]) for r in refusals]
+                here = [Rejection(r.code, r.reason, r.where[position : position + 1]) for r in rejections]
                 kinds[kind] = first_status(plugin.name, here)
-            refused[row] = kinds[kind]
-    return refused
+            rejected[row] = kinds[kind]
+    return rejected
 
 
-def as_refusals(statuses: Mapping[int, Status], size: int) -> list[tuple[str, list[Refusal]]]:
-    """Return statuses by row as refusals by plugin, over all `size` rows."""
+def as_rejections(statuses: Mapping[int, Status], size: int) -> list[tuple[str, list[Rejection]]]:
+    """Return statuses by row as rejections by plugin, over all `size` rows."""
     rows: dict[Status, list[int]] = {}
     for row, status in statuses.items():
         rows.setdefault(status, []).append(row)
@@ -223,5 +223,5 @@ def as_refusals(statuses: Mapping[int, Status], size: int) -> list[tuple[str, li
     for status, where in rows.items():
         mask = np.zeros(size, np.bool_)
         mask[where] = True
-        found.append((status.plugin, [Refusal(status.code, reason, mask) for reason in status.reasons]))
+        found.append((status.plugin, [Rejection(status.code, reason, mask) for reason in status.reasons]))
     return found

@@ -1,6 +1,6 @@
-"""One filter, evaluated alone for a pod: whether it applies, which nodes it refuses, and why.
+"""One filter, evaluated alone for a pod: whether it applies, which nodes it rejects, and why.
 
-The scheduling cycle stops checking a node after its first refusal. An explanation needs to know what
+The scheduling cycle stops checking a node after its first rejection. An explanation needs to know what
 each filter alone returns, and gets it here.
 """
 
@@ -35,7 +35,7 @@ class FilterProbe(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def rejection(self) -> Status | None:
-        """Return why it refuses the pod on every node; None if it checks each node."""
+        """Return why it rejects the pod on every node; None if it checks each node."""
         return self.result if isinstance(self.result, Status) else None
 
     def passes(self) -> BoolArray:
@@ -49,12 +49,14 @@ class FilterProbe(msgspec.Struct, frozen=True, eq=False):
         return np.ones(self.frame.size, np.bool_)
 
     def reasons(self) -> Iterator[tuple[str, BoolArray]]:
-        """Yield each reason with `bool[rows]`, the nodes that it refuses; a node may have several."""
+        """Yield each reason with `bool[rows]`, the nodes that it rejects; a node may have several."""
         match self.result:
             case Ready(state=state, nodes=names):
                 if names is not None:
                     yield _OTHER_NODES, ~named_nodes(self.frame, names)[self.frame.rows]
-                yield from ((refusal.reason, refusal.where) for refusal in self.plugin.refusals(self.frame, state))
+                yield from (
+                    (rejection.reason, rejection.where) for rejection in self.plugin.rejections(self.frame, state)
+                )
             case Status(reasons=reasons):
                 yield from ((reason, np.ones(self.frame.size, np.bool_)) for reason in reasons)
 

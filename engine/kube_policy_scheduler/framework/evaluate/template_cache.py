@@ -119,7 +119,7 @@ class Prepared(msgspec.Struct, frozen=True):
     scores: tuple[tuple[ScorePlugin, float, Ready], ...]
     """The results of PreScore, without live plugins and those that skip the template."""
     rejected: bool = False
-    """Whether PreFilter refuses every pod of the template."""
+    """Whether PreFilter rejects every pod of the template."""
     live_filters: tuple[FilterPlugin, ...] = ()
     """Those of live scopes that may have something to do for pods of the template without volumes."""
     volume_filters: tuple[FilterPlugin, ...] = ()
@@ -611,7 +611,7 @@ class TemplateCache:
         self.is_kept = looked_at is None
         """Whether it is for other templates, too, and may be refreshed."""
         self.rejected = prepared.rejected
-        """Whether PreFilter refuses every pod of these templates."""
+        """Whether PreFilter rejects every pod of these templates."""
         self._filters = prepared.filters
         self.normalizing = [score for part in parts if part.normalizing for score in part.normalizing]
         self.live_filters = prepared.live_filters

@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.plugin import Ready
@@ -139,7 +139,7 @@ class Attempt:
         """For victims of a member, in this turn."""
         self._decided: set[PodTemplate] = set()
         """The templates of members that were decided; each takes a look at all nodes the first time."""
-        self._refused = RefusalMemo()
+        self._rejected = RejectionMemo()
         """Since the last placement: of pods alike one is looked at."""
         self._candidates: dict[PodTemplate, tuple[Decision, Iterator[tuple[str, Victims]]]] = {}
         """Other nodes with victims that a search found for a pod of a template, the best first."""
@@ -165,7 +165,7 @@ class Attempt:
         self._changed: set[str] = set()
         """Nodes that others changed since this began: what a search found there may no longer hold."""
         self._seen_since: set[PodTemplate] | None = None
-        """Templates that were refused again since others changed nodes; None: they did not."""
+        """Templates that were rejected again since others changed nodes; None: they did not."""
         self._freed: dict[str, Callable[[], None]] = {}
         """By uid of those displaced: what reserves their devices again."""
         self._rows = ChangedRows(cluster.nodes, cluster.nodes.static_changes, cluster.nodes.dynamic_changes)
@@ -212,7 +212,7 @@ class Attempt:
         self._changed |= changed
         if changed:
             self._seen_since = set()
-        self._refused.clear()
+        self._rejected.clear()
         self._budgets = None
         changes, self._changes = self._changes, []
         for change in changes:
@@ -232,18 +232,18 @@ class Attempt:
     def decide(self, queued: QueuedPod) -> Decision:
         """Decide a member on the changed cluster, without victims."""
         self._look_at_all(queued)
-        return self._algorithm.decide(queued, preempts=False, memo=self._refused, in_run=True)
+        return self._algorithm.decide(queued, preempts=False, memo=self._rejected, in_run=True)
 
     def deciding(self, queued: QueuedPod) -> Generator[int, None, Decision | None]:
         """Decide a member on the changed cluster, with victims; None: the attempt is over before that is known."""
         self._look_at_all(queued)
         if len(self._own) * _FEW > self._cluster.nodes.size:
-            return self._algorithm.decide(queued, memo=self._refused)
+            return self._algorithm.decide(queued, memo=self._rejected)
         while True:
             # each turn, the member is decided again, and nodes where something is tried are searched again
             again = VERDICT_WORK + sum(NODE_WORK + len(self._cluster.pods_on(name)) for name in self._own)
             self._told += again
-            search = self._search = self._algorithm.deciding(queued, memo=self._refused)
+            search = self._search = self._algorithm.deciding(queued, memo=self._rejected)
             while self._search is search:
                 try:
                     next(search)
@@ -264,13 +264,13 @@ class Attempt:
             self._algorithm.work += self._look
 
     def free_again(self, queued: QueuedPod) -> Decision | None:
-        """Decide a member without victims, if others may have made room since it was refused; None: they did not."""
+        """Decide a member without victims, if others may have made room since it was rejected; None: they did not."""
         template = queued.pod.template
         if self._seen_since is None or template in self._seen_since:
             return None
         if any(member.pod.template is not template for member, _, _ in self._noted):
             self._carry_out()  # else its own kind has no room where it was noted only, with victims or without
-        decision = self._algorithm.decide(queued, preempts=False, memo=self._refused)
+        decision = self._algorithm.decide(queued, preempts=False, memo=self._rejected)
         if decision.host is None and self._algorithm.is_alike(queued):
             self._seen_since.add(template)
         return decision
@@ -459,7 +459,7 @@ class Attempt:
         self.placed[pod.uid] = node_name
         self._changes.append(_Change(pod, node_name, member, decision, reserved))
         self._own.add(node_name)
-        self._refused.clear()
+        self._rejected.clear()
 
     def _moved(self, pods: int = 1) -> None:
         """Count pods that were placed or displaced."""
@@ -477,7 +477,7 @@ class Attempt:
             assumed = self._waiting.get(uid)
             if assumed is not None and assumed.has_devices:
                 self._freed[uid] = assumed.free_devices(self._cluster)
-            self._refused.clear()
+            self._rejected.clear()
 
     def gangs_of(self, victim: PodInfo) -> frozenset[Group] | None:
         """Return the groups of a pod that was displaced; None where they are not known."""
@@ -504,7 +504,7 @@ class Attempt:
         if all(self._algorithm.still_fits(member, self.placed[member.pod.uid]) for member in members):
             stays = {change.pod.uid for change in back}
             self._changes = [each for each in self._changes if each.placed is not None or each.pod.uid not in stays]
-            self._refused.clear()
+            self._rejected.clear()
             return True
         for change in back:
             self._cluster.displace(change.pod.uid)
@@ -529,7 +529,7 @@ class Attempt:
                 self.decisions.pop(change.pod.uid, None)
         if len(self._changes) > mark:
             self._undo(mark)
-            self._refused.clear()
+            self._rejected.clear()
 
     def rows(self) -> set[int]:
         """Return the rows of the nodes where pods are placed."""

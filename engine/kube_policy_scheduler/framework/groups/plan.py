@@ -386,7 +386,7 @@ class Planner:
     def _unplaced(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> list[Members]:
         """Return the members without a place by template; those that cannot be decided now count as the pod itself.
 
-        anywhere: whether nodes that are full, or refuse them for now, count too: victims may make room there.
+        anywhere: whether nodes that are full, or reject them for now, count too: victims may make room there.
         """
         there = self._attempt.placed if self._attempt is not None else {}
         pods, numbers = dict[PodTemplate, QueuedPod](), Counter[PodTemplate]()
@@ -426,17 +426,17 @@ class Planner:
         """
         members = self._members(first, requirement)
         if not self._has_room(members, requirement, priority=None):
-            return Shortfall(NO_ROOM, refused_by=_resource_plugins(members, self.cluster))
+            return Shortfall(NO_ROOM, rejected_by=_resource_plugins(members, self.cluster))
         mark, inside = draft.mark(), (*around, requirement)
         short = yield from self._fill(draft, members, inside)
         if short is None or self._has_inner(members, inside):
             return short
         draft.undo_to(mark)
         yield draft.attempt.step()
-        refused = self._queue.get(short.refusal.pod.uid) if short.refusal is not None else None
+        rejected = self._queue.get(short.rejection.pod.uid) if short.rejection is not None else None
         is_needed = len(members) + self.placed(requirement) <= requirement.size  # none can take its place
-        alone = refused is not None and is_needed and not needs_others(refused.pod.template)
-        if refused is not None and alone and not self.algorithm.feasible(refused).any():
+        alone = rejected is not None and is_needed and not needs_others(rejected.pod.template)
+        if rejected is not None and alone and not self.algorithm.feasible(rejected).any():
             return short  # it fits nowhere, in whatever order
         kinds = self._kinds(first, requirement)
         independent = all(are_independent(kind.template) for kind in kinds)
@@ -521,7 +521,7 @@ class Planner:
                     draft.attempt.seat(member, self._on_fullest(member) if fullest else decision)
                 else:
                     left += 1
-                    found = found or Shortfall("", refusal=decision)
+                    found = found or Shortfall("", rejection=decision)
             elif inner.group in closed:
                 left += 1
             else:
@@ -827,7 +827,7 @@ class Planner:
     # --- what needs no trial ---------------------------------------------------------------------------
 
     def _has_room(self, members: Sequence[QueuedPod], requirement: GangRequirement, *, priority: int | None) -> bool:
-        """Return whether the nodes have the resources and devices for enough members, whatever else refuses them.
+        """Return whether the nodes have the resources and devices for enough members, whatever else rejects them.
 
         Costs one look at the columns for each kind of member, where a trial costs a decision for each member. Of very
         many kinds, those with the most members are looked at, and the others count as if there were room.

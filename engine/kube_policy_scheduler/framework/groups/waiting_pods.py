@@ -2,7 +2,7 @@
 
 Nothing is assumed before all members that a gang needs are pending and fit together (`plan`). From then on its members
 are assumed one after the other, before any other pod is decided. If one of them fails on the way, because its volume
-cannot be reserved or an extender refuses it, all give their places back at once.
+cannot be reserved or an extender rejects it, all give their places back at once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     rows_of,
 )
 from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
-from kube_policy_scheduler.framework.evaluate.diagnosis import refusal_message
+from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
+from kube_policy_scheduler.framework.evaluate.diagnosis import rejection_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gangs import (
     GangRequirement,
@@ -57,7 +57,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
     QueuedPod,
     SchedulingQueue,
 )
-from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, refusal
+from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, rejection
 from kube_policy_scheduler.times import Steady, rfc3339
 
 AssumedT = TypeVar("AssumedT", bound=WaitingPod)
@@ -218,15 +218,15 @@ class WaitingPods(Generic[AssumedT]):
         self.backfill.beside(queued)  # while nothing is tried out
         if self.are_placed(requirements):  # one that its gang can do without: a pod as any other
             why = self._confine(requirements)
-            decision = self._refuse(queued, why) if why else (yield from self._algorithm.deciding(queued))
+            decision = self._reject(queued, why) if why else (yield from self._algorithm.deciding(queued))
             return decision if why or _acts(decision) else self._algorithm.reclaim_for(queued, decision), ()
-        refused = self._quota_refusal(queued, requirements)
-        if refused is None:
+        rejected = self._quota_rejection(queued, requirements)
+        if rejected is None:
             decision, others = yield from self._decide(queued, requirements)
             if _acts(decision) or others:
                 return decision, others
-            refused = decision
-        return self._reclaim(queued, requirements, refused)
+            rejected = decision
+        return self._reclaim(queued, requirements, rejected)
 
     def _decide(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
@@ -245,7 +245,7 @@ class WaitingPods(Generic[AssumedT]):
         record.awaits_victims = awaits
         if outer is None or not self.planner.is_evicting(queued, outer):
             if not self.gangs.may_plan(record, state, time):
-                return self._refused_as_before(queued, requirements, record), ()
+                return self._rejected_as_before(queued, requirements, record), ()
             with self._going_on(record, began, first=queued):
                 found = yield from self.planner.plan(queued, short)
             if isinstance(found, Plan):
@@ -278,13 +278,13 @@ class WaitingPods(Generic[AssumedT]):
             began: the work that had been done when this attempt began.
         """
         if record.awaits_victims:
-            return self._refused_as_before(queued, requirements, record), ()
+            return self._rejected_as_before(queued, requirements, record), ()
         profile = self._algorithm.profile(queued.pod)
         may_evict = profile is not None and profile.preempts and self._cluster.priorities.has_below(queued.pod.priority)
         inner = any(each.levels for each in requirements if each is not outer)
         if outer is None or inner or not may_evict:
             record.verdict = NOT_AS_A_WHOLE if may_evict else ""
-            return self._refused_as_before(queued, requirements, record), ()
+            return self._rejected_as_before(queued, requirements, record), ()
         if outer.levels:
             found: Evictions | None = self._evict_in_domain(queued, outer)
             record.verdict = ""
@@ -295,19 +295,19 @@ class WaitingPods(Generic[AssumedT]):
                     alone = yield from self._algorithm.deciding(queued)
                 if alone.host is None and (alone.preemption is None or not alone.preemption.victims):
                     record.verdict = alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
-                    return self._refused_as_before(queued, requirements, record), ()
+                    return self._rejected_as_before(queued, requirements, record), ()
             with self._going_on(record, began, first=queued):
                 found = yield from self.planner.evictions(queued, outer)
-        refusal = self._refused_as_before(queued, requirements, record)
+        rejection = self._rejected_as_before(queued, requirements, record)
         if not found:
-            return refusal, ()
+            return rejection, ()
         taken = [
-            (member, msgspec.structs.replace(refusal, pod=member.pod, preemption=other.preemption))
+            (member, msgspec.structs.replace(rejection, pod=member.pod, preemption=other.preemption))
             for uid, other in found.items()
             if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
         ]
         own = found.get(queued.pod.uid)
-        return (msgspec.structs.replace(refusal, preemption=own.preemption) if own is not None else refusal), taken
+        return (msgspec.structs.replace(rejection, preemption=own.preemption) if own is not None else rejection), taken
 
     def _evict_in_domain(self, queued: QueuedPod, requirement: GangRequirement) -> Evictions | None:
         """Look for a domain in which evictions make room for all that a group needs; its members are to go there."""
@@ -344,7 +344,7 @@ class WaitingPods(Generic[AssumedT]):
                 self.gangs.settle(requirement.group, domain if domain is not None else ANYWHERE)
         return ""
 
-    # --- refusals ------------------------------------------------------------------------------------
+    # --- rejections ------------------------------------------------------------------------------------
 
     @contextmanager
     def _going_on(self, record: GangRecord, began: int, *, first: QueuedPod | None = None) -> Iterator[None]:
@@ -367,42 +367,42 @@ class WaitingPods(Generic[AssumedT]):
         """Return what was decided since so much work was done takes."""
         return (self._algorithm.work - work) * WORK_SECONDS
 
-    def _refuse(self, queued: QueuedPod, why: str, *, by: frozenset[str] = frozenset()) -> Decision:
-        return Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.", refused_by=by)
+    def _reject(self, queued: QueuedPod, why: str, *, by: frozenset[str] = frozenset()) -> Decision:
+        return Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.", rejected_by=by)
 
-    def _refused_as_before(
+    def _rejected_as_before(
         self, queued: QueuedPod, requirements: Sequence[GangRequirement], record: GangRecord
     ) -> Decision:
-        """Return the refusal of a member whose gang is not planned now; it keeps its node if victims are to go."""
+        """Return the rejection of a member whose gang is not planned now; it keeps its node if victims are to go."""
         verdict = AWAITS_VICTIMS if record.awaits_victims else record.verdict
-        decision = self._refused(queued, requirements, record.shortfall, verdict=verdict)
+        decision = self._rejected(queued, requirements, record.shortfall, verdict=verdict)
         if record.awaits_victims and queued.pod.nominated_node:
             return msgspec.structs.replace(decision, preemption=Preemption(keeps_nomination=True))
         return decision
 
-    def _refused(
+    def _rejected(
         self, queued: QueuedPod, requirements: Sequence[GangRequirement], short: Shortfall | None, *, verdict: str
     ) -> Decision:
-        """Return the refusal of a member whose gang found no nodes for all that it needs.
+        """Return the rejection of a member whose gang found no nodes for all that it needs.
 
         What stands in the way of the pod itself is said first, else what stands in the way of another member.
 
         verdict: what came of the attempt to make room; "": there was none.
         """
-        other = short.refusal if short is not None else None
+        other = short.rejection if short is not None else None
         is_alike = other is not None and other.pod.template is queued.pod.template
         own = None if is_alike else self._algorithm.decide(queued, preempts=False)
-        lacks_domain = short is not None and other is None and not short.refused_by
+        lacks_domain = short is not None and other is None and not short.rejected_by
         if own is not None and own.host is None and not lacks_domain:
             decision = own
         elif other is None:
             why = f"{outermost_first(requirements)[0]}: {short.message if short is not None else NOT_TRIED}"
-            decision = self._refuse(queued, why, by=short.refused_by if short is not None else frozenset())
+            decision = self._reject(queued, why, by=short.rejected_by if short is not None else frozenset())
         else:
             decision = msgspec.structs.replace(other, pod=queued.pod)
         diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(queued.pod), decision.message
         if diagnosis is not None and profile is not None:
-            message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
+            message = rejection_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
             if own is not None and other is not None and own.host is not None:
                 message = f"no node for {other.pod.key}: {message}"
         return msgspec.structs.replace(decision, preemption=Preemption(), message=message)
@@ -422,7 +422,7 @@ class WaitingPods(Generic[AssumedT]):
         own = self._algorithm.decide(queued, preempts=False)
         if own.host is None:
             return own
-        return self._refuse(queued, f"{requirements[0]}; this pod waits until enough others of the gang have started")
+        return self._reject(queued, f"{requirements[0]}; this pod waits until enough others of the gang have started")
 
     def _planned(self, queued: QueuedPod) -> Decision | None:
         """Return what the plan says of a member; None if there is no plan with it that still holds."""
@@ -551,7 +551,7 @@ class WaitingPods(Generic[AssumedT]):
     def are_alike(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether all pending members of a pod's group request the same, may be anywhere, and await no victims.
 
-        Then the group is refused, for lack of room or quota, as any other of its size and requests is.
+        Then the group is rejected, for lack of room or quota, as any other of its size and requests is.
         """
         group, pod = requirement.group, queued.pod
         is_special = requirement.levels or requirement.roles or requirement.tree is not None
@@ -586,8 +586,8 @@ class WaitingPods(Generic[AssumedT]):
 
     # --- quotas that lend ----------------------------------------------------------------------------
 
-    def _quota_refusal(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Decision | None:
-        """Return the refusal of a gang whose queue has no quota for all members that it needs; None: it has."""
+    def _quota_rejection(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Decision | None:
+        """Return the rejection of a gang whose queue has no quota for all members that it needs; None: it has."""
         profile = self._algorithm.profile(queued.pod)
         rules = profile.queues if profile is not None else None
         if rules is None:
@@ -604,12 +604,12 @@ class WaitingPods(Generic[AssumedT]):
             for queue, pods in by_queue.items():
                 amounts = usage.request(pods)
                 with usage.counting(earlier):
-                    found = refusal(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
+                    found = rejection(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
                 earlier.append((queue, amounts))
                 if found is not None:
                     message = f"{requirement}: {quota_message(found, gang='the gang')}."
                     total = self._cluster.nodes.size
-                    return Decision(queued.pod, None, total=total, message=message, refused_by=frozenset((QUOTA,)))
+                    return Decision(queued.pod, None, total=total, message=message, rejected_by=frozenset((QUOTA,)))
         return None
 
     def _reclaim(
@@ -667,7 +667,7 @@ class WaitingPods(Generic[AssumedT]):
             return None
         short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
         if not short:
-            host = self._algorithm.decide(queued, preempts=False, memo=RefusalMemo()).host
+            host = self._algorithm.decide(queued, preempts=False, memo=RejectionMemo()).host
             return [Seat(queued.pod, host)] if host is not None else None
         before = [(each.group, record) for each in short if (record := self.gangs.get(each.group)) is not None]
         rules = [(group, record.where, record.device_order) for group, record in before]
@@ -688,7 +688,7 @@ class WaitingPods(Generic[AssumedT]):
     # --- people --------------------------------------------------------------------------------------
 
     def states(self, queued: QueuedPod) -> tuple[GangState, ...]:
-        """Return how far the gangs of a pod have come; none where a size has no value: the pod's refusal tells."""
+        """Return how far the gangs of a pod have come; none where a size has no value: the pod's rejection tells."""
         try:
             return tuple(self._state(requirement) for requirement in self._algorithm.gang_requirements(queued))
         except ValueError:
@@ -873,4 +873,4 @@ def _acts(decision: Decision) -> bool:
 
 
 def _look_later(decision: Decision) -> Decision:
-    return msgspec.structs.replace(decision, refused_by=decision.refused_by | {RECLAIM})
+    return msgspec.structs.replace(decision, rejected_by=decision.rejected_by | {RECLAIM})

@@ -10,22 +10,22 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, ScorePlugin
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 
 MAX_SCORE = 100
 """The highest score of one node by one plugin, before the weight."""
 
 
 class Filter(FilterPlugin):
-    """A filter that looks at nodes alone and refuses for one reason, unless it says otherwise."""
+    """A filter that looks at nodes alone and rejects for one reason, unless it says otherwise."""
 
     scope = Scope.TEMPLATE
     code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     reason = ""
 
-    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return the one reason of this rule, if it applies."""
-        return [Refusal(self.code, self.reason, ~self.filter(frame, state))]
+        return [Rejection(self.code, self.reason, ~self.filter(frame, state))]
 
 
 class Score(ScorePlugin):

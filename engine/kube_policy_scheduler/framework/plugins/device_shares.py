@@ -14,7 +14,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 
 Wanted = tuple[tuple[DeviceTable, Ask], ...]
 
@@ -32,7 +32,7 @@ def wanted(frame: Frame) -> Wanted:
 
 
 class DeviceShares(Filter):
-    """Refuses nodes on which no device has enough free capacity."""
+    """Rejects nodes on which no device has enough free capacity."""
 
     name = "DeviceShares"
     by_shape = True
@@ -56,15 +56,15 @@ class DeviceShares(Filter):
         assert result is not None
         return result
 
-    def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
-        """Return what no device of a node has; a node with too few devices is refused permanently."""
+    def rejections(self, frame: Frame, state: Wanted) -> Sequence[Rejection]:
+        """Return what no device of a node has; a node with too few devices is rejected permanently."""
         found = []
         for table, ask in state:
             short = ~table.fits(ask, frame.rows)
             hopeless = short & (table.count[frame.rows] < ask.devices)
             reason = f"node(s) had too little room on each {table.resource} device"
-            found.append(Refusal(Code.UNSCHEDULABLE, reason, short & ~hopeless))
+            found.append(Rejection(Code.UNSCHEDULABLE, reason, short & ~hopeless))
             found.append(
-                Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, f"node(s) had too few {table.resource}", hopeless)
+                Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, f"node(s) had too few {table.resource}", hopeless)
             )
-        return [refusal for refusal in found if refusal.where.any()]
+        return [rejection for rejection in found if rejection.where.any()]

@@ -38,7 +38,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 NOT_AVAILABLE = "resourceclaim not available on the node"
 STALE_EXTENDED_CLAIM = "cannot schedule extended resource claim"
@@ -55,7 +55,7 @@ class ClaimOutcome(IntEnum):
     CANNOT_ALLOCATE = Outcome.CANNOT_ALLOCATE
     INVALID_POOLS = Outcome.INVALID_POOLS
     ERROR = Outcome.ERROR
-    REFUSED = Outcome.REFUSED
+    REJECTED = Outcome.REJECTED
     NOT_AVAILABLE = 6
     STALE_EXTENDED_CLAIM = 7
     CANNOT_FIT = 8
@@ -63,7 +63,7 @@ class ClaimOutcome(IntEnum):
 
 # compared with columns, which is slow with members of an enumeration
 _NOT_SEARCHED = int(Outcome.UNKNOWN)
-_FITS, _ERROR, _REFUSED = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.REFUSED)
+_FITS, _ERROR, _REJECTED = int(ClaimOutcome.FITS), int(ClaimOutcome.ERROR), int(ClaimOutcome.REJECTED)
 _NOT_AVAILABLE, _STALE = int(ClaimOutcome.NOT_AVAILABLE), int(ClaimOutcome.STALE_EXTENDED_CLAIM)
 _REASONS: Mapping[int, str] = {
     int(ClaimOutcome.CANNOT_ALLOCATE): NoDevices.CANNOT_ALLOCATE,
@@ -120,7 +120,7 @@ class _LastPrepared(msgspec.Struct):
 
 
 class DynamicResources(Filter, Score):
-    """Refuses nodes with too few devices, and prefers those that serve earlier alternatives."""
+    """Rejects nodes with too few devices, and prefers those that serve earlier alternatives."""
 
     name = "DynamicResources"
     default = Default(13, weight=2)
@@ -202,23 +202,23 @@ class DynamicResources(Filter, Score):
         """Return `bool[rows]`: the nodes that pass."""
         return np.equal(self.verdicts(frame, state), _FITS)
 
-    def refusals(self, frame: Frame, state: ClaimState) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: ClaimState) -> Sequence[Rejection]:
         """Return why nodes do not pass; an error on one ends the attempt for all."""
         verdicts = self.verdicts(frame, state)
-        counts = np.bincount(verdicts, minlength=_REFUSED + 1)
+        counts = np.bincount(verdicts, minlength=_REJECTED + 1)
         found = [
-            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, verdicts == verdict)
+            Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, verdicts == verdict)
             for verdict, reason in _REASONS.items()
             if verdict < len(counts) and counts[verdict]
         ]
-        if counts[_REFUSED]:
-            texts = self._texts(frame, state, np.equal(verdicts, _REFUSED))
-            found += [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text, where) for text, where in texts.items()]
+        if counts[_REJECTED]:
+            texts = self._texts(frame, state, np.equal(verdicts, _REJECTED))
+            found += [Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text, where) for text, where in texts.items()]
         if counts[_ERROR]:
             texts = self._texts(frame, state, np.equal(verdicts, _ERROR))
             first = next(iter(texts.values()))  # with it, nodes that were not searched because of it
             np.logical_or(first, np.equal(verdicts, _NOT_SEARCHED), out=first)
-            found += [Refusal(Code.ERROR, self._error(text), where) for text, where in texts.items()]
+            found += [Rejection(Code.ERROR, self._error(text), where) for text, where in texts.items()]
         return found
 
     def _texts(self, frame: Frame, state: ClaimState, asked: BoolArray) -> dict[str, BoolArray]:
@@ -300,7 +300,7 @@ class DynamicResources(Filter, Score):
     def unavailable(self, frame: Frame, state: ClaimState) -> frozenset[int]:
         """Return the indices of allocated claims that were not available on some node of the frame's rows.
 
-        Nodes that are refused for something else do not count.
+        Nodes that are rejected for something else do not count.
         """
         if state.stale:
             return frozenset()
@@ -384,7 +384,7 @@ class DynamicResources(Filter, Score):
     # --- PostFilter ----------------------------------------------------------------------------------
 
     def post_filter(self, frame: Frame, state: ClaimState) -> Deallocation:
-        """Return which claims may be deallocated so that the pod fits; `frame.rows` are the nodes that this refused."""
+        """Return which claims may be deallocated so that the pod fits; `frame.rows`: the nodes that this rejected."""
         unavailable = self.unavailable(frame, state) if frame.size else frozenset()
         one_of = [
             claim

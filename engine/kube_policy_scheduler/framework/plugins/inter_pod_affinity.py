@@ -33,7 +33,7 @@ from kube_policy_scheduler.framework.plugin import (
     Skip,
 )
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 FAR = "node(s) didn't match pod affinity rules"
 NEAR = "node(s) didn't match pod anti-affinity rules"
@@ -62,7 +62,7 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes by required terms, and scores them by preferred ones."""
+    """Rejects nodes by required terms, and scores them by preferred ones."""
 
     hard_pod_affinity_weight: int = 1
     """The weight of a placed pod's required affinity term in the score of a pod that matches it."""
@@ -115,8 +115,8 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
             result = passing if result is None else result & passing
         return np.ones(frame.size, np.bool_) if result is None else result
 
-    def refusals(self, frame: Frame, state: Sides) -> Sequence[Refusal]:
-        """Return why nodes are refused: by the first of the three rules that does so."""
+    def rejections(self, frame: Frame, state: Sides) -> Sequence[Rejection]:
+        """Return why nodes are rejected: by the first of the three rules that does so."""
         left = np.ones(frame.size, np.bool_)
         found = []
         for code, reason, sides in (
@@ -124,11 +124,11 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
             (Code.UNSCHEDULABLE, NEAR, state.anti_affinity),
             (Code.UNSCHEDULABLE, UNWANTED, state.existing),
         ):
-            refused = np.zeros(frame.size, np.bool_)
+            rejected = np.zeros(frame.size, np.bool_)
             for side in sides:
-                refused |= ~side.passing(frame.rows)
-            found.append(Refusal(code, reason, refused & left))
-            left &= ~refused
+                rejected |= ~side.passing(frame.rows)
+            found.append(Rejection(code, reason, rejected & left))
+            left &= ~rejected
         return found
 
     def pre_score(self, frame: Frame) -> Ready | Skip:

@@ -26,7 +26,7 @@ CONFLICT = "pod affinity terms conflict"
 
 
 class NodeAffinity(Filter, Score, ScoresByHighest):
-    """Refuses nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
+    """Rejects nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
 
     name = "NodeAffinity"
     by_shape = True

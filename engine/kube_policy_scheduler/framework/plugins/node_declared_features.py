@@ -17,7 +17,7 @@ VOLUME_BIND_MOUNT_OPTIONS = "VolumeBindMountOptions"
 
 
 class NodeDeclaredFeatures(Filter):
-    """Refuses nodes whose `status.declaredFeatures` lack what the pod's spec implies."""
+    """Rejects nodes whose `status.declaredFeatures` lack what the pod's spec implies."""
 
     name = "NodeDeclaredFeatures"
     by_shape = True

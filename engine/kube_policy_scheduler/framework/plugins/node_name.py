@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 
 
 class NodeName(Filter):
-    """Refuses nodes with another name than the pod's `spec.nodeName`."""
+    """Rejects nodes with another name than the pod's `spec.nodeName`."""
 
     name = "NodeName"
     default = Default(2, needed_by_kubelet=True)

@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.status import Code
 
 
 class NodePorts(Filter):
-    """Refuses nodes on which another pod has one of the pod's host ports."""
+    """Rejects nodes on which another pod has one of the pod's host ports."""
 
     name = "NodePorts"
     by_shape = True

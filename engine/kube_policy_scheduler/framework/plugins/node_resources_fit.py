@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 
 TOO_MANY_PODS = "Too many pods"
 
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 class NodeResourcesFit(Filter):
-    """Refuses nodes without free resources; nodes too small even if empty are refused permanently."""
+    """Rejects nodes without free resources; nodes too small even if empty are rejected permanently."""
 
     name = "NodeResourcesFit"
     default = Default(6, needed_by_kubelet=True)
@@ -112,7 +112,7 @@ class NodeResourcesFit(Filter):
                 return False
         return True
 
-    def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Wanted) -> Sequence[Rejection]:
         """Return every shortage; one that an empty node would have too makes the node's code unresolvable."""
         nodes, rows = frame.cluster.nodes, frame.rows
         return shortages(
@@ -131,9 +131,9 @@ def fits(frame: Frame, wanted: Wanted, resource: str, amount: int) -> BoolArray:
     return result | (offered == 0) if resource in wanted.devices else result
 
 
-def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_count: IntArray) -> list[Refusal]:
+def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_count: IntArray) -> list[Rejection]:
     """Return what is insufficient for one more pod, for nodes given as columns."""
-    found = [Refusal(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
+    found = [Rejection(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
     for resource, amount in wanted.amounts:
         offered = allocatable(resource)
         short = offered - requested(resource) < amount
@@ -142,15 +142,15 @@ def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_c
         if not short.any():
             continue
         hopeless = short & (amount > offered)
-        found.append(Refusal(Code.UNSCHEDULABLE, _insufficient(resource), short & ~hopeless))
-        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), hopeless))
+        found.append(Rejection(Code.UNSCHEDULABLE, _insufficient(resource), short & ~hopeless))
+        found.append(Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), hopeless))
     everywhere = np.ones(len(pod_count), np.bool_)
     for resource in wanted.unoffered[:MOST_REASONS]:
-        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), everywhere))
+        found.append(Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), everywhere))
     if (more := len(wanted.unoffered) - MOST_REASONS) > 0:
         reason = f"Insufficient amounts of {more} more resources, which no node offers"
-        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, everywhere))
-    return [refusal for refusal in found if refusal.where.any()]
+        found.append(Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, everywhere))
+    return [rejection for rejection in found if rejection.where.any()]
 
 
 def _insufficient(resource: str) -> str:

@@ -13,7 +13,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 
 
 class NodeUnschedulable(Filter):
-    """Refuses nodes with `spec.unschedulable`."""
+    """Rejects nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
     by_shape = True

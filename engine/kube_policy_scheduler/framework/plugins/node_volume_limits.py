@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.volumes.claims import not_made_for, too_many_
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 from kube_policy_scheduler.kubernetes_rules import Feature
 
 TOO_MANY = "node(s) exceed max volume count"
@@ -28,14 +28,14 @@ class NewVolumes(msgspec.Struct, frozen=True):
     """The CSI volumes of an incoming pod."""
 
     by_driver: Mapping[str, Sequence[VolumeId]]
-    refusal: tuple[Code, str] | None = None
+    rejection: tuple[Code, str] | None = None
     """Why no node can be evaluated, such as a claim that does not exist."""
     needed: Sequence[tuple[str, bool]] = ()
-    """The drivers without which a node is refused, in the order of their names; True: all volumes are migrated."""
+    """The drivers without which a node is rejected, in the order of their names; True: all volumes are migrated."""
 
 
 class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes that would have more volumes attached than their CSINode allows, or that lack the driver.
+    """Rejects nodes that would have more volumes attached than their CSINode allows, or that lack the driver.
 
     The driver must be there if its CSIDriver says so (gate VolumeLimitScaling).
     """
@@ -82,24 +82,24 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
         kube-scheduler does not compare attachments with the pod's volumes: one that is still attached after its pod
         ended counts twice there, and the pod that wants it back waits until it is detached.
         """
-        if state.refusal is not None:
+        if state.rejection is not None:
             return np.zeros(frame.size, np.bool_)
         result = _have_room(frame, state)
         for driver, is_migrated in state.needed:
             result &= ~frame.cluster.attached.without(driver, is_migrated=is_migrated)[frame.rows]
         return result
 
-    def refusals(self, frame: Frame, state: NewVolumes) -> Sequence[Refusal]:
-        """Return why nodes are refused: by the first driver that they lack, else by their limits."""
-        if state.refusal is not None:
-            code, reason = state.refusal
-            return [Refusal(code, reason, np.ones(frame.size, np.bool_))]
+    def rejections(self, frame: Frame, state: NewVolumes) -> Sequence[Rejection]:
+        """Return why nodes are rejected: by the first driver that they lack, else by their limits."""
+        if state.rejection is not None:
+            code, reason = state.rejection
+            return [Rejection(code, reason, np.ones(frame.size, np.bool_))]
         found, left = [], np.ones(frame.size, np.bool_)
         for driver, is_migrated in state.needed:
             lacks = frame.cluster.attached.without(driver, is_migrated=is_migrated)[frame.rows]
-            found.append(Refusal(Code.UNSCHEDULABLE, NOT_INSTALLED.format(driver), lacks & left))
+            found.append(Rejection(Code.UNSCHEDULABLE, NOT_INSTALLED.format(driver), lacks & left))
             left &= ~lacks
-        return [*found, Refusal(Code.UNSCHEDULABLE, TOO_MANY, left & ~_have_room(frame, state))]
+        return [*found, Rejection(Code.UNSCHEDULABLE, TOO_MANY, left & ~_have_room(frame, state))]
 
 
 def _must_be_installed(driver: str, cluster: Cluster) -> bool:

@@ -40,7 +40,7 @@ from kube_policy_scheduler.framework.plugins.spread_constraints import (
     selects_everything,
     state_of,
 )
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 TOO_MANY = "node(s) didn't match pod topology spread constraints"
 NO_LABEL = f"{TOO_MANY} (missing required label)"
@@ -85,7 +85,7 @@ class PodTopologySpread(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 
     @property
     def events(self) -> frozenset[ClusterEvent]:
-        """Return the events that may help: with defaults that may refuse a pod, also what selects its pods."""
+        """Return the events that may help: with defaults that may reject a pod, also what selects its pods."""
         return _EVENTS if self.defaults is SYSTEM_DEFAULTS else _EVENTS | {ClusterEvent.WORKLOAD}
 
     def may_filter(self, template: PodTemplate) -> bool:
@@ -117,20 +117,20 @@ class PodTopologySpread(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         assert result is not None
         return result
 
-    def refusals(self, frame: Frame, state: Sequence[HardConstraint]) -> Sequence[Refusal]:
-        """Return why nodes are refused: by the first constraint in order that does so."""
+    def rejections(self, frame: Frame, state: Sequence[HardConstraint]) -> Sequence[Rejection]:
+        """Return why nodes are rejected: by the first constraint in order that does so."""
         left = np.ones(frame.size, np.bool_)
         missing, skewed = np.zeros_like(left), np.zeros_like(left)
         for verdict in state:
             index = verdict.domain[frame.rows]
-            refused = left & ~verdict.allowed[index]
-            without = refused & (index == verdict.missing)
+            rejected = left & ~verdict.allowed[index]
+            without = rejected & (index == verdict.missing)
             missing |= without
-            skewed |= refused & ~without
-            left &= ~refused
+            skewed |= rejected & ~without
+            left &= ~rejected
         return [
-            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_LABEL, missing),
-            Refusal(Code.UNSCHEDULABLE, TOO_MANY, skewed),
+            Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_LABEL, missing),
+            Rejection(Code.UNSCHEDULABLE, TOO_MANY, skewed),
         ]
 
     def pre_score(self, frame: Frame) -> Ready | Skip:

@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter, Score, normaliz
 
 
 class TaintToleration(Filter, Score, ScoresByHighest):
-    """Refuses nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
+    """Rejects nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
 
     name = "TaintToleration"
     by_shape = True

@@ -60,7 +60,7 @@ from kube_policy_scheduler.framework.plugins.volume_matching import (
     read_ahead,
     size,
 )
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 from kube_policy_scheduler.kubernetes_rules import Feature
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
@@ -122,7 +122,7 @@ class VolumeClaims(msgspec.Struct, frozen=True):
 
 
 class VolumeBinding(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes from which the pod's volumes cannot be reached or provisioned, and scores by the storage used."""
+    """Rejects nodes from which the pod's volumes cannot be reached or provisioned, and scores by the storage used."""
 
     shape: Shape = MOST_ROOM
     """The line that scores follow."""
@@ -138,7 +138,7 @@ class VolumeBinding(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         return False
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Sort the claims; refuse the pod if one is missing, lost, being deleted, or should be bound but is not."""
+        """Sort the claims; reject the pod if one is missing, lost, being deleted, or should be bound but is not."""
         pod, cluster = frame.pod, frame.cluster
         uses = list(claim_uses(pod)) if pod.volumes else []
         if not uses:
@@ -179,10 +179,10 @@ class VolumeBinding(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         against: BoolArray = state.out_of_reach | state.no_volume | state.no_room | state.gone
         return ~against[frame.rows]
 
-    def refusals(self, frame: Frame, state: VolumeClaims) -> Sequence[Refusal]:
-        """Return why nodes are refused; bound and unbound claims can both reject one."""
+    def rejections(self, frame: Frame, state: VolumeClaims) -> Sequence[Rejection]:
+        """Return why nodes are rejected; bound and unbound claims can both reject one."""
         return [
-            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where[frame.rows])
+            Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where[frame.rows])
             for reason, where in (
                 (OUT_OF_REACH, state.out_of_reach),
                 (NO_VOLUME, state.no_volume),

@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.quota import comes_before
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 NO_DISK = "node(s) had no available disk"
 IN_USE = (
@@ -38,7 +38,7 @@ class Restricted(msgspec.Struct, frozen=True):
 
 
 class VolumeRestrictions(FilterPlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes whose pods use what the pod needs exclusively."""
+    """Rejects nodes whose pods use what the pod needs exclusively."""
 
     name = "VolumeRestrictions"
     default = Default(7, needed_by_kubelet=True)
@@ -82,11 +82,11 @@ class VolumeRestrictions(FilterPlugin, msgspec.Struct, frozen=True):
             return np.zeros(frame.size, np.bool_)
         return ~_mask(frame, state.rows)
 
-    def refusals(self, frame: Frame, state: Restricted) -> Sequence[Refusal]:
-        """Return why nodes are refused: for a disk first, else for a claim."""
+    def rejections(self, frame: Frame, state: Restricted) -> Sequence[Rejection]:
+        """Return why nodes are rejected: for a disk first, else for a claim."""
         disks = _mask(frame, state.rows)
         claims = ~disks if state.claims_in_use else np.zeros(frame.size, np.bool_)
-        return [Refusal(Code.UNSCHEDULABLE, NO_DISK, disks), Refusal(Code.UNSCHEDULABLE, IN_USE, claims)]
+        return [Rejection(Code.UNSCHEDULABLE, NO_DISK, disks), Rejection(Code.UNSCHEDULABLE, IN_USE, claims)]
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
         """Return why no new node takes the pod: another pod has a claim that is for one pod only."""

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.volumes.claims import WAIT_FOR_FIRST_CONSUMER
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 WRONG_ZONE = "node(s) had no available volume zone"
 _MANY = "__"
@@ -38,7 +38,7 @@ class VolumeTopology(NamedTuple):
 
 
 class VolumeZone(FilterPlugin, msgspec.Struct, frozen=True):
-    """Refuses nodes outside the zones and regions of the pod's bound volumes."""
+    """Rejects nodes outside the zones and regions of the pod's bound volumes."""
 
     name = "VolumeZone"
     default = Default(10)
@@ -80,9 +80,9 @@ class VolumeZone(FilterPlugin, msgspec.Struct, frozen=True):
             right &= here
         return right | ~labelled
 
-    def refusals(self, frame: Frame, state: Sequence[VolumeTopology]) -> Sequence[Refusal]:
+    def rejections(self, frame: Frame, state: Sequence[VolumeTopology]) -> Sequence[Rejection]:
         """Return the one reason of this rule, if it applies."""
-        return [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, WRONG_ZONE, ~self.filter(frame, state))]
+        return [Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, WRONG_ZONE, ~self.filter(frame, state))]
 
 
 def _labelled(nodes: NodeTable) -> BoolArray:

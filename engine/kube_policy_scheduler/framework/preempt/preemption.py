@@ -18,15 +18,15 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, refusing_clauses
+from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, rejecting_clauses
 from kube_policy_scheduler.framework.evaluate.evaluation import PreFiltered
-from kube_policy_scheduler.framework.evaluate.nominations import REFUSED, Active
+from kube_policy_scheduler.framework.evaluate.nominations import REJECTED, Active
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimsAfter, Deallocation, DynamicResources
 from kube_policy_scheduler.framework.preempt.gang_units import EvictableGangs
 from kube_policy_scheduler.framework.preempt.reclaim import protected
-from kube_policy_scheduler.framework.preempt.standing_refusals import StandingRefusals
+from kube_policy_scheduler.framework.preempt.standing_rejections import StandingRejections
 from kube_policy_scheduler.framework.preempt.trials import NO_VICTIMS, Trial
 from kube_policy_scheduler.framework.preempt.victims import (
     Budgets,
@@ -92,7 +92,7 @@ class Preemption:
 
 
 def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -> str | None:
-    """Return to which node a pod is nominated once it was refused: "" to none any more, None as before.
+    """Return to which node a pod is nominated once it was rejected: "" to none any more, None as before.
 
     found: the result of PostFilter; None: there was none. A nomination may then be what remains of a preemption.
     """
@@ -101,15 +101,15 @@ def nomination_after(found: Preemption | None, pod: PodInfo, cluster: Cluster) -
     return found.nomination
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class RejectedPod(msgspec.Struct, frozen=True):
     """A pod that no node takes, with what rejects it."""
 
     frame: Frame
     profile: Profile
     prepared: PreFiltered
     diagnosis: Diagnosis
-    standing: StandingRefusals | None = None
-    """The refusals that the diagnosis is of, if they are kept."""
+    standing: StandingRejections | None = None
+    """The rejections that the diagnosis is of, if they are kept."""
 
 
 class DefaultPreemption:
@@ -125,15 +125,15 @@ class DefaultPreemption:
         """
         self._seed, self._every_node, self._kept = seed, every_node, kept
 
-    def post_filter(self, rejection: Rejection) -> Generator[int, None, Preemption]:
+    def post_filter(self, rejection: RejectedPod) -> Generator[int, None, Preemption]:
         """Return what evictions would make room for a pod that fits nowhere, or why none would.
 
-        If a policy contributes to the refusal, the message omits what was not searched. Yields the work of the search
+        If a policy contributes to the rejection, the message omits what was not searched. Yields the work of the search
         (see `trials.NODE_WORK`). If it ends there, the next one for this pod goes on from what it found.
         """
         frame, diagnosis = rejection.frame, rejection.diagnosis
         claims = _post_filter_claims(frame, rejection.profile, rejection.prepared, diagnosis)
-        by_policy = bool(refusing_clauses(diagnosis, rejection.profile)) or QUOTA in diagnosis.rejectors()
+        by_policy = bool(rejecting_clauses(diagnosis, rejection.profile)) or QUOTA in diagnosis.rejectors()
         if claims is not None and claims.result is ClaimsAfter.NOT_FOUND:
             keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
             return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=keeps_nomination)
@@ -153,12 +153,12 @@ class DefaultPreemption:
             work=found.work,
         )
 
-    def _preempt(self, rejection: Rejection) -> Generator[int, None, Preemption]:
+    def _preempt(self, rejection: RejectedPod) -> Generator[int, None, Preemption]:
         """Return the best node and its victims, or why there is none."""
         frame, profile, standing = rejection.frame, rejection.profile, rejection.standing
-        refusal = _ineligible(frame, profile.preemption, rejection.diagnosis)
-        if refusal is not None:
-            return Preemption(message=refusal.text, keeps_nomination=refusal.keeps_nomination)
+        ineligible = _ineligible(frame, profile.preemption, rejection.diagnosis)
+        if ineligible is not None:
+            return Preemption(message=ineligible.text, keeps_nomination=ineligible.keeps_nomination)
         potential = potential_rows(rejection.diagnosis) if standing is None else standing.potential
         size, nodes = len(potential), frame.cluster.nodes
         if not frame.cluster.priorities.has_below(frame.pod.priority):
@@ -216,7 +216,7 @@ def _post_filter_claims(
         return None
     for plugin, state in prepared.active:
         if isinstance(plugin, DynamicResources):
-            return plugin.post_filter(frame.at(diagnosis.refused_by(plugin.name)), state)
+            return plugin.post_filter(frame.at(diagnosis.rejected_by(plugin.name)), state)
     rejection = prepared.rejection
     if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
         return Deallocation(ClaimsAfter.NO_CLAIMS)
@@ -225,7 +225,7 @@ def _post_filter_claims(
 
 
 def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0) -> Preemption:
-    """Return the result if no node is a candidate; why_not: of the possible ones, refused for each reason."""
+    """Return the result if no node is a candidate; why_not: of the possible ones, rejected for each reason."""
     why_not[NOT_HELPFUL] += nodes - possible
     text = reason_histogram(+why_not)
     message = f"0/{nodes} nodes are available: {text}." if text else ""
@@ -303,7 +303,7 @@ def _sparing(
 
 
 def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
-    """Return the filters to run in a dry run: also those that refused the pod as a whole, but not permanently."""
+    """Return the filters to run in a dry run: also those that rejected the pod as a whole, but not permanently."""
     if prepared.rejection is None:
         return prepared.active
     kept = {id(plugin): state for plugin, state in prepared.active}
@@ -312,16 +312,16 @@ def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
         if id(plugin) in kept:
             asked.append((plugin, kept[id(plugin)]))
         elif isinstance(plugin.pre_filter(frame), Status):
-            asked.append((plugin, REFUSED))
+            asked.append((plugin, REJECTED))
     return asked
 
 
 def potential_rows(diagnosis: Diagnosis) -> IntArray:
-    """Return the rows whose refusal preemption might lift, ascending."""
-    refused = diagnosis.first >= 0
+    """Return the rows whose rejection preemption might lift, ascending."""
+    rejected = diagnosis.first >= 0
     if diagnosis.rejection is not None:
-        refused = np.ones(diagnosis.size, np.bool_)
-    return np.flatnonzero(refused & ~diagnosis.unresolvable)
+        rejected = np.ones(diagnosis.size, np.bool_)
+    return np.flatnonzero(rejected & ~diagnosis.unresolvable)
 
 
 class _Ineligible(msgspec.Struct, frozen=True):
@@ -375,7 +375,7 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
 def _search(
     trial: Trial, hopeful: IntArray, why_not: Counter[str], *, now: float, start: int, enough: int
 ) -> Generator[int, None, tuple[Candidates | None, Counter[str]]]:
-    """Return the candidates, if any, and of the other checked nodes, how many were refused for each reason.
+    """Return the candidates, if any, and of the other checked nodes, how many were rejected for each reason.
 
     Yields the work that was done.
 

@@ -93,7 +93,7 @@ class OneNode(msgspec.Struct, frozen=True):
     """Where a pod alone may be placed, as the cluster stands when it is asked."""
 
     rows: IntArray
-    """Those that nothing refuses for good, ascending."""
+    """Those that nothing rejects for good, ascending."""
     feasible: Callable[[], tuple[IntArray, FloatArray]]
     """Returns the rows on which it fits now, and their scores."""
 

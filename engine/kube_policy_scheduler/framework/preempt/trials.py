@@ -1,7 +1,7 @@
 """Trials of preemption: on one node all pods of lower priority are removed, then as many as possible come back.
 
-Most pods are refused for lack of resources alone. For them a dry run is arithmetic (`_Room`); otherwise pods are
-displaced and placed in a dry run, and the filters run each time. Quotas and limits, which refuse a pod as a whole, are
+Most pods are rejected for lack of resources alone. For them a dry run is arithmetic (`_Room`); otherwise pods are
+displaced and placed in a dry run, and the filters run each time. Quotas and limits, which reject a pod as a whole, are
 asked once for all nodes whose victims count the same (`_Wholes`).
 """
 
@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.evaluate.nominations import (
-    REFUSED,
+    REJECTED,
     Active,
     first_status,
     nominated_for,
@@ -42,7 +42,7 @@ from kube_policy_scheduler.framework.preempt.victims import (
     Victims,
     by_importance,
 )
-from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.status import Code, Rejection, Status
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 NODE_WORK, VERDICT_WORK = 4, 64
@@ -95,14 +95,14 @@ class Trial:
         self._protected: set[int] = set()
         """Rows that were tried and have a pod of lower priority that a budget is about."""
         self._rows = rows
-        self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REFUSED]
+        self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REJECTED]
         """Filters whose result can change when pods leave."""
         self._nominated = self._nominated_pods()
         self._wholes = _Wholes(frame, active)
-        """Filters that refused the pod as a whole, whatever the node."""
+        """Filters that rejected the pod as a whole, whatever the node."""
         self._room = self._make_room()
-        self._refused_by: dict[int, int] = {}
-        """By row: the place of the first filter that refuses the pod there whoever leaves."""
+        self._rejected_by: dict[int, int] = {}
+        """By row: the place of the first filter that rejects the pod there whoever leaves."""
         self.work = self._told = 0
         """Of this turn, see `NODE_WORK`, and how much of it steps have told."""
         self._search = search if search is not None else Search(frame.cluster.nodes)
@@ -129,7 +129,7 @@ class Trial:
         return self._frame.cluster.nodes.infos[row].name
 
     def hopeless(self) -> tuple[BoolArray, Counter[str]]:
-        """Return where no dry run is needed, `bool[rows]`, and how many nodes are refused for each reason there."""
+        """Return where no dry run is needed, `bool[rows]`, and how many nodes are rejected for each reason there."""
         diagnosis = without_victims(
             self._frame.at(self._rows),
             self._active,
@@ -144,7 +144,7 @@ class Trial:
         return done
 
     def try_all(self, rows: IntArray) -> Generator[int, None, None]:
-        """Find the victims on each of the nodes, or the refusal that remains there without all of them.
+        """Find the victims on each of the nodes, or the rejection that remains there without all of them.
 
         Yields the work that was done, before each node. If the search ends there, what was found is kept. If only
         resources matter, call it only for rows that `hopeless` left open.
@@ -189,13 +189,13 @@ class Trial:
 
     def with_victims(self, rows: IntArray) -> BoolArray:
         """Return `bool[rows]`, of rows that were tried: where there are victims."""
-        return ~self._search.is_refused[rows]
+        return ~self._search.is_rejected[rows]
 
     def harmless(self, rows: IntArray) -> BoolArray:
         """Return `bool[rows]`, of rows with victims: where no budget is violated."""
         columns, search = self._columns, self._search
         found: BoolArray = np.zeros(len(rows), np.bool_) if columns is None else columns.violations[rows] == 0
-        for place in (search.has[rows] & ~search.is_refused[rows]).nonzero()[0].tolist():
+        for place in (search.has[rows] & ~search.is_rejected[rows]).nonzero()[0].tolist():
             found[place] = not self._search.victims[rows.item(place)].violations
         return found
 
@@ -208,10 +208,10 @@ class Trial:
         return known
 
     def reasons(self, rows: IntArray) -> Counter[str]:
-        """Return how many of the rows that were tried are refused for each reason."""
+        """Return how many of the rows that were tried are rejected for each reason."""
         found: Counter[str] = Counter()
-        for row in rows[self._search.is_refused[rows]].tolist():
-            found.update(self._search.refused[row].reasons)
+        for row in rows[self._search.is_rejected[rows]].tolist():
+            found.update(self._search.rejected[row].reasons)
         return found
 
     def candidates(self, rows: IntArray) -> Candidates | None:
@@ -232,15 +232,15 @@ class Trial:
             return True
         self.forget(np.array([row]))
         yield from self.try_all(np.array([row]))
-        if self._search.is_refused.item(row):
+        if self._search.is_rejected.item(row):
             return False
         now = self.victims(row)
         return now.violations == victims.violations and [p.uid for p in now.pods] == [p.uid for p in victims.pods]
 
     def forget_dated(self) -> bool:
-        """Forget the refusals of earlier turns if nodes have changed since; return whether there were any."""
+        """Forget the rejections of earlier turns if nodes have changed since; return whether there were any."""
         is_dated, self._search.is_dated = self._search.is_dated, False
-        rows: list[int] = self._search.is_refused.nonzero()[0].tolist() if is_dated else []
+        rows: list[int] = self._search.is_rejected.nonzero()[0].tolist() if is_dated else []
         earlier = [row for row in rows if row not in self._now]
         self.forget(np.array(earlier, np.int64))
         return bool(earlier)
@@ -270,12 +270,12 @@ class Trial:
             violating, others = self._budgets.split(ranked)
         if self._room is not None and not (self._wholes and row in self._nominated):
             with _Leaving(self._wholes, name, ranked) as leaving:
-                refused = self._refusal(row, leaving)
-                chosen = self._room.spare(row, violating, others, leaving.try_back) if refused is None else None
+                rejected = self._rejection(row, leaving)
+                chosen = self._room.spare(row, violating, others, leaving.try_back) if rejected is None else None
             self.work += VERDICT_WORK * leaving.asked
             if chosen is None:
-                assert refused is not None
-                return refused
+                assert rejected is not None
+                return rejected
         else:
             tried = self._rehearse(row, name, violating, others)
             if isinstance(tried, Status):
@@ -297,24 +297,24 @@ class Trial:
         left, rows = self._frame.at(np.sort(rows)), np.sort(rows)
         passing = np.ones(len(rows), np.bool_)
         for place, (plugin, state) in enumerate(self._active):
-            if plugin.scope is Scope.TEMPLATE and state is not REFUSED:
+            if plugin.scope is Scope.TEMPLATE and state is not REJECTED:
                 here = plugin.filter(left, state)
-                self._refused_by.update(dict.fromkeys(rows[passing & ~here].tolist(), place))
+                self._rejected_by.update(dict.fromkeys(rows[passing & ~here].tolist(), place))
                 passing &= here
 
-    def _refusal(self, row: int, leaving: _Leaving) -> Status | None:
+    def _rejection(self, row: int, leaving: _Leaving) -> Status | None:
         """Return why the pod does not fit on a row without all its victims; None: it does."""
         assert self._room is not None
         if not self._wholes:
-            return None if self._spared is None else self._room.refusal(row, self._spared)
-        whole = leaving.refusal()
-        first = self._refused_by.get(row, len(self._active))
+            return None if self._spared is None else self._room.rejection(row, self._spared)
+        whole = leaving.rejection()
+        first = self._rejected_by.get(row, len(self._active))
         for place, (plugin, state) in enumerate(self._active[: first + 1]):
             if whole is not None and place == whole[0]:
                 return whole[1]
             if place == first:
-                return first_status(plugin.name, plugin.refusals(self._frame.at(np.array([row])), state))
-            if isinstance(plugin, NodeResourcesFit) and (short := self._room.refusal(row, self._spared)) is not None:
+                return first_status(plugin.name, plugin.rejections(self._frame.at(np.array([row])), state))
+            if isinstance(plugin, NodeResourcesFit) and (short := self._room.rejection(row, self._spared)) is not None:
                 return short
         return None
 
@@ -396,12 +396,12 @@ class Trial:
     @cached_property
     def _reads_others(self) -> bool:
         """Whether what happens on other nodes may change the result of a filter."""
-        return any(plugin.scope is Scope.CLUSTER or state is REFUSED for plugin, state in self._moving)
+        return any(plugin.scope is Scope.CLUSTER or state is REJECTED for plugin, state in self._moving)
 
     def _rehearse(
         self, row: int, name: str, violating: list[PodInfo], others: list[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]] | Status:
-        """Return which pods of both groups cannot stay, or the refusal if the pod does not fit without all of them."""
+        """Return which pods of both groups cannot stay, or why the pod does not fit without all of them."""
         frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
         self.work += VERDICT_WORK * (1 + len(violating) + len(others))
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
@@ -447,7 +447,7 @@ def without_victims(
     nominated: Collection[int] = (),
     left_out: BoolArray | None = None,
 ) -> Diagnosis:
-    """Return why a frame's rows refuse the pod even without all victims, or have none: there no dry run is needed.
+    """Return why a frame's rows reject the pod even without all victims, or have none: there no dry run is needed.
 
     Only filters up to NodeResourcesFit that look at static facts run, on all rows at once.
 
@@ -462,34 +462,34 @@ def without_victims(
     none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size, rows) == 0
     builder = DiagnosisBuilder(frame.size)
     if left_out is not None:
-        builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, LEFT_OUT, left_out)])
-    builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
+        builder.add("", [Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, LEFT_OUT, left_out)])
+    builder.add("", [Rejection(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
     asked = ~np.isin(frame.index(), list(nominated)) if nominated else None
     for plugin, state in active:
         if isinstance(plugin, NodeResourcesFit):
             free = room or _Room(frame, state, {})
             builder.add(plugin.name, _only(free.shortages(rows), asked))
-        elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
-            builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
+        elif plugin.scope is Scope.TEMPLATE and state is not REJECTED:
+            builder.add(plugin.name, _only(plugin.rejections(frame, state), asked))
         else:
             break
     return builder.build()
 
 
 class _Wholes:
-    """The filters that refused a pod as a whole and look at which pods there are, never at where (`LeavingKey`)."""
+    """The filters that rejected a pod as a whole and look at which pods there are, never at where (`LeavingKey`)."""
 
     def __init__(self, frame: Frame, active: Active) -> None:
         self.frame = frame
         self.asked = [
             (place, (plugin, state))
             for place, (plugin, state) in enumerate(active)
-            if state is REFUSED and plugin.leaving_key(frame.pod) is not None
+            if state is REJECTED and plugin.leaving_key(frame.pod) is not None
         ]
         """With their places among all filters."""
         self.plugins = [plugin for _, (plugin, _) in self.asked]
         self.known: dict[tuple[int, ...], tuple[int, Status] | None] = {}
-        """By the kinds of pods that are away, sorted: the place of the first that refuses the pod then, and why."""
+        """By the kinds of pods that are away, sorted: the place of the first that rejects the pod then, and why."""
         self._kinds: dict[tuple[Hashable, ...], int] = {}
 
     def __bool__(self) -> bool:
@@ -501,7 +501,7 @@ class _Wholes:
         return self._kinds.setdefault(key, len(self._kinds))
 
     def ask(self) -> tuple[int, Status] | None:
-        """Return the place of the first of them that refuses the pod in the cluster as it is now, and why."""
+        """Return the place of the first of them that rejects the pod in the cluster as it is now, and why."""
         for place, asked in self.asked:
             if (status := verdict(self.frame, (asked,))).code is not Code.SUCCESS:
                 return place, status
@@ -509,7 +509,7 @@ class _Wholes:
 
 
 class _Leaving:
-    """The pods of one node that are away, and what filters say then that refused the pod as a whole.
+    """The pods of one node that are away, and what filters say then that rejected the pod as a whole.
 
     The cluster is asked, in a dry run, only about what is not known from another node.
     """
@@ -531,8 +531,8 @@ class _Leaving:
         if self._dry is not None:
             self._dry.close()
 
-    def refusal(self) -> tuple[int, Status] | None:
-        """Return the place of the first filter that refuses the incoming pod now, and why; None: none does."""
+    def rejection(self) -> tuple[int, Status] | None:
+        """Return the place of the first filter that rejects the incoming pod now, and why; None: none does."""
         key, known = tuple(self._sorted), self._wholes.known
         if key not in known:
             cluster = self._wholes.frame.cluster
@@ -547,7 +547,7 @@ class _Leaving:
         return known[key]
 
     def try_back(self, pod: PodInfo) -> bool:
-        """Let a pod come back, unless the incoming pod is refused then; return whether it is back."""
+        """Let a pod come back, unless the incoming pod is rejected then; return whether it is back."""
         if not self._wholes:
             return True
         place = bisect_left(self._sorted, self._kinds[pod.uid])
@@ -555,7 +555,7 @@ class _Leaving:
         del self._away[pod.uid]
         if self._dry is not None:
             self._wholes.frame.cluster.place(pod, self._node_name)
-        if self.refusal() is None:
+        if self.rejection() is None:
             return True
         self._sorted.insert(place, kind)
         self._away[pod.uid] = pod
@@ -599,7 +599,7 @@ class _Room:
         self._requested: dict[int, tuple[PodRequests, tuple[int, ...]]] = {}
         """By identity of what pods request: itself, and how much of the same, last one pod."""
 
-    def shortages(self, rows: Rows, spared: _Spared | None = None) -> list[Refusal]:
+    def shortages(self, rows: Rows, spared: _Spared | None = None) -> list[Rejection]:
         """Return what is insufficient for the pod even so, `[rows]`; spared: who stays besides."""
         held = self._held(rows, spared)
         return shortages(
@@ -609,7 +609,7 @@ class _Room:
             pod_count=held["pods"],
         )
 
-    def refusal(self, row: int, spared: _Spared | None) -> Status | None:
+    def rejection(self, row: int, spared: _Spared | None) -> Status | None:
         """Return why the pod does not fit on a row beside those that are spared, if any; None: it does."""
         if min(self._free[row]) >= 0:
             return None
@@ -676,5 +676,5 @@ class _Room:
         return leaving
 
 
-def _only(refusals: Iterable[Refusal], where: BoolArray | None) -> list[Refusal]:
-    return list(refusals) if where is None else [Refusal(r.code, r.reason, r.where & where) for r in refusals]
+def _only(rejections: Iterable[Rejection], where: BoolArray | None) -> list[Rejection]:
+    return list(rejections) if where is None else [Rejection(r.code, r.reason, r.where & where) for r in rejections]

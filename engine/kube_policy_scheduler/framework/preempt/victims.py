@@ -321,14 +321,14 @@ class Search:
         """nodes: all of them."""
         self.victims: dict[int, Victims] = {}
         """By row, of rows that are in no column."""
-        self.refused: dict[int, Status] = {}
-        """By row: why it remains refused without all victims."""
+        self.rejected: dict[int, Status] = {}
+        """By row: why it remains rejected without all victims."""
         self.has: BoolArray = np.zeros(nodes.size, np.bool_)
         """`bool[nodes]`: the rows of these."""
-        self.is_refused: BoolArray = np.zeros(nodes.size, np.bool_)
+        self.is_rejected: BoolArray = np.zeros(nodes.size, np.bool_)
         """`bool[nodes]`"""
         self.is_dated = False
-        """Whether nodes have changed since rows were refused: filters may read more than the row itself."""
+        """Whether nodes have changed since rows were rejected: filters may read more than the row itself."""
         self._columns: FoundVictims | None = None
         """The others, where nothing is kept for other pods."""
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.dynamic_changes)
@@ -345,15 +345,15 @@ class Search:
         if isinstance(found, Victims):
             self.victims[row] = found
         else:
-            self.refused[row] = found
-            self.is_refused[row] = True
+            self.rejected[row] = found
+            self.is_rejected[row] = True
 
     def forget(self, rows: IntArray) -> None:
         """Forget what was found on rows."""
         for row in rows[self.has[rows]].tolist():
             self.victims.pop(row, None)
-            self.refused.pop(row, None)
-        self.has[rows] = self.is_refused[rows] = False
+            self.rejected.pop(row, None)
+        self.has[rows] = self.is_rejected[rows] = False
         if self._columns is not None:
             self._columns.forget(rows)
 

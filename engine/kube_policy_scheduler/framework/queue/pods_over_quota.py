@@ -87,4 +87,4 @@ class PodsOverQuota:
         if wait.usage is not self._usage:
             return True
         queue = wait.usage.quota_of(queued.pod.template)
-        return queue is None or queue.name != wait.queue or wait.usage.refusal(queue, wait.amounts) is None
+        return queue is None or queue.name != wait.queue or wait.usage.rejection(queue, wait.amounts) is None

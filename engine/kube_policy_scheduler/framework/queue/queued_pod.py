@@ -1,4 +1,4 @@
-"""A pending pod as the queue keeps it: where it waits, since when, why it was refused, and its queue position."""
+"""A pending pod as the queue keeps it: where it waits, since when, why it was rejected, and its queue position."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ class QueuedPod(msgspec.Struct, eq=False):
     wake_events: frozenset[ClusterEvent] | None = None
     """The events that may make it schedulable; None: any."""
     gated_because: str = ""
-    refused_for: str = ""
+    rejected_for: str = ""
     """The message of the last attempt that found no node; "" if there is none."""
     reported_reason: str = ""
     """The reason for waiting, gated or with a node, that was last reported as an event and a condition."""
     is_nomination_shown: bool = False
     """Whether the API server shows the nomination of the pod, so that a pod without one has lost it."""
     entitled_since: Steady | None = None
-    """Since when its queue could guarantee it, and it was refused; None: that has not been."""
+    """Since when its queue could guarantee it, and it was rejected; None: that has not been."""
     groups: tuple[Group, ...] = ()
     """The groups that it starts together with."""
     has_place: bool = False

@@ -148,7 +148,7 @@ def reserve_on(frame: Frame, *, share_id: str = SHARE_ID_IN_MEMORY) -> ClaimRese
     row = int(frame.index()[0])
     if plugin.filter(frame, prepared.state)[0]:
         return reserve(plugin, frame, prepared.state, row, share_id=share_id)
-    return ", ".join(refusal.reason for refusal in plugin.refusals(frame, prepared.state) if refusal.where[0])
+    return ", ".join(rejection.reason for rejection in plugin.rejections(frame, prepared.state) if rejection.where[0])
 
 
 def has_claims(template: PodTemplate, cluster: Cluster) -> bool:

@@ -39,7 +39,7 @@ POLL_SECONDS = 1.0
 
 
 class ApiPatch(msgspec.Struct, frozen=True):
-    """A JSON merge patch; its `metadata.resourceVersion` makes the API server refuse it if the object changed."""
+    """A JSON merge patch; its `metadata.resourceVersion` makes the API server reject it if the object changed."""
 
     resource: str
     """`persistentvolumes` or `persistentvolumeclaims`"""
@@ -101,9 +101,9 @@ def reserve(frame: Frame) -> VolumeReservation | str:
     prepared = plugin.pre_filter(frame)
     if not isinstance(prepared, Ready):
         return ", ".join(prepared.reasons) if isinstance(prepared, Status) else nothing
-    refused = [r.reason for r in plugin.refusals(frame, prepared.state) if r.where[0]]
-    if refused:
-        return ", ".join(refused)
+    rejected = [r.reason for r in plugin.rejections(frame, prepared.state) if r.where[0]]
+    if rejected:
+        return ", ".join(rejected)
     found = volumes_on(row, prepared.state)
     assumed = NodeVolumes(
         tuple(StaticBinding(b.claim, _claimed(b.volume, b.claim)) for b in found.bindings),

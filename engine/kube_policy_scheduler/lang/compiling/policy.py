@@ -331,7 +331,7 @@ class _Maker:
         text = show_statement(clause.tree)
         reason = getattr(clause.tree, "reason", None) or f"{_REFUSES} {clause.name}"
         if clause.kind in (ClauseKind.REQUIRE, ClauseKind.HOLD, ClauseKind.LIMIT):
-            what = "held" if clause.kind is ClauseKind.HOLD else "refused"
+            what = "held" if clause.kind is ClauseKind.HOLD else "rejected"
             reason = getattr(clause.tree, "reason", None) or f"pod is {what} by policy clause {clause.name}"
         return {
             "kind": clause.kind,

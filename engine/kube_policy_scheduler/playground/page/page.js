@@ -750,7 +750,7 @@ function nodeLine(node) {
   }
   if (!verdict) return name;
   const by = verdict.refusedBy[node];
-  return by >= 0 ? `${name}: refused by ${shortText(verdict.clauses[by])}` : `${name}: ${value(verdict.total[node])}`;
+  return by >= 0 ? `${name}: rejected by ${shortText(verdict.clauses[by])}` : `${name}: ${value(verdict.total[node])}`;
 }
 
 function pointAt(node, x = 0, y = 0) {

@@ -38,7 +38,7 @@ def _silent(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """Pods without a node, for one reason."""
 
     message: str
@@ -47,16 +47,16 @@ class Refusal:
     """`namespace/name` of one of them."""
 
 
-def _refusals(pods: Iterable[PodInfo], refused: Mapping[str, str]) -> tuple[Refusal, ...]:
+def _rejections(pods: Iterable[PodInfo], rejected: Mapping[str, str]) -> tuple[Rejection, ...]:
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     for pod in pods:
-        message = refused.get(pod.uid)
+        message = rejected.get(pod.uid)
         if message is not None:
             counts[message] += 1
             examples.setdefault(message, pod.key)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Refusal(message, count, examples[message]) for message, count in ranked)
+    return tuple(Rejection(message, count, examples[message]) for message, count in ranked)
 
 
 # --- how many more ---------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class MoreCopies:
     pod: str
     count: int
     stopped_by: str
-    """What refuses the next one; "" where the work ended before."""
+    """What rejects the next one; "" where the work ended before."""
     bound: int
     """Copies for which the free resources suffice, node by node, whatever else the rules ask for."""
     nodes: Mapping[str, int]
@@ -80,7 +80,7 @@ class MoreCopies:
 def more_copies(
     seats: Seats, pod: PodInfo, *, most: int, stop: Stop = never, progress: Progress = _silent
 ) -> MoreCopies:
-    """Place copies of a pod, one after another, until one is refused."""
+    """Place copies of a pod, one after another, until one is rejected."""
     mark = seats.mark()
     bound = room.most_copies(seats.cluster, pod, seats.may_take([pod]))
     nodes: dict[str, int] = {}
@@ -270,7 +270,7 @@ class NodesNeeded:
     nodes: int
     seated: int
     """Pods that get a node."""
-    without: tuple[Refusal, ...]
+    without: tuple[Rejection, ...]
     """Pods that even an empty node of the shape does not help."""
     bound: int
     """Nodes that the seated pods need at least, by resources alone."""
@@ -319,7 +319,7 @@ class PendingPods:
     pods: int
     fit_now: int
     """Pods for which the cluster has a place already."""
-    refused: tuple[Refusal, ...]
+    rejected: tuple[Rejection, ...]
     """The others."""
     needed: tuple[NodesNeeded, ...]
     """For these, shape by shape, the best first."""
@@ -347,12 +347,12 @@ def pending_pods(
     seated = seats.seat_all(
         ordered, stop=stop, progress=lambda done: progress(f"{done:,} of {len(pods):,} pods placed")
     )
-    left = [pod for pod in ordered if pod.uid in seated.refused]
+    left = [pod for pod in ordered if pod.uid in seated.rejected]
     needed = nodes_needed(seats, left, shapes, most=most, solve=solve, stop=stop, progress=progress)
     mix = cheapest_mix(seats, left, needed, most=most, solve=solve) if solve is not None and not stop() else None
     seats.undo_to(mark)
     complete = seated.complete and all(one.complete for one in needed)
-    return PendingPods(len(pods), len(seated.placed), _refusals(left, seated.refused), needed, mix, complete)
+    return PendingPods(len(pods), len(seated.placed), _rejections(left, seated.rejected), needed, mix, complete)
 
 
 def nodes_needed(
@@ -397,7 +397,7 @@ def _needed(
             break
         message = hopeless.get(pod.template)
         if message is not None:
-            found.refused[pod.uid] = message
+            found.rejected[pod.uid] = message
             continue
         answer, mark, more = seats.seat(pod), seats.mark(), 0
         # a gang that must be together may need several nodes at a time
@@ -416,7 +416,7 @@ def _needed(
         else:
             seats.undo_to(mark)
             reason = answer.text if most_more else f"more than {most:,} new nodes"
-            found.refused[pod.uid] = reason
+            found.rejected[pod.uid] = reason
             if seats.is_alike(pod):
                 hopeless[pod.template] = reason
         if number % _EVERY == 0:
@@ -431,7 +431,7 @@ def _needed(
         packed = bounds.pack([(pod, frozenset({0})) for pod in on_new], [offered], [1.0], solve)
         bound = max(bound, whole(packed.bound))
     hourly = shape.price * nodes if shape.price is not None else None
-    return NodesNeeded(shape, nodes, len(seated), _refusals(pods, found.refused), bound, hourly, found.complete)
+    return NodesNeeded(shape, nodes, len(seated), _rejections(pods, found.rejected), bound, hourly, found.complete)
 
 
 def cheapest_mix(
@@ -517,7 +517,7 @@ def _mixed(
         if answer.host is not None:
             seated.placed[pod.uid] = answer.host
         else:
-            seated.refused[pod.uid] = answer.text
+            seated.rejected[pod.uid] = answer.text
     seats.drop_short_gangs([pod for pod, _ in pods], seated)
     hosts = set(seated.placed.values())
     used = Counter(shape for shape, name in names if name in hosts)
@@ -548,10 +548,10 @@ class Loss:
     gone: int
     """Pods without a controller: nothing creates them again."""
     placed: int
-    """Those that have a node then; with the `refused` ones of them, all, unless the work was stopped."""
-    refused: tuple[Refusal, ...]
+    """Those that have a node then; with the `rejected` ones of them, all, unless the work was stopped."""
+    rejected: tuple[Rejection, ...]
     evicted: int
-    """Pods of other nodes that were preempted for them; those without a place are among `refused`."""
+    """Pods of other nodes that were preempted for them; those without a place are among `rejected`."""
     bound: int
     """Pods without a place at least, by resources alone."""
     needed: tuple[NodesNeeded, ...]
@@ -560,7 +560,7 @@ class Loss:
     @property
     def unplaced(self) -> int:
         """Return how many pods have no place."""
-        return sum(one.pods for one in self.refused)
+        return sum(one.pods for one in self.rejected)
 
     @property
     def missing(self) -> int:
@@ -615,11 +615,11 @@ def lose(
             progress(f"{label}={value} lost: {done:,} of {len(ordered):,} pods placed")
 
     seated = seats.seat_all(ordered, stop=stop, progress=show)
-    left = [pod for pod in ordered if pod.uid in seated.refused]
+    left = [pod for pod in ordered if pod.uid in seated.rejected]
     evicted = 0
     if preempts and left:
         evicted, left, messages = seats.preempt(left, stop=stop)
-        seated.refused = messages
+        seated.rejected = messages
     placed = sum(cluster.node_of(pod.uid) is not None for pod in ordered)
     needed = nodes_needed(seats, left, shapes, most=most, solve=solve, stop=stop, progress=progress)
     seats.undo_to(mark)
@@ -631,7 +631,7 @@ def lose(
         len(ordered),
         len(there) - len(ordered),
         placed,
-        _refusals(left, seated.refused),
+        _rejections(left, seated.rejected),
         evicted,
         bound,
         needed,

@@ -15,7 +15,7 @@ from kube_policy_scheduler.tooling.capacity.questions import (
     NodeMix,
     NodesNeeded,
     PendingPods,
-    Refusal,
+    Rejection,
     RemovableNodes,
 )
 from kube_policy_scheduler.tooling.cost import PriceSources, cost, idle_hourly, money
@@ -57,7 +57,7 @@ class Capacity:
         found = []
         if self.more is not None and self.at_least is not None and self.more.count < self.at_least:
             found.append(f"{plural(self.more.count, 'more pod')} fit; {self.at_least:,} must")
-        if self.pending is not None and self.pending.refused:
+        if self.pending is not None and self.pending.rejected:
             left = self.pending.pods - self.pending.fit_now
             found.append(f"{plural(left, 'pending pod')} {'has' if left == 1 else 'have'} no place")
         found += [f"without {loss.label}={loss.value}, {_missing(loss)}" for loss in self.losses if loss.missing]
@@ -183,7 +183,7 @@ def _pending(found: PendingPods, to: Terminal, most: int, currency: str) -> Iter
     left = found.pods - found.fit_now
     yield to.paint(RED if left else GREEN, f"{_fitting(found)} on the nodes that are there")
     yield from _stopped(found.complete, to)
-    yield from _refused(found.refused, to, most)
+    yield from _rejected(found.rejected, to, most)
     yield from _needed(found.needed, left, to, most)
     text = mix_sentence(found.mix, left, currency) if found.mix is not None else ""
     if text:
@@ -207,13 +207,13 @@ def _fitting(found: PendingPods) -> str:
     return f"{found.fit_now:,} of {plural(found.pods, 'pending pod')} {'fits' if found.pods == 1 else 'fit'}"
 
 
-def _refused(refused: Sequence[Refusal], to: Terminal, most: int) -> Iterator[str]:
-    if refused:
+def _rejected(rejected: Sequence[Rejection], to: Terminal, most: int) -> Iterator[str]:
+    if rejected:
         yield ""
         rows = [("no place", "for example", "pods")]
-        rows += [(one.message, one.example, f"{one.pods:,}") for one in refused[:most]]
+        rows += [(one.message, one.example, f"{one.pods:,}") for one in rejected[:most]]
         yield from to.table(rows, right_from=2)
-        yield from _rest(len(refused) - most, "more reason", to)
+        yield from _rest(len(rejected) - most, "more reason", to)
 
 
 def _needed(needed: Sequence[NodesNeeded], left: int, to: Terminal, most: int) -> Iterator[str]:
@@ -291,7 +291,7 @@ def _losses(found: Sequence[Loss], to: Terminal, most: int) -> Iterator[str]:
     for loss in bad:
         yield ""
         yield f"Without {printable(loss.label)}={printable(loss.value)}:"
-        yield from _refused(loss.refused, to, most)
+        yield from _rejected(loss.rejected, to, most)
         yield from _needed(loss.needed, loss.unplaced, to, most)
 
 

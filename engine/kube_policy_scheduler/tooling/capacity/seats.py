@@ -11,7 +11,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
+from kube_policy_scheduler.framework.decide.rejection_memo import is_alike
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.policy.answer import Answer, Answers, Placed, Unschedulable
@@ -36,7 +36,7 @@ class Seated:
 
     placed: dict[str, str] = field(default_factory=dict)
     """Node by uid."""
-    refused: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
     """By uid: why there is no node."""
     complete: bool = True
     """Whether all of them were decided."""
@@ -127,7 +127,7 @@ class Seats(UndoableCluster):
     ) -> Seated:
         """Place as many pods as fit, in the given order; members of a gang that stays incomplete get no node.
 
-        A pod that was refused is tried again after others were placed, as an event would do in the scheduling queue.
+        A pod that was rejected is tried again after others were placed, as an event would do in the scheduling queue.
         """
         found = Seated()
         waiting: Sequence[PodInfo] = pods
@@ -150,15 +150,15 @@ class Seats(UndoableCluster):
                         failed[short] = why
                 found.placed |= placed
                 for uid in placed:
-                    found.refused.pop(uid, None)
+                    found.rejected.pop(uid, None)
                 if placed:
                     progress(len(found.placed))
                 else:
-                    found.refused[pod.uid] = why
+                    found.rejected[pod.uid] = why
             if len(found.placed) == before or len(found.placed) == len(pods):
                 break
             waiting = [pod for pod in pods if pod.uid not in found.placed]
-        found.complete = len(found.placed) + len(found.refused) == len(pods)
+        found.complete = len(found.placed) + len(found.rejected) == len(pods)
         self.drop_short_gangs(pods, found)
         return found
 
@@ -193,10 +193,10 @@ class Seats(UndoableCluster):
                 short = next((gang for gang in gangs if gang.filled(size_of) < gang.size), None)
                 if short is not None and pod.uid in found.placed:
                     del found.placed[pod.uid]
-                    found.refused[pod.uid] = f"{short}, and only some of them get a node"
+                    found.rejected[pod.uid] = f"{short}, and only some of them get a node"
                     again = True
             for pod, _ in members:
-                if pod.uid in found.refused and self.cluster.node_of(pod.uid) is not None:
+                if pod.uid in found.rejected and self.cluster.node_of(pod.uid) is not None:
                     self.take_off(pod)
 
     def gangs(self, pod: PodInfo) -> tuple[GangRequirement, ...]:

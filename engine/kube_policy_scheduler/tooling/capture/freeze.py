@@ -274,10 +274,10 @@ def _expected(reducible: ReducibleInputs, verdict: DecisionSummary) -> Mapping[s
         if verdict.evicted:
             expect["evicts"] = sorted(name.partition("/")[2] for name in verdict.evicted[1:])
     names = inputs.cluster.nodes.names
-    refused = [(name, made.diagnosis.status(row)) for row, name in enumerate(names)]
-    refused = [(name, status) for name, status in refused if status.plugin and not made.diagnosis.rejection]
-    if 0 < len(refused) <= _MOST_FILTERED:
-        expect["filtered"] = {name: {"clause": status.plugin} for name, status in sorted(refused)}
+    rejected = [(name, made.diagnosis.status(row)) for row, name in enumerate(names)]
+    rejected = [(name, status) for name, status in rejected if status.plugin and not made.diagnosis.rejection]
+    if 0 < len(rejected) <= _MOST_FILTERED:
+        expect["filtered"] = {name: {"clause": status.plugin} for name, status in sorted(rejected)}
     return expect
 
 

@@ -21,7 +21,7 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.why.devices import claim_state, unmet_on_nodes
-from kube_policy_scheduler.tooling.why.filters import Refusals, refusals
+from kube_policy_scheduler.tooling.why.filters import Rejections, rejections
 
 Item = TypeVar("Item")
 
@@ -82,7 +82,7 @@ class DecisionSummary:
     margin: float | None
     """By how much the host's total exceeds that of `next`, rounded; None where nothing was compared."""
     rejectors: frozenset[str]
-    """The filters that are the first to refuse some node, or that refuse the pod."""
+    """The filters that are the first to reject some node, or that reject the pod."""
     cause: str | None = None
     """The filter that stands most in the way of a pod that fits nowhere; None where that was not asked."""
     governed: bool = True
@@ -104,7 +104,7 @@ class DecisionSummary:
     empty: bool = False
     """Whether there was no node to decide about: that is a reason of its own."""
     statuses: frozenset[tuple[str, str, tuple[str, ...]]] | None = None
-    """Node, filter and reasons of each refusal; None where that was not asked."""
+    """Node, filter and reasons of each rejection; None where that was not asked."""
 
     @property
     def tied(self) -> bool:
@@ -117,7 +117,7 @@ class DecisionSummary:
         Args:
             other: the other decision.
             margin: also by how much it was the best node.
-            nodes: also why each node is refused; both are of the same nodes.
+            nodes: also why each node is rejected; both are of the same nodes.
         """
         mine, theirs = self, other
         if not nodes:
@@ -154,7 +154,7 @@ def verdict(inputs: DecisionInputs) -> DecisionSummary:
                 str(decision.preemption.nominated_node),
                 *sorted(pod.key for pod in decision.preemption.victims),
             )
-        cause = _cause(refusals(inputs)) if size <= _MOST_EXPLAINED else None
+        cause = _cause(rejections(inputs)) if size <= _MOST_EXPLAINED else None
         return DecisionSummary(
             None,
             None,
@@ -194,7 +194,7 @@ def _unmet(frame: Frame) -> frozenset[tuple[str, frozenset[str]]]:
 
 
 def first_rejectors(made: Evaluation) -> frozenset[str]:
-    """Return the filters that are the first to refuse some node, or that refuse the pod as a whole."""
+    """Return the filters that are the first to reject some node, or that reject the pod as a whole."""
     diagnosis = made.diagnosis
     if diagnosis.rejection is not None:
         return frozenset((diagnosis.rejection.plugin,))
@@ -206,10 +206,10 @@ def _statuses(made: Evaluation, names: Sequence[str]) -> frozenset[tuple[str, st
     return frozenset((name, status.plugin, tuple(status.reasons)) for name, status in found if status.plugin)
 
 
-def _cause(asked: Refusals) -> str | None:
+def _cause(asked: Rejections) -> str | None:
     """Return the name of the main reason: that of a policy's clause where one says it."""
     main = asked.dominant()
-    units = [unit for unit in asked.units if unit.obstacle == main and unit.refused.any()]
+    units = [unit for unit in asked.units if unit.obstacle == main and unit.rejected.any()]
     return next((unit.name for unit in units if unit.span is not None), units[0].name if units else None)
 
 
@@ -294,11 +294,11 @@ class ReducibleInputs:
         """Return the nodes with those first that probably matter, and how many these are.
 
         These are the host and the next node, for each score the nodes that it likes most and least, as these define
-        a normalised score, for each filter one node that it refuses, and for the main reason of a pod that fits
+        a normalised score, for each filter one node that it rejects, and for the main reason of a pod that fits
         nowhere a node on which nothing else is in the way.
         """
         inputs = answer(self.inputs()).inputs
-        asked = refusals(inputs)
+        asked = rejections(inputs)
         made = asked.evaluation
         table = inputs.cluster.nodes
         rows: dict[int, None] = {}
@@ -308,9 +308,9 @@ class ReducibleInputs:
                 rows[table.rows[name]] = None
         diagnosis = made.diagnosis
         for index in range(len(diagnosis.plugins)):
-            refused = np.flatnonzero(diagnosis.first == index)
-            if len(refused):
-                rows[_first_by_name(refused.tolist(), table.names)] = None
+            rejected = np.flatnonzero(diagnosis.first == index)
+            if len(rejected):
+                rows[_first_by_name(rejected.tolist(), table.names)] = None
         main = asked.dominant() if chosen.host is None else None
         if main is not None:
             alone = asked.obstacles[main] & (asked.count == 1) if main in asked.obstacles else np.zeros(0, np.bool_)
@@ -355,7 +355,7 @@ def reduced(reducible: ReducibleInputs, *, progress: Progress = lambda text: Non
     """Return the smallest inputs found with the same decision.
 
     The same is: the same node, with the same one next to it and as far ahead, or the same main reason; and each
-    filter that refused any node still refuses one. Where that takes more than a few nodes, how far ahead may change.
+    filter that rejected any node still rejects one. Where that takes more than a few nodes, how far ahead may change.
     """
     wanted = reducible.verdict()
     same_margin = True

@@ -399,7 +399,7 @@ class _Watched:
         """Count what is asked about the pod as a whole.
 
         Returns:
-            Whether no change of the cluster would help, which ends it at once; and whether the pod is refused at all.
+            Whether no change of the cluster would help, which ends it at once; and whether the pod is rejected at all.
         """
         rejected = False
         for wanted in (ClauseKind.REQUIRE, ClauseKind.LIMIT):  # as profiles have them
@@ -407,9 +407,9 @@ class _Watched:
                 if clause.kind is not wanted:
                     continue
                 self._clause(clause, frame, compiled)
-                refusal = probe(frame, self._plugins[id(compiled)]).rejection
-                if refusal is not None:
-                    if refusal.code is not Code.UNSCHEDULABLE:
+                rejection = probe(frame, self._plugins[id(compiled)]).rejection
+                if rejection is not None:
+                    if rejection.code is not Code.UNSCHEDULABLE:
                         return True, True
                     rejected = True
         return False, rejected
@@ -510,8 +510,8 @@ class _WatchedQueues:
         for queue in found.path() if found is not None else ():
             if queue.name.partition("/")[0] == declared.name:
                 amounts = usage.amounts(frame.pod)
-                refused = any(queue.used[r] + amount > queue.maximum[r] for r, amount in amounts)
-                self._answers.see(max_site(declared), Outcome.FALSE if refused else Outcome.TRUE)
+                rejected = any(queue.used[r] + amount > queue.maximum[r] for r, amount in amounts)
+                self._answers.see(max_site(declared), Outcome.FALSE if rejected else Outcome.TRUE)
 
     def reclaim(self, frame: Frame, policy: Policy) -> None:
         """Count the first `reclaim` that allows a pod for which no node is left."""

@@ -47,7 +47,7 @@ _NEVER = {
     (SiteKind.FALLBACK, Outcome.TRUE): "always missing",
     (SiteKind.SCORE, Outcome.TRUE): "always missing",
     (SiteKind.BOUND, Outcome.TRUE): "never kept to",
-    (SiteKind.BOUND, Outcome.FALSE): "never refuses",
+    (SiteKind.BOUND, Outcome.FALSE): "never rejects",
 }
 
 
@@ -135,7 +135,7 @@ def max_site(queue: checked.QueueDeclaration) -> Site:
 
 
 def is_bound(clause: checked.Clause) -> bool:
-    """Return whether the clause as a whole lets pods pass or refuses them, without saying so in an expression."""
+    """Return whether the clause as a whole lets pods pass or rejects them, without saying so in an expression."""
     return isinstance(clause, checked.Quota) or (isinstance(clause, checked.Grouping) and clause.max_skew is not None)
 
 

@@ -18,7 +18,7 @@ from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.cluster_state import waiting
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.policy_reads import fields_of_clause
-from kube_policy_scheduler.tooling.why.filters import refusals
+from kube_policy_scheduler.tooling.why.filters import rejections
 
 MOST_PODS = 40
 """Kinds of pods tried for each policy: more say little that is new."""
@@ -74,7 +74,7 @@ def _try(inspection: Inspection, policy: Policy, pod: objects.Pod) -> _Tried:
         inputs = DecisionInputs.of(
             free, cluster, rules, signals=inspection.signals, now=inspection.now, seed=inspection.seed
         )
-        asked = refusals(inputs)
+        asked = rejections(inputs)
         frame = inputs.frame()
         feasible = asked.evaluation.feasible
         if len(feasible) < 2:  # how scores would tell nodes apart is worth knowing all the same
@@ -83,7 +83,7 @@ def _try(inspection: Inspection, policy: Policy, pod: objects.Pod) -> _Tried:
         held_by = frozenset(clause.name for clause in policy.holds if clause.evaluate(frame))
     refused: dict[str, int] = {}
     for one in asked.filters:
-        refused[one.name] = max(refused.get(one.name, 0), int(one.refused.sum()))
+        refused[one.name] = max(refused.get(one.name, 0), int(one.rejected.sum()))
     scores = {name: np.asarray(values, np.float64) for name, values in made.items()}
     return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, refused, scores, held_by)
 

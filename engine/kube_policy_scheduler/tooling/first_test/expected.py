@@ -100,7 +100,7 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
     best = max(totals.values(), default=0.0)
     tied = sorted(name for name, total in totals.items() if total == best)
     if decision.host is None:
-        expect["unschedulable"] = _whole_refusal(frame, policy) or {"message": decision.message.split(". ")[0]}
+        expect["unschedulable"] = _whole_rejection(frame, policy) or {"message": decision.message.split(". ")[0]}
         rules = policy.profile.queues
         if policy.profile.preemption is not None or (rules is not None and rules.reclaims):
             victims = decision.preemption.victims if decision.preemption is not None else ()
@@ -115,31 +115,31 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
         expect["domain"] = found.domains[0].value
     if totals:
         expect["feasible"] = sorted(totals)
-    refused = _refused(frame, policy)
-    if refused:
-        expect["filtered"] = refused
+    rejected = _rejected(frame, policy)
+    if rejected:
+        expect["filtered"] = rejected
     if len(totals) > 1 or (totals and policy.profile.scores):
         expect["scores"] = {name: _rounded(total) for name, total in sorted(totals.items())}
     return expect, len(tied) > 1
 
 
-def _whole_refusal(frame: Frame, policy: Policy) -> Json | None:
-    """Return the clause that refuses the pod whatever the node, None where there is none."""
+def _whole_rejection(frame: Frame, policy: Policy) -> Json | None:
+    """Return the clause that rejects the pod whatever the node, None where there is none."""
     for plugin in policy.profile.filters:
         if isinstance(plugin, RequireClause | LimitClause) and probe(frame, plugin).rejection is not None:
             return {"clause": plugin.name}
     return None
 
 
-def _refused(frame: Frame, policy: Policy) -> Json:
-    """Return by node the first clause of the policy that refuses it."""
+def _rejected(frame: Frame, policy: Policy) -> Json:
+    """Return by node the first clause of the policy that rejects it."""
     names = frame.cluster.nodes.names
     found: dict[str, Any] = {}
     for plugin in policy.profile.filters:
         if not isinstance(plugin, FilterClause | SpreadFilter):
             continue
-        for refusal in plugin.refusals(frame, None):
-            for row in np.flatnonzero(refusal.where):
+        for rejection in plugin.rejections(frame, None):
+            for row in np.flatnonzero(rejection.where):
                 found.setdefault(names[int(row)], {"clause": plugin.name})
     return dict(sorted(found.items()))
 

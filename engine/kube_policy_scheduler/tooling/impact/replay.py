@@ -34,7 +34,7 @@ from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
-from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, governed, leads, refusal_by
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, governed, leads, rejection_by
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 from kube_policy_scheduler.tooling.waiting_members import WaitingMembers
 from kube_policy_scheduler.wording import amount, listed, signed, some
@@ -79,11 +79,11 @@ def reason(old: DecisionInputs, new: DecisionInputs, *, to_node: str, new_messag
     # over one and the same cluster the two differ by their clauses alone; where the pod went before may be full by now
     from_node, old_message = again.host or "", again.text
     if from_node:
-        found = _refusal(now, from_node, f"refuses {from_node}")
+        found = _rejection(now, from_node, f"rejects {from_node}")
         if found is not None or not to_node:
             return found or Reason("filter", new_message)
     if to_node:
-        found = _refusal(again, to_node, f"refused {to_node} before")
+        found = _rejection(again, to_node, f"rejected {to_node} before")
         if found is not None or not from_node:
             return found or Reason("earlier", EARLIER, text=old_message)
     return _scores(again.inputs, now.inputs, from_node=from_node, to_node=to_node)
@@ -94,8 +94,8 @@ def _held(answer: Held, text: str) -> Reason:
     return Reason("held", clause.text, str(clause.span), text) if clause is not None else Reason("held", answer.reason)
 
 
-def _refusal(answer: Answer, node: str, text: str) -> Reason | None:
-    found = refusal_by(answer, node)
+def _rejection(answer: Answer, node: str, text: str) -> Reason | None:
+    found = rejection_by(answer, node)
     if found is not None and found.text == QUOTA:
         return _quota(answer.inputs) or Reason("filter", found.text, found.place, text)
     if found is not None and found == gang_of(answer):
@@ -108,13 +108,13 @@ def _quota(inputs: DecisionInputs) -> Reason | None:
     frame, rules, policy = inputs.frame(), inputs.profile.queues, inputs.rules.policy
     usage = frame.cluster.usage_of(rules.tree) if rules is not None else None
     queue = usage.quota_of(frame.template) if usage is not None else None
-    refused = usage.refusal(queue, usage.amounts(frame.pod)) if usage is not None and queue is not None else None
-    if refused is None:
+    rejected = usage.rejection(queue, usage.amounts(frame.pod)) if usage is not None and queue is not None else None
+    if rejected is None:
         return None
-    name = refused.queue if refused.is_of_nodes else refused.at
+    name = rejected.queue if rejected.is_of_nodes else rejected.at
     declared = declared_queues([policy.compiled.checked] if policy is not None else [])
     place = next((str(each.tree.span) for each in declared if each.name == name.partition("/")[0]), "")
-    return Reason("filter", f"queue {name}", place, quota_message(refused))
+    return Reason("filter", f"queue {name}", place, quota_message(rejected))
 
 
 def _scores(old: DecisionInputs, new: DecisionInputs, *, from_node: str, to_node: str) -> Reason:

@@ -42,7 +42,7 @@ class Move(msgspec.Struct, frozen=True):
     equally_good: int
     """How many nodes are as good as the target, with itself: the replacement goes to one of them."""
     policy: str
-    refused: bool
+    rejected: bool
     """Whether its node would reject it; else the target is better by `margin`."""
     margin: float | None
     clause: str

@@ -29,7 +29,7 @@ from kube_policy_scheduler.policy.answer import Held
 from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node
 from kube_policy_scheduler.tooling.rebalancing.moves import Move, MoveBudgets, MoveRule, replacement_of, workload_of
-from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, rejection
 from kube_policy_scheduler.tooling.staying import Staying
 
 _EVERY = 64
@@ -200,7 +200,7 @@ def _prove(planner: Planner, *, stop: Stop, progress: Progress) -> list[Move]:
             break
         rule = options.rule(pod)
         assert rule is not None
-        move = spent.refusal(pod, cluster.node_of(pod.uid) or "", rule) or planner.prove(pod)
+        move = spent.rejection(pod, cluster.node_of(pod.uid) or "", rule) or planner.prove(pod)
         if isinstance(move, Move):
             moves.append(move)
             spent.spend(pod, move.source, rule)
@@ -215,14 +215,14 @@ def _prove(planner: Planner, *, stop: Stop, progress: Progress) -> list[Move]:
 class _Gain:
     """What a pod gains if its replacement goes to one of the best nodes."""
 
-    refused: bool
+    rejected: bool
     """Whether its node would reject it; else the best nodes lead by `margin`."""
     margin: float
 
     @property
     def order(self) -> tuple[bool, float]:
         """Return the key by which moves are ranked, the most urgent first."""
-        return not self.refused, -self.margin
+        return not self.rejected, -self.margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,15 +420,15 @@ class Planner:
         self._moved = moved
         policy = seats.rules(pod).profile.name
         return Move(
-            pod.key, pod.uid, workload, source, names[row].name, len(targets), policy, gain.refused,
-            None if gain.refused else gain.margin, clause.text, clause.place,
+            pod.key, pod.uid, workload, source, names[row].name, len(targets), policy, gain.rejected,
+            None if gain.rejected else gain.margin, clause.text, clause.place,
         )  # fmt: skip
 
     def _clause(self, pod: PodInfo, standing: _Standing, source: str, target: int, gain: _Gain) -> Clause:
         """Return what rejects a pod on a node, or the score by which another leads most."""
         inputs = self.seats.inputs(pod)
-        if gain.refused:
-            return refusal(inputs.frame(), inputs.profile, source) or Clause("")
+        if gain.rejected:
+            return rejection(inputs.frame(), inputs.profile, source) or Clause("")
         name = self.seats.cluster.nodes.infos[target].name
         ahead = leads(inputs.frame(), inputs.profile, standing.feasible, node=name, over=source).values()
         return max(ahead, key=lambda item: item[0], default=(0.0, Clause("")))[1]
@@ -458,7 +458,7 @@ class SpentBudgets:
         made._by = self._by.copy()
         return made
 
-    def refusal(self, pod: PodInfo, node: str, rule: MoveRule) -> str:
+    def rejection(self, pod: PodInfo, node: str, rule: MoveRule) -> str:
         """Return the budget that keeps a pod where it is; "" where none does."""
         limits = self._budgets
         for kind, name, most in (

@@ -33,14 +33,14 @@ def lines(found: Plan, *, to: Terminal, most: int, outcomes: Mapping[str, str] |
         rows = [("pod", "from", "to", "because of", "where", "outcome" if outcomes else "", "better by")]
         for move in found.moves[:most]:
             by = amount(move.margin) if move.margin is not None else ""
-            verb = "rejects it" if move.refused else ""
+            verb = "rejects it" if move.rejected else ""
             clause = f"`{move.clause}`" if move.place else move.clause
             because = printable(f"{clause} {verb}".strip())
             outcome = (outcomes or {}).get(move.uid, "")
             others = f" or {plural(move.equally_good - 1, 'other')}" if move.equally_good > 1 else ""
             rows.append((printable(move.pod), move.source, move.target + others, because, move.place, outcome, by))
-        refused = {at: BOLD for at, move in enumerate(found.moves[:most], 1) if move.refused}
-        yield from to.table(rows, right_from=6, styles=refused)
+        rejected = {at: BOLD for at, move in enumerate(found.moves[:most], 1) if move.rejected}
+        yield from to.table(rows, right_from=6, styles=rejected)
         if len(found.moves) > most:
             left = plural(len(found.moves) - most, "more pod")
             yield to.paint(DIM, f"and {left}: --all or --format json shows them")

@@ -403,10 +403,10 @@ class _Search:
         self.moves += made
         for victim in victims:
             self._spent.spend(victim, name, _RULE)
-        if any(self._spent.refusal(victim, "", _RULE) for victim in victims):
+        if any(self._spent.rejection(victim, "", _RULE) for victim in victims):
             self._is_short = True
             for there, pods in self._movables.items():
-                self._movables[there] = [each for each in pods if not self._spent.refusal(each, there, _RULE)]
+                self._movables[there] = [each for each in pods if not self._spent.rejection(each, there, _RULE)]
         host = self._seats.cluster.node_of(pod.uid) or ""
         self._changed([name, host, *(move.target for move in made)])
         return Seat(pod.key, host, len(made), "")
@@ -451,7 +451,7 @@ class _Search:
                 continue
             if pod.template.spec.resource_claims or self._seats.gangs(pod) or not self._options.wanted(pod):
                 continue
-            if not self._staying.reason(pod) and not (self._is_short and self._spent.refusal(pod, name, _RULE)):
+            if not self._staying.reason(pod) and not (self._is_short and self._spent.rejection(pod, name, _RULE)):
                 found.append(pod)
         found.sort(key=lambda pod: (-sum(_sizes(pod, self._seats.cluster.nodes, name)), pod.key))
         self._movables[name] = found
@@ -495,7 +495,7 @@ class _Search:
             return NoRoom.BUDGET
         spent = self._spent.copy()
         for victim in gone:
-            if spent.refusal(victim, name, _RULE):
+            if spent.rejection(victim, name, _RULE):
                 return NoRoom.BUDGET
             spent.spend(victim, name, _RULE)
         made = self._carry_out(pod, name, gone)

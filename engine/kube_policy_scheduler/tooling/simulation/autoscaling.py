@@ -1,9 +1,9 @@
 """Nodes that an autoscaler adds for pods that wait, and removes when they are idle, in virtual time.
 
-It does what cluster-autoscaler and Karpenter do, but by the real rules of the scheduler. It looks at pods whose refusal
-says that new nodes would help (`new_nodes`), and places them with the scheduling cycle on the nodes that are
-ordered already. For what has no place there, it orders a node of the first shape that takes the pod. The node is there
-after the delay of its shape. A node without pods goes after the idle time of its shape.
+It does what cluster-autoscaler and Karpenter do, but by the real rules of the scheduler. It looks at pods whose
+rejection says that new nodes would help (`new_nodes`), and places them with the scheduling cycle on the nodes that
+are ordered already. For what has no place there, it orders a node of the first shape that takes the pod. The node is
+there after the delay of its shape. A node without pods goes after the idle time of its shape.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.gang_domains import largest_first
 from kube_policy_scheduler.framework.decide.gang_room import Members
 from kube_policy_scheduler.framework.decide.new_nodes import UNSCHEDULABLE, AwaitingNodes, needs_of
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.times import parse_duration
@@ -267,7 +267,7 @@ class Autoscaler:
         self._members, self._pending = members, pending
         self._awaiting = AwaitingNodes()
         self._wanting: dict[str, tuple[GangRequirement, ...]] = {}
-        """Pods that new nodes would help, by uid, the oldest refusal first."""
+        """Pods that new nodes would help, by uid, the oldest rejection first."""
         self._covered: dict[str, _Upcoming] = {}
         self._upcoming: list[_Upcoming] = []
         self._shape_of: dict[str, AutoscaledShape] = {}
@@ -323,7 +323,7 @@ class Autoscaler:
 
     # --- pods ------------------------------------------------------------------------------------------
 
-    def refused(
+    def rejected(
         self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, now: float
     ) -> None:
         """Note that a pod has no node, as the scheduler reports it: it may want a new one."""
@@ -531,14 +531,14 @@ class _Trial(UndoableCluster):
     def __init__(self, cluster: Cluster, algorithm: ScheduleAlgorithm, *, now: float) -> None:
         super().__init__(cluster, now=now)
         self._algorithm = algorithm
-        self._memo = RefusalMemo()
+        self._memo = RejectionMemo()
         self._hopeless: set[tuple[object, str]] = set()
 
     def add_node(self, node: objects.Node, own: Iterable[PodInfo]) -> None:
         self.set_node(node)
         for pod in own:
             self.put(pod, node.metadata.name)
-        self._memo = RefusalMemo()
+        self._memo = RejectionMemo()
 
     def seat(self, queued: QueuedPod) -> str | None:
         """Place a pod where the scheduler would, and return where; None: nowhere."""
@@ -556,4 +556,4 @@ class _Trial(UndoableCluster):
 
     def undo_to(self, mark: int) -> None:
         super().undo_to(mark)
-        self._memo = RefusalMemo()
+        self._memo = RejectionMemo()

@@ -475,15 +475,15 @@ def speed(results: Sequence[Result]) -> str:
     return f"{plural(len(runs), 'run')}, {decisions:,} decisions in {seconds:.1f} s{rate}"
 
 
-def refusals(results: Sequence[Result]) -> list[str]:
-    """Return for each variant what most of its pods without a place were refused by."""
+def rejections(results: Sequence[Result]) -> list[str]:
+    """Return for each variant what most of its pods without a place were rejected by."""
     found = []
     for result in results:
         reasons = list(result.reasons().items())
         if reasons:
             texts = [f"{number:,.0f} by {reason}" for reason, number in reasons[:_SHOWN_REASONS]]
             more = f", … ({len(reasons) - _SHOWN_REASONS} more)" if len(reasons) > _SHOWN_REASONS else ""
-            found.append(f"{result.name}, refused: {'; '.join(texts)}{more}")
+            found.append(f"{result.name}, rejected: {'; '.join(texts)}{more}")
     return found
 
 

@@ -24,7 +24,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_columns import class_devices
-from kube_policy_scheduler.framework.decide.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -303,7 +303,7 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         queued: QueuedPod,
         *,
         preempts: bool = True,
-        memo: RefusalMemo | None = None,
+        memo: RejectionMemo | None = None,
         in_run: bool = False,
     ) -> Generator[int, None, Decision]:
         """Return the pod's node, or why there is none."""
@@ -826,8 +826,8 @@ class Waiting:
             waiting_pods.decide(queued, requirements) if requirements else (self._algorithm.decide(queued), ())
         )
         if decision.host is None:
-            for member, refusal in others:
-                self._handle_failure(member, requirements, refusal)
+            for member, rejection in others:
+                self._handle_failure(member, requirements, rejection)
             self._handle_failure(queued, requirements, decision)
             return
         assumed = self._simulated.assume(queued, decision, requirements)
@@ -840,7 +840,7 @@ class Waiting:
             self._bind(each)
 
     def _handle_failure(self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision) -> None:
-        lacks_nodes = requirements and decision.diagnosis is None and NodeResourcesFit.name in decision.refused_by
+        lacks_nodes = requirements and decision.diagnosis is None and NodeResourcesFit.name in decision.rejected_by
         queued.reported_reason = GANG_INCOMPLETE if lacks_nodes else reason(decision)
         found = decision.preemption
         if found is not None and found.victims and found.nominated_node:
@@ -854,12 +854,12 @@ class Waiting:
         elif node_name is not None:
             self._drop_nomination(queued)
         if self._autoscaler is not None:
-            self._autoscaler.refused(queued, requirements, decision, self._simulated.now)
+            self._autoscaler.rejected(queued, requirements, decision, self._simulated.now)
         profile = self._algorithm.profile(queued.pod)
         if profile is None:
             self._queue.rejected(queued, frozenset((NO_POLICY,)), self._simulated.now, wakes=NOTHING_WAKES)
             return
-        self._stand_ins.refused(queued, requirements, profile, decision, self._simulated.now)
+        self._stand_ins.rejected(queued, requirements, profile, decision, self._simulated.now)
         self._look_later(queued)
 
     def _drop_nomination(self, queued: QueuedPod) -> None:

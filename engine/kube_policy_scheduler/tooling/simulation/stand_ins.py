@@ -1,4 +1,4 @@
-"""Pods that are refused alike wait behind the first of them, which is tried for all.
+"""Pods that are rejected alike wait behind the first of them, which is tried for all.
 
 Many pods that fit nowhere would each be tried at each event, which makes pods times events. Those that get the same
 decision at one moment need one trial: once the first has a node, the next one is tried. Alike are pods of one template,
@@ -23,7 +23,7 @@ from kube_policy_scheduler.cluster.devices.device_classes import class_by_resour
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.refusal_memo import is_alike
+from kube_policy_scheduler.framework.decide.rejection_memo import is_alike
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
@@ -34,7 +34,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import Place, Queued
 from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM
 from kube_policy_scheduler.times import Steady
 
-_BEHIND = frozenset(("behind a pod that is refused alike",))
+_BEHIND = frozenset(("behind a pod that is rejected alike",))
 _NO_ROOM = frozenset(("no room on any node",))
 _CALLED = ClusterEvent.TIMEOUT
 """What wakes a pod that waits behind another one, by name; in virtual time no such event reaches all pods."""
@@ -75,15 +75,15 @@ class _Line(msgspec.Struct):
     share: tuple[QuotaUsage, Quota, Amounts] | None = None
     """What the first asks its queue for; None: it has none, or nobody is evicted for it."""
     open: set[int] = msgspec.field(default_factory=set)
-    """Rows that had room for the first since it was refused."""
+    """Rows that had room for the first since it was rejected."""
     is_due: bool = False
-    """Whether something else than room may help the first since it was refused."""
+    """Whether something else than room may help the first since it was rejected."""
     behind: list[tuple[Any, int, QueuedPod]] = msgspec.field(default_factory=list)
     """A heap in the order of the queue. An entry is stale if the pod does not wait behind any more."""
 
 
 class StandIns:
-    """Puts refused pods back into the queue."""
+    """Puts rejected pods back into the queue."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class StandIns:
         self._nominated: frozenset[str] = frozenset()
         """Nodes on which room was kept when it was looked last."""
 
-    def refused(
+    def rejected(
         self,
         queued: QueuedPod,
         requirements: Sequence[GangRequirement],
@@ -132,7 +132,7 @@ class StandIns:
         decision: Decision,
         now: Steady,
     ) -> None:
-        """Put a refused pod back: it waits for an event, or behind one that is refused alike."""
+        """Put a rejected pod back: it waits for an event, or behind one that is rejected alike."""
         rejectors, wakes, uid = decision.rejectors, profile.wakes, queued.pod.uid
         kind = self._kind(queued, requirements, profile, decision)
         if kind is None or self._line_of.get(uid, kind) != kind:
@@ -165,7 +165,7 @@ class StandIns:
         heapq.heappush(line.behind, (self._position(queued).key, number, queued))
 
     def _asks_for(self, line: _Line, requirements: Sequence[GangRequirement], profile: Profile) -> None:
-        """Note what the first of a line was refused for just now."""
+        """Note what the first of a line was rejected for just now."""
         line.open.clear()
         line.is_due = False
         if profile.queues is not None and profile.queues.reclaims:
@@ -251,7 +251,7 @@ class StandIns:
             self._queue.wake(uid, _CALLED, now)
 
     def _with_room(self, kind: _Request, rows: Collection[int]) -> list[int]:
-        """Return the rows that have what one pod requests, whatever else refuses it."""
+        """Return the rows that have what one pod requests, whatever else rejects it."""
         nodes, found = self._cluster.nodes, rows
         for name, amount in kind.amounts:
             offered, held = nodes.allocatable(name), nodes.requested(name)
@@ -283,10 +283,10 @@ class StandIns:
     def _kind(
         self, queued: QueuedPod, requirements: Sequence[GangRequirement], profile: Profile, decision: Decision
     ) -> _Kind | None:
-        """Return what a refused pod is alike in with others; None: it waits alone."""
+        """Return what a rejected pod is alike in with others; None: it waits alone."""
         found, pod = decision.preemption, queued.pod
-        lacks_quota = bool(requirements) and decision.refused_by == _LACKS_QUOTA
-        if not is_alike(pod, profile) or (decision.refused_by - {RECLAIM} - _LACKS_ROOM and not lacks_quota):
+        lacks_quota = bool(requirements) and decision.rejected_by == _LACKS_QUOTA
+        if not is_alike(pod, profile) or (decision.rejected_by - {RECLAIM} - _LACKS_ROOM and not lacks_quota):
             return None
         if decision.reclaim is not None and decision.reclaim.why is NotReclaimed.PATIENCE:
             return None  # how long it has waited is its own
@@ -317,7 +317,7 @@ class StandIns:
                 requirements[0].group if began else None,
                 lacks,
             )
-            # of a gang, one member may fit: it is tried again where there is more room than when it was refused
+            # of a gang, one member may fit: it is tried again where there is more room than when it was rejected
             if requirements or request in self._lines or not self._may_fit_somewhere(request):
                 return request
         return (pod.template, profile) if not queued.groups else None

@@ -15,7 +15,7 @@ from kube_policy_scheduler.tooling.tester.queue_order import Waiting
 from kube_policy_scheduler.tooling.tester.wanted import number
 from kube_policy_scheduler.tooling.why.scores import PartValues, leaves, part_values
 
-_REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
+_REJECTING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
 _MOST_NODES = 3
 _MOST_CLAUSES = 4
 
@@ -57,8 +57,10 @@ def values_of_decision(
     rows = frame.cluster.nodes.rows
     nodes = [name for name in expectation.kind.nodes(expectation.wanted, outcome) if name in rows][:_MOST_NODES]
     if outcome.host is None or expectation.kind.about_filters or not set(nodes) & set(outcome.totals):
-        refusing = {verdict.clause for verdict in outcome.verdicts if not nodes or verdict.refused.keys() & set(nodes)}
-        clauses = [c for c in policy.clauses if c.kind in _REFUSING and (c.name in refusing or not refusing)]
+        rejecting = {
+            verdict.clause for verdict in outcome.verdicts if not nodes or verdict.rejected.keys() & set(nodes)
+        }
+        clauses = [c for c in policy.clauses if c.kind in _REJECTING and (c.name in rejecting or not rejecting)]
         return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
     clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
     evaluation = evaluate(frame, policy.profile)

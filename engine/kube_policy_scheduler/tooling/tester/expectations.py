@@ -272,28 +272,28 @@ def _unschedulable(reason: Reason, one: OneDecision) -> Mismatch | None:
     verdict = outcome.verdict(reason.clause)
     if verdict is None or not _decides(verdict, outcome, one.policy_clauses):
         return Mismatch(expected, f"unschedulable for a different reason: {outcome.message}")
-    texts = sorted({text for texts in verdict.refused.values() for text in texts})
+    texts = sorted({text for texts in verdict.rejected.values() for text in texts})
     return None if says(reason.message, texts) else Mismatch(expected, f"{verdict.clause}: {', '.join(texts)}")
 
 
 def _without_value(outcome: Outcome, reason: Reason) -> str:
     """Return what is wrong where a pod goes nowhere only because a clause has no value; "" where that is not so."""
     concerned = (outcome.verdict(reason.clause),) if reason.clause is not None else outcome.verdicts
-    lacking = [one for one in concerned if one is not None and one.undefined and one.undefined >= one.refused.keys()]
-    others = [one for one in outcome.verdicts if one.refused and one.undefined < one.refused.keys()]
+    lacking = [one for one in concerned if one is not None and one.undefined and one.undefined >= one.rejected.keys()]
+    others = [one for one in outcome.verdicts if one.rejected and one.undefined < one.rejected.keys()]
     if not lacking or (reason.clause is None and others):
         return ""
     return f"`{lacking[0].clause}` has no value; {_ADMIT_MISSING}"
 
 
 def _decides(verdict: ClauseVerdict, outcome: Outcome, policy_clauses: frozenset[str]) -> bool:
-    """Return whether the clause refuses every node, or one that all others of the policy let through."""
-    if verdict.refused.keys() >= outcome.nodes:
+    """Return whether the clause rejects every node, or one that all others of the policy let through."""
+    if verdict.rejected.keys() >= outcome.nodes:
         return True
     siblings = [part for part in outcome.conjuncts if verdict.within and part.within == verdict.within]
     clauses = [other for other in outcome.verdicts if other.clause in policy_clauses - {verdict.within}]
-    others = {node for other in (*clauses, *siblings) if other.clause != verdict.clause for node in other.refused}
-    return bool(verdict.refused.keys() - others)
+    others = {node for other in (*clauses, *siblings) if other.clause != verdict.clause for node in other.rejected}
+    return bool(verdict.rejected.keys() - others)
 
 
 def _filtered(named: Named[Reason], one: OneDecision) -> Mismatch | None:
@@ -301,15 +301,15 @@ def _filtered(named: Named[Reason], one: OneDecision) -> Mismatch | None:
     expected = f"{node} filtered by {reason}"
     if reason.clause is not None:
         verdict = outcome.verdict(reason.clause)
-        rejecting = [] if verdict is None or node not in verdict.refused else [verdict]
+        rejecting = [] if verdict is None or node not in verdict.rejected else [verdict]
     else:
-        rejecting = [verdict for verdict in outcome.verdicts if node in verdict.refused]
-    as_wanted = [verdict for verdict in rejecting if says(reason.message, verdict.refused[node])]
+        rejecting = [verdict for verdict in outcome.verdicts if node in verdict.rejected]
+    as_wanted = [verdict for verdict in rejecting if says(reason.message, verdict.rejected[node])]
     if as_wanted and not one.admits_missing and all(node in verdict.undefined for verdict in as_wanted):
         return Mismatch(expected, f"`{as_wanted[0].clause}` has no value for {node}; {_ADMIT_MISSING}")
     if as_wanted:
         return None
-    got = "; ".join(outcome.refusals(node))
+    got = "; ".join(outcome.rejections(node))
     return Mismatch(expected, f"{node} filtered by {got}" if got else f"{node} passes every filter")
 
 
@@ -406,7 +406,7 @@ def _warnings(several: tuple[str, ...], one: OneDecision) -> Mismatch | None:
 
 def _why_not(outcome: Outcome, nodes: Iterable[str]) -> str:
     """Return what rejects each of these nodes, "" where nothing does."""
-    reasons = ((node, next(outcome.refusals(node), "")) for node in sorted(nodes))
+    reasons = ((node, next(outcome.rejections(node), "")) for node in sorted(nodes))
     parts = [f"{node} filtered by {reason}" for node, reason in reasons if reason]
     if len(parts) > _MOST_REASONS:
         parts[_MOST_REASONS:] = [f"and {len(parts) - _MOST_REASONS} more"]

@@ -130,7 +130,7 @@ def _matcher(label: str, operator: str, value: str) -> Matcher:
 
 @lru_cache(maxsize=4096)
 def selector(text: str) -> Selector | None:
-    """Return a plain selector, None where the text is anything else, or Prometheus refuses it."""
+    """Return a plain selector, None where the text is anything else, or Prometheus rejects it."""
     try:
         tree = promql_parser.parse(text)
     except ValueError:

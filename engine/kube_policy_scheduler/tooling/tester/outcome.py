@@ -124,10 +124,10 @@ class ClauseVerdict:
     """What one filter says, evaluated alone."""
 
     clause: str
-    refused: Mapping[str, tuple[str, ...]]
-    """Reasons by node; a pod that is refused as a whole is refused on every node."""
+    rejected: Mapping[str, tuple[str, ...]]
+    """Reasons by node; a pod that is rejected as a whole is rejected on every node."""
     undefined: frozenset[str] = frozenset()
-    """The nodes that it refuses because it has no value there."""
+    """The nodes that it rejects because it has no value there."""
     within: str = ""
     """The filter of whose `and` it is a part, "" for a whole filter."""
 
@@ -207,12 +207,12 @@ class Outcome:
             text += f", next {others[0][0]} {number(others[0][1])}"
         return text + ")" + (f", and waits: {self.waits}" if self.waits is not None else "")
 
-    def refusals(self, node: str) -> Iterator[str]:
-        """Return what people read of each filter that refuses a node: its parts that do not hold, or its reasons."""
+    def rejections(self, node: str) -> Iterator[str]:
+        """Return what people read of each filter that rejects a node: its parts that do not hold, or its reasons."""
         for verdict in self.verdicts:
-            if node in verdict.refused:
-                parts = [p.clause for p in self.conjuncts if p.within == verdict.clause and node in p.refused]
-                yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.refused[node])})"
+            if node in verdict.rejected:
+                parts = [p.clause for p in self.conjuncts if p.within == verdict.clause and node in p.rejected]
+                yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.rejected[node])})"
 
 
 def outcome_of(answer: Answer, policy: TestedPolicy, *, in_full: bool) -> Outcome:
@@ -256,8 +256,8 @@ def outcome_of(answer: Answer, policy: TestedPolicy, *, in_full: bool) -> Outcom
 
 
 def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> ClauseVerdict:
-    refused = {names[int(row)]: (f"{part.name} does not hold",) for row in np.flatnonzero(~part.holds)}
-    return ClauseVerdict(part.name, refused, within=part.clause)
+    rejected = {names[int(row)]: (f"{part.name} does not hold",) for row in np.flatnonzero(~part.holds)}
+    return ClauseVerdict(part.name, rejected, within=part.clause)
 
 
 def _verdict(plugin: FilterPlugin, frame: Frame) -> ClauseVerdict | None:
@@ -265,10 +265,10 @@ def _verdict(plugin: FilterPlugin, frame: Frame) -> ClauseVerdict | None:
     asked = probe(frame, plugin)
     if not asked.applies:
         return None
-    refused: dict[str, tuple[str, ...]] = {}
+    rejected: dict[str, tuple[str, ...]] = {}
     for reason, where in asked.reasons():
         for row in np.flatnonzero(where):
-            refused[names[row]] = (*refused.get(names[row], ()), reason)
+            rejected[names[row]] = (*rejected.get(names[row], ()), reason)
     missing = undefined_nodes(plugin, frame)
     undefined = frozenset(names[row] for row in np.flatnonzero(missing)) if missing is not None else frozenset[str]()
-    return ClauseVerdict(plugin.name, refused, undefined)
+    return ClauseVerdict(plugin.name, rejected, undefined)

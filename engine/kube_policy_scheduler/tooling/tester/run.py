@@ -125,7 +125,7 @@ _SOURCE = "policy"
 """The name of a policy that is written in the test file."""
 
 
-def refusal(case: Invalid, fixtures: Fixtures) -> list[Failure]:
+def rejection(case: Invalid, fixtures: Fixtures) -> list[Failure]:
     """Return how what is found about the policy differs from what is expected."""
     if case.text is not None:
         source = Source(f"{_SOURCE}.policy", case.text)
@@ -298,7 +298,7 @@ class SuiteRun:
         if isinstance(case, Invalid):
             if case.skip:
                 return CaseResult(case, State.SKIPPED)
-            return ended(case, refusal(case, self._fixtures), ())
+            return ended(case, rejection(case, self._fixtures), ())
         case_cluster = self._case_cluster(shuffled=False)
         with case_cluster.trying():
             self._builder.lay_over(case, case_cluster)

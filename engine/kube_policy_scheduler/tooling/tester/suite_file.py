@@ -109,7 +109,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A policy that must be refused, and for what."""
+    """A policy that must be rejected, and for what."""
 
     name: str
     path: Path

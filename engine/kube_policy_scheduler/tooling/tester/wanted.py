@@ -83,7 +83,7 @@ class NodeMatch:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A refusal that is expected."""
+    """A rejection that is expected."""
 
     clause: str | None
     message: str | None

@@ -30,7 +30,7 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.quantities.quantity import amount
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 from kube_policy_scheduler.tooling.why.devices import ClaimsOnNode, claim_state, unmet_on_nodes
-from kube_policy_scheduler.tooling.why.filters import HARD, Refusals, taint_text, untolerated
+from kube_policy_scheduler.tooling.why.filters import HARD, Rejections, taint_text, untolerated
 from kube_policy_scheduler.tooling.why.scores import amount_text, shown
 from kube_policy_scheduler.wording import one_line, plural
 
@@ -48,16 +48,16 @@ class PolicyEdit:
     edit: Edit
 
 
-def edits(inputs: DecisionInputs, asked: Refusals) -> Iterator[PolicyEdit]:
-    """Return relaxations of each clause that refuses a node, thresholds before the whole clause."""
+def edits(inputs: DecisionInputs, asked: Rejections) -> Iterator[PolicyEdit]:
+    """Return relaxations of each clause that rejects a node, thresholds before the whole clause."""
     policy = inputs.rules.policy
     if policy is None:
         return
-    refusing = {id(unit.clause) for unit in asked.units if unit.clause is not None and unit.refused.any()}
+    rejecting = {id(unit.clause) for unit in asked.units if unit.clause is not None and unit.rejected.any()}
     held = isinstance(answer(inputs), Held)
     for clause, tree in zip(policy.compiled.clauses, policy.compiled.checked.clauses, strict=True):
         holds_back = held and clause in policy.holds
-        if id(clause) not in refusing and not holds_back:
+        if id(clause) not in rejecting and not holds_back:
             continue
         without = _replaced(inputs, clause.span, "")
         if without is None:
@@ -177,7 +177,7 @@ def fitting(inputs: DecisionInputs) -> tuple[BoolArray, str] | None:
     return result, found.host
 
 
-def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
+def changes(inputs: DecisionInputs, asked: Rejections) -> tuple[Change, ...]:
     """Return the changes that help, those of the pod first, then of a node, of the policy, and one more node."""
     found: list[Change] = []
     tried = UndoableCluster(inputs.cluster, now=inputs.now)
@@ -325,7 +325,7 @@ def _quantity(resource: str, wanted: int) -> str:
     return f"{wanted}m" if resource == "cpu" else str(wanted)
 
 
-def _tolerations(inputs: DecisionInputs, asked: Refusals, attempt: Attempt) -> None:
+def _tolerations(inputs: DecisionInputs, asked: Rejections, attempt: Attempt) -> None:
     nodes = inputs.cluster.nodes
     sets: Counter[tuple[TaintKey, ...]] = Counter()
     for row in range(nodes.size):
@@ -382,7 +382,7 @@ _MOST_TEXT = 100
 _ClaimChange = tuple[objects.ResourceClaim, str]
 
 
-def _claim_changes(asked: Refusals) -> Iterator[Sequence[_ClaimChange]]:
+def _claim_changes(asked: Rejections) -> Iterator[Sequence[_ClaimChange]]:
     """Yield smaller requests, each with alternatives of which the first that helps is enough.
 
     Fewer devices, without a selector, with a toleration, without a constraint.
@@ -447,7 +447,7 @@ def _smaller(claim: objects.ResourceClaim, unmet: Sequence[ClaimsOnNode]) -> Ite
 # --- nodes -----------------------------------------------------------------------------------------------
 
 
-def _node_changes(asked: Refusals) -> Iterator[tuple[objects.Node, str, str]]:
+def _node_changes(asked: Rejections) -> Iterator[tuple[objects.Node, str, str]]:
     """Return changes of the closest nodes: uncordoned, ready, without taints, labelled as the pod wants.
 
     Each comes with its text and its command.

@@ -318,13 +318,13 @@ def claim_state(frame: Frame) -> ClaimState | None:
 
 
 def unmet_on_nodes(frame: Frame, state: ClaimState) -> dict[int, ClaimsOnNode]:
-    """Return what refused nodes lack for the claims, by row: of at most some nodes, spread over all."""
-    refused = np.flatnonzero(_PLUGIN.verdicts(frame, state) != ClaimOutcome.FITS)
-    if len(refused) > _MOST_NODES:
-        refused = refused[np.linspace(0, len(refused) - 1, _MOST_NODES).astype(np.int64)]
+    """Return what rejected nodes lack for the claims, by row: of at most some nodes, spread over all."""
+    rejected = np.flatnonzero(_PLUGIN.verdicts(frame, state) != ClaimOutcome.FITS)
+    if len(rejected) > _MOST_NODES:
+        rejected = rejected[np.linspace(0, len(rejected) - 1, _MOST_NODES).astype(np.int64)]
     found: dict[int, ClaimsOnNode] = {}
     compared = 0
-    for row in refused.tolist():
+    for row in rejected.tolist():
         one = claims_on(frame, state, row)
         if one is not None:
             found[row] = one

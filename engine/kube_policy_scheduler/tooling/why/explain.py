@@ -35,11 +35,11 @@ from kube_policy_scheduler.tooling.why.filters import (
     FilterVerdict,
     LimitState,
     NearMiss,
-    Refusals,
+    Rejections,
     limits,
     near_misses,
     plain,
-    refusals,
+    rejections,
 )
 from kube_policy_scheduler.tooling.why.queues import (
     QueueStanding,
@@ -59,7 +59,7 @@ class Cause:
     place: str
     """`FILE:LINE:COLUMN`, "" for a rule of Kubernetes."""
     words: str
-    refused: int
+    rejected: int
     only: int
     """Nodes that no other filter rejects."""
 
@@ -72,11 +72,11 @@ class Line:
     place: str
     within: str
     alone: int
-    """Nodes that it refuses, evaluated alone."""
+    """Nodes that it rejects, evaluated alone."""
     first: int
-    """Nodes that it is the first to refuse."""
+    """Nodes that it is the first to reject."""
     only: int
-    """Nodes that nothing else refuses."""
+    """Nodes that nothing else rejects."""
     reasons: tuple[tuple[str, int], ...]
     dominant: bool = False
 
@@ -173,12 +173,12 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
     held = alone if isinstance(alone, Held) else None
     decision = alone.decision if isinstance(alone, Placed | Unschedulable) else answers.if_free(alone.inputs)
     inside = replace(alone.inputs, pending=None)
-    asked = refusals(inside)
+    asked = rejections(inside)
     fits, nodes = len(asked.evaluation.feasible), inputs.cluster.nodes
     fails = held is not None or not fits
     preemption = decision.preemption
     bound_row = nodes.rows.get(bound, -1) if bound is not None else -1
-    refused_now = bound_row >= 0 and bool(asked.count[bound_row])
+    rejected_now = bound_row >= 0 and bool(asked.count[bound_row])
     gangs = gang_states(inputs, alone.requirements, is_placed=bound is not None)
     rank: Ranking | None = None
     if not fails and decision.host is not None:
@@ -197,7 +197,7 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
         near=near_misses(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
         changes=changes(inside, asked) if fails else (),
         ranking=rank,
-        bound_lacks=near_misses(asked, [bound_row])[0] if refused_now else None,
+        bound_lacks=near_misses(asked, [bound_row])[0] if rejected_now else None,
         victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
         preemption_node=preemption.nominated_node if preemption is not None else None,
         limits=tuple(limits(asked.frame, inputs.profile)),
@@ -234,18 +234,18 @@ def _ahead(first: Behind, answer: Answer) -> Ahead | None:
     found, cause = first.answer, None
     if not isinstance(found, Placed):
         decision = found.decision if isinstance(found, Unschedulable) else Decision(first.pod, None, message=found.text)
-        cause = _cause(found.inputs, refusals(found.inputs), decision, None)
+        cause = _cause(found.inputs, rejections(found.inputs), decision, None)
     return Ahead(first.pod.key, first.order.text, str(first.order.span), cause, delays)
 
 
-def _whole(asked: Refusals) -> bool:
+def _whole(asked: Rejections) -> bool:
     return any(unit.whole for unit in asked.units)
 
 
-def _lines(asked: Refusals) -> list[Line]:
+def _lines(asked: Rejections) -> list[Line]:
     dominant = asked.dominant() if not len(asked.evaluation.feasible) else None
     lines: list[Line] = []
-    refusers = sum((one.refused.astype(np.int64) for one in asked.filters), np.zeros(asked.frame.size, np.int64))
+    rejectors = sum((one.rejected.astype(np.int64) for one in asked.filters), np.zeros(asked.frame.size, np.int64))
     for one in asked.filters:
         parts = [unit for unit in asked.units if unit.within and unit.clause is one.clause]
         obstacle = next(
@@ -256,18 +256,18 @@ def _lines(asked: Refusals) -> list[Line]:
             ),
             "",
         )
-        by_it_alone = one.refused & (refusers == 1)
+        by_it_alone = one.rejected & (rejectors == 1)
         lines.append(_line(one, obstacle, dominant, only=by_it_alone))
-        failing = sum((part.refused.astype(np.int64) for part in parts), np.zeros(asked.frame.size, np.int64))
+        failing = sum((part.rejected.astype(np.int64) for part in parts), np.zeros(asked.frame.size, np.int64))
         lines += [
-            _line(part, part.obstacle, dominant, only=by_it_alone & part.refused & (failing == 1)) for part in parts
+            _line(part, part.obstacle, dominant, only=by_it_alone & part.rejected & (failing == 1)) for part in parts
         ]
     return lines
 
 
 def _line(one: FilterVerdict, obstacle: str, dominant: str | None, *, only: BoolArray) -> Line:
-    """only: `bool[nodes]`, those that nothing else refuses."""
-    alone = int(one.refused.sum())
+    """only: `bool[nodes]`, those that nothing else rejects."""
+    alone = int(one.rejected.sum())
     return Line(
         name=one.name,
         place=str(one.span) if one.span is not None else "",
@@ -280,7 +280,7 @@ def _line(one: FilterVerdict, obstacle: str, dominant: str | None, *, only: Bool
     )
 
 
-def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: Held | None) -> Cause:
+def _cause(inputs: DecisionInputs, asked: Rejections, decision: Decision, held: Held | None) -> Cause:
     size = inputs.cluster.nodes.size
     if held is not None:
         if held.clause is None:
@@ -292,9 +292,9 @@ def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: He
     obstacle = asked.dominant()
     if obstacle is None:
         return Cause("", "", decision.message, size, 0)
-    units = [unit for unit in asked.units if unit.obstacle == obstacle and unit.refused.any()]
+    units = [unit for unit in asked.units if unit.obstacle == obstacle and unit.rejected.any()]
     unit = next((unit for unit in units if unit.span is not None), units[0])
-    refused, only = int(asked.obstacles[obstacle].sum()), asked.only(obstacle)
+    rejected, only = int(asked.obstacles[obstacle].sum()), asked.only(obstacle)
     place = str(unit.span) if unit.span is not None else ""
     if unit.whole:
         return Cause(unit.name, place, f"it is rejected as a whole: {plain(unit.reasons[0][0])}", size, size)
@@ -309,4 +309,4 @@ def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: He
     state = claim_state(asked.frame) if unit.name == DynamicResources.name else None
     if state is not None:
         words = devices_cause(unmet_on_nodes(asked.frame, state)) or words
-    return Cause(unit.name, place, words, refused, only)
+    return Cause(unit.name, place, words, rejected, only)

@@ -40,22 +40,22 @@ class FilterVerdict:
     name: str
     span: Span | None
     """Where the policy says so; None for Kubernetes' own rules."""
-    refused: BoolArray
+    rejected: BoolArray
     """`bool[nodes]`: evaluated alone."""
     first: BoolArray
-    """`bool[nodes]`: refused by this one, and by none that is asked before it."""
+    """`bool[nodes]`: rejected by this one, and by none that is asked before it."""
     reasons: tuple[tuple[str, BoolArray], ...]
     within: str = ""
     """The filter of which it is a part."""
     whole: bool = False
-    """Whether it refuses the pod itself, whatever the node."""
+    """Whether it rejects the pod itself, whatever the node."""
     obstacle: str = ""
-    """Refusers of one obstacle are one thing to the reader."""
+    """Rejectors of one obstacle are one thing to the reader."""
     clause: CompiledClause | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Refusals:
+class Rejections:
     """What all filters say."""
 
     frame: Frame
@@ -106,7 +106,7 @@ def _shortage(frame: Frame) -> np.ndarray[Any, np.dtype[np.float64]]:
     return total
 
 
-def refusals(inputs: DecisionInputs) -> Refusals:
+def rejections(inputs: DecisionInputs) -> Rejections:
     """Ask every filter alone, and all together by `evaluate`."""
     frame = inputs.frame()
     size = frame.cluster.nodes.size
@@ -114,19 +114,19 @@ def refusals(inputs: DecisionInputs) -> Refusals:
     diagnosis = evaluation.diagnosis
     filters: list[FilterVerdict] = []
     units: list[FilterVerdict] = []
-    rejected = evaluation.pre_filtered.rejection
+    by_pre_filter = evaluation.pre_filtered.rejection
     for plugin in inputs.profile.filters:
         asked = probe(frame, plugin)
         if not asked.applies:
             continue
         reasons = tuple((reason, where) for reason, where in asked.reasons() if where.any() or asked.rejection)
-        refused = np.zeros(size, np.bool_)
+        rejected = np.zeros(size, np.bool_)
         for _, where in reasons:
-            refused |= where
+            rejected |= where
         whole = asked.rejection is not None
         first = np.zeros(size, np.bool_)
-        if rejected is not None:
-            first[:] = rejected.plugin == plugin.name
+        if by_pre_filter is not None:
+            first[:] = by_pre_filter.plugin == plugin.name
         else:
             narrowed = plugin.name in evaluation.pre_filtered.narrowed_by[:1]
             mine = [index for index, name in enumerate(diagnosis.plugins) if name == plugin.name]
@@ -139,7 +139,7 @@ def refusals(inputs: DecisionInputs) -> Refusals:
         clause = plugin.clause if isinstance(plugin, PolicyClause) else None
         span = clause.span if clause is not None else None
         one = FilterVerdict(
-            plugin.name, span, refused, first, reasons, whole=whole, obstacle=plugin.name, clause=clause
+            plugin.name, span, rejected, first, reasons, whole=whole, obstacle=plugin.name, clause=clause
         )
         filters.append(one)
         units.extend(_operands(one, frame))
@@ -147,13 +147,13 @@ def refusals(inputs: DecisionInputs) -> Refusals:
             units.append(_unit(one))
     obstacles: dict[str, BoolArray] = {}
     for unit in units:
-        if unit.refused.any():
+        if unit.rejected.any():
             before = obstacles.get(unit.obstacle)
-            obstacles[unit.obstacle] = unit.refused if before is None else before | unit.refused
+            obstacles[unit.obstacle] = unit.rejected if before is None else before | unit.rejected
     count: IntArray = np.zeros(size, np.int64)
     for mask in obstacles.values():
         count += mask
-    return Refusals(frame, evaluation, tuple(filters), tuple(units), obstacles, count)
+    return Rejections(frame, evaluation, tuple(filters), tuple(units), obstacles, count)
 
 
 def _unit(one: FilterVerdict) -> FilterVerdict:
@@ -162,17 +162,17 @@ def _unit(one: FilterVerdict) -> FilterVerdict:
         tree = one.clause.checked
         obstacle = _obstacle(tree.value, f"{one.name} {one.span}") if isinstance(tree, checked.Test) else obstacle
     return FilterVerdict(
-        one.name, one.span, one.refused, one.first, one.reasons, whole=one.whole, obstacle=obstacle, clause=one.clause
+        one.name, one.span, one.rejected, one.first, one.reasons, whole=one.whole, obstacle=obstacle, clause=one.clause
     )
 
 
 def _operands(one: FilterVerdict, frame: Frame) -> Iterator[FilterVerdict]:
-    """Return the operands of a filter's `and`, each where the filter refuses and it does not hold."""
+    """Return the operands of a filter's `and`, each where the filter rejects and it does not hold."""
     if not isinstance(one.clause, CompiledTest) or not one.clause.nodes:
         return
     taken = np.zeros(frame.size, np.bool_)
     for operand in one.clause.operands:
-        fails: BoolArray = one.refused & ~operand.holds(frame)
+        fails: BoolArray = one.rejected & ~operand.holds(frame)
         name, span = operand.text, operand.tree.span
         first: BoolArray = one.first & fails & ~taken
         taken |= fails
@@ -204,16 +204,16 @@ class NearMiss:
     lacks: tuple[str, ...]
 
 
-def near_misses(asked: Refusals, rows: list[int]) -> tuple[NearMiss, ...]:
+def near_misses(asked: Rejections, rows: list[int]) -> tuple[NearMiss, ...]:
     """Return what the nodes in these rows lack."""
     names = asked.frame.cluster.nodes.names
     return tuple(NearMiss(names[row], int(asked.count[row]), tuple(_lacks(asked, row))) for row in rows)
 
 
-def _lacks(asked: Refusals, row: int) -> Iterator[str]:
-    resources_said = any(unit.name == RESOURCES and unit.refused[row] for unit in asked.units)
+def _lacks(asked: Rejections, row: int) -> Iterator[str]:
+    resources_said = any(unit.name == RESOURCES and unit.rejected[row] for unit in asked.units)
     for unit in asked.units:
-        if not unit.refused[row]:
+        if not unit.rejected[row]:
             continue
         if unit.obstacle == RESOURCES and unit.name != RESOURCES and resources_said:
             continue
@@ -317,7 +317,7 @@ _PLAIN = {
 _PLAIN_BEGINNINGS = {
     "Insufficient ": "too little free {}",
     "node(s) didn't match policy clause ": "`{}` does not hold",
-    "pod is refused by policy clause ": "`{}` rejects the pod",
+    "pod is rejected by policy clause ": "`{}` rejects the pod",
     "pod is held by policy clause ": "`{}` holds the pod",
 }
 

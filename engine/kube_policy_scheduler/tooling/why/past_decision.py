@@ -136,7 +136,7 @@ def lines(found: Recorded, *, to: Terminal) -> Iterator[str]:
         yield printable(f"Evicted for it{short}: {', '.join(record.victims)}.")
     if record.reasons or record.refused:
         yield ""
-        yield from _refusals(record, to)
+        yield from _rejections(record, to)
     if record.top:
         yield ""
         yield from _top(record, to)
@@ -152,7 +152,7 @@ def lines(found: Recorded, *, to: Terminal) -> Iterator[str]:
             yield to.paint(DIM, f"  and {plural(len(found.earlier) - 5, 'earlier decision')}")
 
 
-def _refusals(record: DecisionRecord, to: Terminal) -> Iterator[str]:
+def _rejections(record: DecisionRecord, to: Terminal) -> Iterator[str]:
     rows = [("filter", "reason", "first", "alone")]
     said = set()
     for one in sorted(record.reasons, key=lambda one: -one.nodes):

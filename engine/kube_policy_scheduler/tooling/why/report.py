@@ -55,9 +55,9 @@ def _cause(found: Explanation, cause: Cause) -> str:
     place = f", {cause.place}" if cause.place else ""
     name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
     where = f" ({name})" if name else ""
-    share = f": {cause.refused} of {plural(found.nodes, 'node')}" if cause.refused < found.nodes else ": every node"
-    only = f"; on {cause.only} of them this is the only cause" if 0 < cause.only < cause.refused else ""
-    whole = cause.only == cause.refused == found.nodes and found.nodes > 1
+    share = f": {cause.rejected} of {plural(found.nodes, 'node')}" if cause.rejected < found.nodes else ": every node"
+    only = f"; on {cause.only} of them this is the only cause" if 0 < cause.only < cause.rejected else ""
+    whole = cause.only == cause.rejected == found.nodes and found.nodes > 1
     return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
 
 

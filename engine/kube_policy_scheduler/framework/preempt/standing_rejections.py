@@ -18,14 +18,14 @@ from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCach
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.trials import LEFT_OUT, without_victims
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.framework.status import Code, Rejection
 
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, all are asked at once."""
 
 
-class StandingRefusals:
-    """What refuses the pods of one template, row by row."""
+class StandingRejections:
+    """What rejects the pods of one template, row by row."""
 
     def __init__(self, frame: Frame, prepared: PreFiltered, cache: TemplateCache) -> None:
         """Ask about all rows.
@@ -38,11 +38,11 @@ class StandingRefusals:
         self.prepared = prepared
         self._size = frame.size
         self._position = cache.changes.end
-        self._refused = _Rows(diagnose(frame, prepared))
-        self._is_potential = self._refused.potential()
+        self._rejected = _Rows(diagnose(frame, prepared))
+        self._is_potential = self._rejected.potential()
         self._without_victims = _Rows(without_victims(frame, prepared.active, left_out=~self._is_potential))
         self.potential: IntArray
-        """The rows whose refusal preemption might lift, ascending."""
+        """The rows whose rejection preemption might lift, ascending."""
         self.hopeful: IntArray
         """Those of them that must be tried."""
         self._list_rows()
@@ -50,7 +50,7 @@ class StandingRefusals:
     @property
     def bytes(self) -> int:
         """Return about how many bytes this takes."""
-        return self._refused.bytes + self._without_victims.bytes + 17 * self._size
+        return self._rejected.bytes + self._without_victims.bytes + 17 * self._size
 
     def is_of_use(self) -> bool:
         """Return whether all that it follows is still there: the template alone."""
@@ -58,10 +58,10 @@ class StandingRefusals:
 
     def diagnosis(self) -> Diagnosis:
         """Return the verdicts on all nodes."""
-        return self._refused.diagnosis()
+        return self._rejected.diagnosis()
 
     def why_not(self) -> Counter[str]:
-        """Return how many of the potential nodes are refused for each reason even without all victims."""
+        """Return how many of the potential nodes are rejected for each reason even without all victims."""
         counts = self._without_victims.counts()
         counts.pop(LEFT_OUT, None)
         return counts
@@ -81,7 +81,7 @@ class StandingRefusals:
             now = builder.build()
             potential = (now.first >= 0) & ~now.unresolvable
             left = without_victims(some, self.prepared.active, left_out=~potential)
-            if not (self._refused.update(rows, now) and self._without_victims.update(rows, left)):
+            if not (self._rejected.update(rows, now) and self._without_victims.update(rows, left)):
                 return False
             self._is_potential[rows] = potential
             self._list_rows()
@@ -99,40 +99,40 @@ class _Rows:
     def __init__(self, diagnosis: Diagnosis) -> None:
         self.first: NDArray[np.int16] = diagnosis.first
         self._plugins = diagnosis.plugins
-        self._refusals = list(diagnosis.refusals)
-        self._counts = [int(np.count_nonzero(refusal.where)) for _, refusal in self._refusals]
-        self._places = {_key(plugin, refusal): place for place, (plugin, refusal) in enumerate(self._refusals)}
-        self._given = set(range(-1, len(self._refusals)))
-        """The refusals of which somebody else has the column, by place; -1 for `first`."""
+        self._rejections = list(diagnosis.rejections)
+        self._counts = [int(np.count_nonzero(rejection.where)) for _, rejection in self._rejections]
+        self._places = {_key(plugin, rejection): place for place, (plugin, rejection) in enumerate(self._rejections)}
+        self._given = set(range(-1, len(self._rejections)))
+        """The rejections of which somebody else has the column, by place; -1 for `first`."""
 
     @property
     def bytes(self) -> int:
-        return len(self.first) * (2 + len(self._refusals))
+        return len(self.first) * (2 + len(self._rejections))
 
     def potential(self) -> BoolArray:
-        """Return `bool[nodes]`: refused, but not permanently."""
+        """Return `bool[nodes]`: rejected, but not permanently."""
         found = self.first >= 0
-        for _, refusal in self._refusals:
-            if refusal.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                found &= ~refusal.where
+        for _, rejection in self._rejections:
+            if rejection.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                found &= ~rejection.where
         return found
 
     def update(self, rows: IntArray, now: Diagnosis) -> bool:
-        """Take over a diagnosis of some rows; return False if it names what no row was refused for before."""
-        if len(self._places) != len(self._refusals):
+        """Take over a diagnosis of some rows; return False if it names what no row was rejected for before."""
+        if len(self._places) != len(self._rejections):
             return False  # one plugin has one reason twice
-        found = {_key(plugin, refusal): refusal.where for plugin, refusal in now.refusals}
-        if not found.keys() <= self._places.keys() or len(found) != len(now.refusals):
+        found = {_key(plugin, rejection): rejection.where for plugin, rejection in now.rejections}
+        if not found.keys() <= self._places.keys() or len(found) != len(now.rejections):
             return False
         self._own(-1)
         self.first[rows] = now.first
         for key, place in self._places.items():
-            before, after = self._refusals[place][1].where[rows], found.get(key)
+            before, after = self._rejections[place][1].where[rows], found.get(key)
             more = (0 if after is None else int(np.count_nonzero(after))) - int(np.count_nonzero(before))
             if after is None and not more:
                 continue
             self._own(place)
-            self._refusals[place][1].where[rows] = False if after is None else after
+            self._rejections[place][1].where[rows] = False if after is None else after
             self._counts[place] += more
         return True
 
@@ -143,39 +143,39 @@ class _Rows:
         if place < 0:
             self.first = self.first.copy()
             return
-        plugin, refusal = self._refusals[place]
-        self._refusals[place] = plugin, Refusal(refusal.code, refusal.reason, refusal.where.copy())
+        plugin, rejection = self._rejections[place]
+        self._rejections[place] = plugin, Rejection(rejection.code, rejection.reason, rejection.where.copy())
 
     def counts(self) -> Counter[str]:
-        """Return the number of nodes refused for each reason."""
+        """Return the number of nodes rejected for each reason."""
         found: Counter[str] = Counter()
-        for (_, refusal), count in zip(self._refusals, self._counts, strict=True):
+        for (_, rejection), count in zip(self._rejections, self._counts, strict=True):
             if count:
-                found[refusal.reason] += count
+                found[rejection.reason] += count
         return found
 
     def diagnosis(self) -> Diagnosis:
-        """Return it as one of all rows that was made just now, all of which are refused."""
-        refusals = tuple(each for each, count in zip(self._refusals, self._counts, strict=True) if count)
-        self._given = set(range(-1, len(self._refusals)))
-        last = max((plugin for plugin, _ in refusals), default=-1)
-        return Diagnosis(self._plugins[: last + 1], self.first, refusals)
+        """Return it as one of all rows that was made just now, all of which are rejected."""
+        rejections = tuple(each for each, count in zip(self._rejections, self._counts, strict=True) if count)
+        self._given = set(range(-1, len(self._rejections)))
+        last = max((plugin for plugin, _ in rejections), default=-1)
+        return Diagnosis(self._plugins[: last + 1], self.first, rejections)
 
 
-def _key(plugin: int, refusal: Refusal) -> Hashable:
-    return plugin, refusal.code, refusal.reason
+def _key(plugin: int, rejection: Rejection) -> Hashable:
+    return plugin, rejection.code, rejection.reason
 
 
-def standing_refusals(
+def standing_rejections(
     frame: Frame, profile: Profile, cache: TemplateCache, *, caches: TemplateCaches
-) -> StandingRefusals | None:
+) -> StandingRejections | None:
     """Return why a pod fits nowhere; None if that does not follow from each node alone.
 
     Args:
         frame: of the pod.
         profile: the plugins.
         cache: of the template, as it is now.
-        caches: of all templates; they keep the refusals along with the template.
+        caches: of all templates; they keep the rejections along with the template.
     """
     if profile.narrowing or cache.rejected or not cache.is_kept or frame.cluster.nominated:
         return None
@@ -183,14 +183,14 @@ def standing_refusals(
     asked = pre_filter(frame, live)
     if asked.active or asked.rejection is not None:
         return None
-    key = StandingRefusals, frame.template, profile
+    key = StandingRejections, frame.template, profile
     known = cache.along(key)
-    if isinstance(known, StandingRefusals) and known.refresh(frame, cache):
+    if isinstance(known, StandingRejections) and known.refresh(frame, cache):
         return known
     prepared = pre_filter(frame, profile.filters)
     if prepared.rejection is not None or prepared.nodes is not None:
         return None
-    standing = StandingRefusals(frame, prepared, cache)
+    standing = StandingRejections(frame, prepared, cache)
     if not (standing.diagnosis().first >= 0).all():
         return None
     caches.keep_along(cache, key, standing)

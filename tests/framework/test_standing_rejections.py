@@ -1,4 +1,4 @@
-"""Refusals that are kept from one pod to the next are those of a look at all nodes."""
+"""Rejections that are kept from one pod to the next are those of a look at all nodes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Rejection
-from kube_policy_scheduler.framework.preempt.standing_refusals import StandingRefusals, standing_refusals
+from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, RejectedPod
+from kube_policy_scheduler.framework.preempt.standing_rejections import StandingRejections, standing_rejections
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
     {"cpu": "3", "priority": 10},
@@ -56,8 +56,8 @@ def set_budget(cluster: Cluster, allowed: int, *, app: str) -> None:
 
 
 def plain_values(diagnosis: Diagnosis) -> tuple[Any, ...]:
-    refusals = [(plugin, r.code, r.reason, r.where.tolist()) for plugin, r in diagnosis.refusals]
-    return diagnosis.plugins, diagnosis.first.tolist(), refusals, diagnosis.rejection
+    rejections = [(plugin, r.code, r.reason, r.where.tolist()) for plugin, r in diagnosis.rejections]
+    return diagnosis.plugins, diagnosis.first.tolist(), rejections, diagnosis.rejection
 
 
 def full_cluster(rng: Random, size: int) -> Cluster:
@@ -71,7 +71,7 @@ def full_cluster(rng: Random, size: int) -> Cluster:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_any_changes_refusals_and_victims_equal_those_of_the_plain_path(seed: int) -> None:
+def test_after_any_changes_rejections_and_victims_equal_those_of_the_plain_path(seed: int) -> None:
     rng, cycle, profile = Random(seed), Cycle(seed=1), kubernetes_profile()
     cluster = full_cluster(rng, 150)
     found_before = []
@@ -110,7 +110,7 @@ def test_after_any_changes_refusals_and_victims_equal_those_of_the_plain_path(se
         assert decision.feasible == len(plain.feasible)
         if len(plain.feasible):
             continue
-        rejection = Rejection(frame, profile, plain.pre_filtered, plain.diagnosis)
+        rejection = RejectedPod(frame, profile, plain.pre_filtered, plain.diagnosis)
         wanted = now(DefaultPreemption(seed=1).post_filter(rejection))
         found = decision.preemption
         assert decision.diagnosis is not None
@@ -132,7 +132,7 @@ def test_candidates_that_were_given_out_stay_as_they_were() -> None:
     frame = Frame(pod(cluster, "high", cpu="4", priority=10), cluster, 1e9)
     first = cycle.decide(frame, profile).preemption
     plain = evaluate(frame, profile)
-    rejection = Rejection(frame, profile, plain.pre_filtered, plain.diagnosis)
+    rejection = RejectedPod(frame, profile, plain.pre_filtered, plain.diagnosis)
     wanted = now(DefaultPreemption().post_filter(rejection))
     assert first is not None
     for victim in first.victims:
@@ -147,8 +147,8 @@ def test_what_stands_is_used_again_until_it_no_longer_follows_from_each_node_alo
     cluster, caches, profile = full_cluster(Random(1), 40), TemplateCaches(), kubernetes_profile()
     frame = Frame(pod(cluster, "high", cpu="9", priority=10), cluster, 1e9)
 
-    def standing() -> StandingRefusals | None:
-        return standing_refusals(frame, profile, caches.of(frame, profile), caches=caches)
+    def standing() -> StandingRejections | None:
+        return standing_rejections(frame, profile, caches.of(frame, profile), caches=caches)
 
     before = caches.of(frame, profile) and caches.bytes
     first = standing()

@@ -1,4 +1,4 @@
-"""Refusals kept for the next pods: of many unschedulable pods of one template, one is evaluated.
+"""Rejections kept for the next pods: of many unschedulable pods of one template, one is evaluated.
 
 Kept until the cluster changes. Pods whose result can differ from others of their template are left out:
 those with volumes, claims or a nomination, and policies that read more than the template.
@@ -18,7 +18,7 @@ _MOST_BYTES = 64 * 2**20
 """Of pods, which may be deleted by now, messages, and columns of nodes: with 130,000 nodes 0.4 to 0.6 MB a decision."""
 
 
-class RefusalMemo:
+class RejectionMemo:
     """Decisions without a host, by template and profile, for one epoch of the cluster's ledger."""
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class RefusalMemo:
         return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
 
     def note(self, decision: Decision, profile: Profile, epoch: int, *, preempts: bool = True) -> None:
-        """Keep a decision if it is a refusal without preemption."""
+        """Keep a decision if it is a rejection without preemption."""
         found = decision.preemption
         acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
-        if decision.host is None and is_alike(decision.pod, profile) and not acts and not decision.refused_by:
+        if decision.host is None and is_alike(decision.pod, profile) and not acts and not decision.rejected_by:
             self._follow(epoch)
             self._kept.set((decision.pod.template, profile, preempts), decision)
 
