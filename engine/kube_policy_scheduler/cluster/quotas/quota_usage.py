@@ -29,6 +29,7 @@ from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.past_usage import FADED, PastUsage
 from kube_policy_scheduler.cluster.quotas.usable_capacity import UsableCapacity
+from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.times import Steady
 
 NO_LIMIT = 2**63 - 1
@@ -67,6 +68,26 @@ class QuotaSpec(msgspec.Struct, frozen=True, eq=False):
     kept: tuple[int, ...]
     """The part of `minimum` that others may not use."""
     weight: float = 1.0
+
+
+class Asked(msgspec.Struct, eq=False):
+    """What pods of a template ask for of the queues of a tree."""
+
+    tree: QuotaTree
+    at: tuple[int, str | None] | None
+    """The place of their queue in the tree, and its key; None: they are of no queue."""
+    has_claims: bool
+    """Whether claims that they have may count, too: what these ask for is each pod's own."""
+    demand: PodRequests | None = None
+    """Of the last pod that was asked about; those that were not resized share one."""
+    counted: Amounts = ()
+    """What that one counts for."""
+
+    def amounts(self, pod: PodInfo) -> Amounts:
+        """Return what a pod of the template counts for without its claims."""
+        if pod.demand is not self.demand:
+            self.demand, self.counted = pod.demand, self.tree.amounts_of(pod.demand.requests)
+        return self.counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +134,14 @@ class QuotaTree:
 
     def find(self, template: PodTemplate) -> tuple[int, str | None] | None:
         """Return the place of the queue that pods of a template belong to, with its key; None: no queue."""
-        memo = template.memo.get("queue")
-        if memo is not None and memo[0] is self:
-            found: tuple[int, str | None] | None = memo[1]
-            return found
-        found = self._find(template)
-        template.memo["queue"] = self, found
+        return self.asked(template).at
+
+    def asked(self, template: PodTemplate) -> Asked:
+        """Return what pods of a template ask for."""
+        found: Asked | None = template.memo.get("queue")
+        if found is None or found.tree is not self:
+            has_claims = bool(self.classes) and bool(template.spec.resource_claims)
+            found = template.memo["queue"] = Asked(self, self._find(template), has_claims)
         return found
 
     def _find(self, template: PodTemplate) -> tuple[int, str | None] | None:
@@ -134,13 +157,7 @@ class QuotaTree:
 
     def amounts(self, pod: PodInfo) -> Amounts:
         """Return what a pod counts for without its claims; computed once for all pods of a template, unless resized."""
-        demand, memo = pod.demand, pod.template.memo.get("queue amounts")
-        if memo is not None and memo[0] is self and memo[1] is demand:
-            found: Amounts = memo[2]
-            return found
-        found = self.amounts_of(demand.requests)
-        pod.template.memo["queue amounts"] = self, demand, found
-        return found
+        return self.asked(pod.template).amounts(pod)
 
     def amounts_of(self, requests: Mapping[str, int]) -> Amounts:
         """Return what requests by resource, in column units, count for."""
@@ -160,6 +177,7 @@ class Quota:
         "inner",
         "kept",
         "leaving",
+        "limited_by",
         "maximum",
         "members",
         "minimum",
@@ -178,6 +196,11 @@ class Quota:
         self.name, self.parent = name, parent
         self.minimum = spec.minimum if spec is not None else zeros
         self.maximum = spec.maximum if spec is not None else (NO_LIMIT,) * size
+        self.limited_by: tuple[Quota | None, ...] = (None,) * size
+        """The nearest queue above that has a `maximum` of the resource; None: there is none."""
+        if parent is not None:
+            limits = zip(parent.maximum, parent.limited_by, strict=True)
+            self.limited_by = tuple(parent if most < NO_LIMIT else above for most, above in limits)
         self.kept = spec.kept if spec is not None else zeros
         self.weight = spec.weight if spec is not None else 1.0
         self.depth: int = parent.depth + 1 if parent is not None else 0
@@ -188,7 +211,7 @@ class Quota:
         self.nominated = [0] * size
         """What nominated pods request that hold no node yet."""
         self.direct = [0] * size
-        """By its own pods."""
+        """By its own pods. Like the next two, counted only if some queue keeps what it does not lend."""
         self.inner = [0] * size
         """What the queues below are charged."""
         self.charged = [0] * size
@@ -360,8 +383,10 @@ class QuotaUsage:
 
     def quota_of(self, template: PodTemplate) -> Quota | None:
         """Return the queue that pods of a template belong to; None: no quota applies to them."""
-        found = self.tree.find(template)
-        return self.queue_at(*found) if found is not None else None
+        found = self.tree.asked(template).at
+        if found is None:
+            return None
+        return self._static[found[0]] if found[1] is None else self.queue_at(*found)
 
     def declared(self, template: PodTemplate) -> str:
         """Return the name, as declared, of the queue that pods of a template belong to; "" if they belong to none."""
@@ -405,12 +430,12 @@ class QuotaUsage:
 
     def place(self, pod: PodInfo, node_name: str = "") -> None:
         """Count a pod on a node; "": on the one that it names."""
-        found = self.tree.find(pod.template)
-        self._stand(pod, node_name, 1, of_queue=found is not None)
-        if found is None:
-            self._outside.add(pod.uid)
+        asked, uid = self.tree.asked(pod.template), pod.uid
+        self._stand(pod, node_name, 1, of_queue=asked.at is not None)
+        if asked.at is None:
+            self._outside.add(uid)
             return
-        place, key = found
+        place, key = asked.at
         if key is None:
             queue = self._static[place]
         else:
@@ -423,14 +448,15 @@ class QuotaUsage:
                 self._faded.pop(known.name, None)
                 self._keep(known, 1)
             queue = known
-        self._hold(pod.uid, 1)
-        queue.members[pod.uid] = pod
-        queue.priorities[pod.priority] += 1
-        if self._has_claims(pod):
+        if self._nominated:
+            self._hold(uid, 1)
+        queue.members[uid] = pod
+        queue.priorities[pod.template.priority] += 1
+        if asked.has_claims:
             self._place_with_claims(pod)
         else:
-            self._add(queue, self.tree.amounts(pod), 1)
-        if pod.terminating or pod.uid in self._evicted:
+            self._add(queue, asked.amounts(pod), 1)
+        if pod.terminating or uid in self._evicted:
             self._leave(queue, pod)
 
     def _stand(self, pod: PodInfo, node_name: str, step: int, *, of_queue: bool) -> None:
@@ -484,7 +510,8 @@ class QuotaUsage:
         if pod.uid in self._leaving:
             self._stay(pod.uid)
         priority = queue.members.pop(pod.uid).priority
-        self._hold(pod.uid, -1)
+        if self._nominated:
+            self._hold(pod.uid, -1)
         queue.priorities[priority] -= 1
         if not queue.priorities[priority]:
             del queue.priorities[priority]
@@ -571,7 +598,7 @@ class QuotaUsage:
 
     def _hold(self, uid: str, step: int) -> None:
         """Count a nominated pod as used instead while it is placed, to try something out (1), or no longer (-1)."""
-        known = self._nominated.get(uid) if self._nominated else None
+        known = self._nominated.get(uid)
         if known is not None:
             self._promise(known[0], known[1], -step, notes=False)
 
@@ -614,7 +641,8 @@ class QuotaUsage:
 
     def amounts(self, pod: PodInfo) -> Amounts:
         """Return what a pod counts for: a placed one does, a pending one would."""
-        return self.request((pod,)) if self._has_claims(pod) else self.tree.amounts(pod)
+        asked = self.tree.asked(pod.template)
+        return self.request((pod,)) if asked.has_claims else asked.amounts(pod)
 
     def request(self, pods: Iterable[PodInfo]) -> Amounts:
         """Return what some pods count for together; a claim that they share counts once."""
@@ -657,7 +685,7 @@ class QuotaUsage:
             self._recount(users[min(users)])
 
     def _has_claims(self, pod: PodInfo) -> bool:
-        return bool(self.tree.classes) and bool(pod.template.spec.resource_claims)
+        return self.tree.asked(pod.template).has_claims
 
     def _with_devices(self, pod: PodInfo, keys: Iterable[str]) -> Amounts:
         """Return what a pod counts for with some of its claims."""
@@ -734,8 +762,14 @@ class QuotaUsage:
     def _shift(self, queue: Quota, amounts: Amounts, step: int) -> None:
         for resource, amount in amounts:
             delta = step * amount
-            queue.direct[resource] += delta
-            self._charge(queue, resource, delta)
+            if self._keeps:
+                queue.direct[resource] += delta
+                self._charge(queue, resource, delta)
+                continue
+            below: Quota | None = queue
+            while below is not None:
+                below.used[resource] += delta
+                below = below.parent
 
     def _charge(self, queue: Quota, resource: int, delta: int) -> None:
         """Bring what is used and charged up to date, from a queue whose own usage changed to the top."""
@@ -814,12 +848,12 @@ class QuotaUsage:
     def rejection(self, queue: Quota, amounts: Amounts) -> QuotaRejection | None:
         """Return why a request is not admitted; None: it is."""
         for resource, amount in amounts:
-            below: Quota | None = queue
-            while below is not None:
-                limit = below.maximum[resource]
-                if below.used[resource] + amount > limit:
-                    return self._rejection(queue, below, resource, amount, limit, kept=0)
-                below = below.parent
+            at: Quota | None = queue
+            while at is not None:
+                limit = at.maximum[resource]
+                if at.used[resource] + amount > limit:
+                    return self._rejection(queue, at, resource, amount, limit, kept=0)
+                at = at.limited_by[resource]
             if self._keeps and self._lacks(queue, resource, amount):
                 kept = self.top.charged[resource] - self.top.used[resource]
                 return self._rejection(queue, self.top, resource, amount, self.usable(resource), kept=kept)
@@ -925,11 +959,11 @@ class QuotaUsage:
         That is the cluster where too little can be lent.
         """
         for resource, amount in amounts:
-            below: Quota | None = queue
-            while below is not None:
-                if below.used[resource] + amount > below.maximum[resource]:
-                    yield resource, below
-                below = below.parent
+            at: Quota | None = queue
+            while at is not None:
+                if at.used[resource] + amount > at.maximum[resource]:
+                    yield resource, at
+                at = at.limited_by[resource]
             if self._keeps and self._lacks(queue, resource, amount):
                 yield resource, self.top
 
@@ -943,7 +977,7 @@ class QuotaUsage:
 
     def _dominant(self, queue: Quota, used: Sequence[float]) -> float:
         # one division of whole numbers, rounded once: equal shares are equal, whatever the weights and the capacity
-        capacity, highest = self.capacity(), 0.0
+        capacity, highest = self._capacity or self.capacity(), 0.0
         for resource, guaranteed in enumerate(queue.minimum):
             borrowed = used[resource] - guaranteed
             if borrowed > 0:

@@ -13,8 +13,6 @@ import math
 from itertools import count
 from typing import Any
 
-import msgspec
-
 from kube_policy_scheduler.framework.queue.fair_line import FairLine
 from kube_policy_scheduler.framework.queue.pod_transitions import move
 from kube_policy_scheduler.framework.queue.queued_pod import LAST, Place, PodState, QueuedPod, QueuePosition
@@ -74,16 +72,7 @@ class ActiveQueue:
         if position.fair is not None:
             line = self._fair.get(position.line)
             if line is None or line.usage is not position.fair.usage:
-                old = line.entries() if line is not None else ()
-                line = self._fair[position.line] = FairLine(position.fair, self._is_stale)
-                for key, _, other in old:
-                    queue = position.fair.usage.quota_of(other.pod.template)
-                    line.push(
-                        other,
-                        msgspec.structs.replace(
-                            position, key=key, fair=msgspec.structs.replace(position.fair, queue=queue)
-                        ),
-                    )
+                line = self._fair[position.line] = FairLine(position.fair, self._is_stale, before=line)
             line.push(queued, position)
         elif position.line not in (UNORDERED, LAST):
             self._add(queued, queued.ticket, position, blocks=False)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from enum import Enum
+from enum import IntEnum
 from itertools import count
-from operator import itemgetter
 
 import msgspec
 
@@ -26,11 +25,11 @@ _STALE_SLACK = 256
 """Slots that are over which a heap may hold in addition to an equal number of others."""
 
 
-class Lane(Enum):
-    """What the slots of equal priority are ordered by."""
+class Lane(IntEnum):
+    """What the slots of equal priority are ordered by; an integer, because each attempt looks lanes up."""
 
-    NEW = "new"
-    RETRIED = "retried"
+    NEW = 0
+    RETRIED = 1
 
 
 class Slot(msgspec.Struct, eq=False):
@@ -152,19 +151,19 @@ class Slots:
 
     def _next_of(self, unordered: str, at: Mapping[str, int]) -> Slot | None:
         """Return whose slot is next among a line without an order and those with one, with the priorities of these."""
-        priorities = (*at.values(), *self._priorities.get(unordered, ())[-1:])
-        if not priorities:
+        waiting = self._priorities.get(unordered, ())[-1:]
+        if not at and not waiting:
             return None
-        first = max(priorities)
-        lines = (unordered, *(line for line, priority in at.items() if priority == first))
-        lanes: dict[Lane, _Entry] = {}
-        for lane in Lane:
-            entries = [entry for line in lines if (entry := self._first((line, first, lane))) is not None]
-            if entries:
-                lanes[lane] = min(entries, key=itemgetter(slice(3)))
-        if len(lanes) > 1:
-            del lanes[self._last]
-        return next((entry[3] for entry in lanes.values()), None)
+        first = max((*at.values(), *waiting))
+        lines = [line for line, priority in at.items() if priority == first]
+        if waiting and waiting[0] == first:
+            lines.append(unordered)
+        for lane in (Lane.NEW, Lane.RETRIED) if self._last is Lane.RETRIED else (Lane.RETRIED, Lane.NEW):
+            if lane is Lane.NEW or self._retried:
+                entries = [entry for line in lines if (entry := self._first((line, first, lane))) is not None]
+                if entries:
+                    return min(entries)[3]  # their numbers differ, so slots are not compared
+        return None
 
     def tickets(self) -> set[int]:
         """Return the tickets of the pods that hold slots of a line without an order."""
