@@ -267,6 +267,28 @@ class GivenCluster:
         return cluster_state(self.objects, self.kubernetes)
 
 
+def pod_of(
+    pod: str, cluster: GivenCluster, *, namespace: str | None, scheduler: str
+) -> tuple[ClusterState, objects.Pod]:
+    """Return a cluster and a pod in it: one that it has by that name, or one of a file, which is added to it.
+
+    Raises:
+        UnknownPod: the cluster has no such pod, or several.
+        DocumentError: the file cannot be read, or has no pod.
+    """
+    from kube_policy_scheduler.tooling.cluster_state import pod_in, stored_objects
+
+    path = Path(pod)
+    if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
+        given: objects.Pod = stored_objects([pod_in(files.source(path))], scheduler=scheduler)[0]
+        given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
+        made = cluster.state()
+        made.create(given)
+        return made, given
+    made = cluster.state()
+    return made, made.find(pod, namespace=namespace)
+
+
 def cluster_at(
     clusters: Sequence[Path],
     *,
@@ -408,11 +430,20 @@ def signals_of(
     Raises:
         DocumentError: the file cannot be read.
     """
+    queries = tuple(dict.fromkeys(query for policy_set in policy_sets for query in policy_set.queries))
+    return signals_for(queries, metrics=metrics, prometheus_url=prometheus_url, now=now)
+
+
+def signals_for(queries: tuple[Query, ...], *, metrics: Path | None, prometheus_url: str | None, now: float) -> Signals:
+    """Return the metrics of queries, from a file or asked now; says which of them have no value.
+
+    Raises:
+        DocumentError: the file cannot be read.
+    """
     from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.documents.yaml_document import parse_document
     from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
 
-    queries = tuple(dict.fromkeys(query for policy_set in policy_sets for query in policy_set.queries))
     if prometheus_url is not None:
         return _measured(prometheus_url, queries)
     if metrics is None:

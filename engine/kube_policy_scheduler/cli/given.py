@@ -17,7 +17,7 @@ from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.extenders import say_not_asked
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.cluster.signals import Query, Signals
     from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
@@ -108,6 +108,10 @@ class Given:
         say_not_asked()
         sets = [each for each in policy_sets if each is not None]
         return cluster_sources.signals_of(sets, metrics=self.metrics, prometheus_url=self.prometheus_url, now=now)
+
+    def signals_for(self, queries: tuple[Query, ...], *, now: float) -> Signals:
+        """Return the metrics of queries, and say which have no value."""
+        return cluster_sources.signals_for(queries, metrics=self.metrics, prometheus_url=self.prometheus_url, now=now)
 
     def measured(self, policy_set: PolicySet, *, now: float) -> cluster_sources.Measured:
         """Return the metrics that policies read, and why some have no value; without a source there are none.

@@ -36,11 +36,15 @@ _FORMATS = {
 }
 
 
-def format_option(*forms: str) -> Callable[[_CommandT], _CommandT]:
-    """Add `--format` (as `form`): what standard output gets. Whatever prints a report has it; text and json always."""
+def format_option(*forms: str, short: str = "") -> Callable[[_CommandT], _CommandT]:
+    """Add `--format` (as `form`): what standard output gets. Whatever prints a report has it; text and json always.
+
+    short: another name of the option, such as `-o` for commands that write no files.
+    """
     known = forms or ("text", "json")
     words = "; ".join(f"{form}: {_FORMATS[form]}" for form in known)
-    return click.option("--format", "form", type=click.Choice(known), default="text", show_default=True, help=words)
+    names = (short, "--format") if short else ("--format",)
+    return click.option(*names, "form", type=click.Choice(known), default="text", show_default=True, help=words)
 
 
 def colour(*, err: bool = False) -> bool:

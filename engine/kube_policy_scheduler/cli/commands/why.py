@@ -125,7 +125,7 @@ def command(
             asked = state.known(past.record.pod)
             seed = seed or past.record.seed
         else:
-            state, asked = _pod_of(pod, cluster, namespace=namespace, scheduler=scheduler)
+            state, asked = cluster_sources.pod_of(pod, cluster, namespace=namespace, scheduler=scheduler)
         if (owned := owners()) is not None:
             for name in owned.absent(asked.metadata.namespace, sources):
                 text = f"the policies of owner {name} may govern this pod, but are not on this machine and are left out"
@@ -207,22 +207,6 @@ def _past_decision(past: Recorded, *, form: str, html: Path | None) -> int:
 
         cluster_sources.write_page(html, recorded_page(data(past)))
     return 0 if past.good else 1
-
-
-def _pod_of(
-    pod: str, cluster: cluster_sources.GivenCluster, *, namespace: str | None, scheduler: str
-) -> tuple[ClusterState, objects.Pod]:
-    from kube_policy_scheduler.tooling.cluster_state import pod_in, stored_objects
-
-    path = Path(pod)
-    if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
-        given: objects.Pod = stored_objects([pod_in(files.source(path))], scheduler=scheduler)[0]
-        given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
-        made = cluster.state()
-        made.create(given)
-        return made, given
-    made = cluster.state()
-    return made, made.find(pod, namespace=namespace)
 
 
 def _rules(

@@ -104,6 +104,8 @@ class Scope(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, variables=MappingProxyType({variable.name: variable}), scores=False)
 
 
+ONE_EXPRESSION = "eval"
+"""The statement of a scope that is no statement: an expression alone."""
 ANYWHERE = Scope("let", nodes=True, scores=True, devices=True)
 
 
@@ -439,7 +441,9 @@ class Inference(msgspec.Struct):
                 f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
             )
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
-            if scope.part == "amount":
+            if scope.statement == ONE_EXPRESSION:
+                advice = "an expression is about nodes, or with `p.…` about running pods"
+            elif scope.part == "amount":
                 advice = "it must be the same for all nodes: write a number, or one that follows from the pod"
             elif scope.part == "key":
                 advice = (

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, in_order
-from kube_policy_scheduler.lang import codes, syntax
+from kube_policy_scheduler.lang import codes, expressions, syntax
 from kube_policy_scheduler.lang.reading.layout import Line, lay_out
+from kube_policy_scheduler.lang.reading.place import EXPRESSION
+from kube_policy_scheduler.lang.statements import BEHIND_A_NAME, KEYWORDS
 from kube_policy_scheduler.lang.walk import moved
 
 MAX_STATEMENTS = 1_000
@@ -77,6 +79,36 @@ def parse(source: Source, kept: KeptStatements | None = None) -> tuple[syntax.Fi
             break
     unread = _unread_names(source, statements) if found else frozenset()
     return syntax.File(source, tuple(statements), layout.comments, unread), _first(in_order(found))
+
+
+def parse_expression(source: Source) -> tuple[expressions.Expr | None, tuple[Diagnostic, ...]]:
+    """Return the tree of a text that is one expression, and what is wrong with it."""
+    from kube_policy_scheduler.lang.reading.parse_statement import read
+
+    layout = lay_out(source)
+    found = list(layout.diagnostics)
+    if found:
+        return None, in_order(found)
+    if not layout.lines:
+        message, advice = "there is no expression", "for example: node.free.cpu - 2"
+        return None, (codes.UNEXPECTED.at(Span(source, 0, 0), message, help=advice),)
+    line = layout.lines[0]
+    statement = _BEGINS_STATEMENT.match(line.text)
+    if len(layout.lines) > 1 or statement is not None:
+        at = layout.lines[1].start if len(layout.lines) > 1 else line.start
+        message, advice = "only one expression is expected here", "remove the other lines"
+        if statement is not None:
+            message, advice = f"`{statement[1]}` begins a statement, not an expression", "write the expression alone"
+        return None, (codes.UNEXPECTED.at(Span(source, at, at + 1), message, help=advice),)
+    read_line = Line(line.start - len(EXPRESSION), EXPRESSION + line.text)
+    tree = read(source, read_line, found)
+    if isinstance(tree, syntax.Let) and tree.low is not None:
+        message, advice = "an expression has no range", "remove it: only a `let` in a policy has one"
+        found.append(codes.UNEXPECTED.at(tree.low.span, message, help=advice))
+    return (tree.value if isinstance(tree, syntax.Let) and not found else None), in_order(found)
+
+
+_BEGINS_STATEMENT = re.compile(rf"({'|'.join(sorted(KEYWORDS))})\s+(?!(?:{'|'.join((*BEHIND_A_NAME, 'not'))})\b)[\w\"]")
 
 
 def _late_language(statement: syntax.Language, first: syntax.Statement) -> Diagnostic:

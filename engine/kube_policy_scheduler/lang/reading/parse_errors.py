@@ -234,7 +234,7 @@ def _unfinished(place: Place) -> Diagnostic:
     for look in (_comma_before_clause, number_error, _null, _label_list):
         if (found := look(place)) is not None:
             return found
-    message = f"this `{place.keyword}` is incomplete: {place.expected()}"
+    message = f"{place.what} is incomplete: {place.expected()}"
     advice = place.example()
     if place.keyword == "spread":
         advice = _target_advice(place) or advice
@@ -442,7 +442,9 @@ def _comma(place: Place) -> Diagnostic | None:
         return place.unexpected('write lists in brackets: `in ["a", "b"]`')
     if "ELSE" in place.accepts and place.line.text[place.at + 1 :].lstrip().startswith('"'):
         return place.unexpected('write a reason with `else "…"`')
-    statement = BY_KEYWORD[place.keyword]
+    statement = BY_KEYWORD.get(place.keyword)
+    if statement is None:
+        return None
     if statement.condition or place.keyword == "score":
         inside = place.before.count("(") > place.before.count(")")
         joined = "join conditions with `and`, or write a line for each" if statement.condition else ""

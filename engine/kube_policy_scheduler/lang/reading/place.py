@@ -12,6 +12,8 @@ from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, EXAMPLES
 from kube_policy_scheduler.wording import listed
 
+EXPRESSION = "let __expression__ = "
+"""What an expression without a statement is read behind: the grammar has only statements."""
 WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
 """A word, the digits of a number, or one other character."""
 WORD_OF_KEY = re.compile(r" *([\w./-]+)")
@@ -49,8 +51,15 @@ class Place(msgspec.Struct, frozen=True):
     """Terminals that are possible there."""
 
     @property
+    def what(self) -> str:
+        """Return what is read, in words."""
+        return f"this `{self.keyword}`" if self.keyword else "the expression"
+
+    @property
     def keyword(self) -> str:
-        """Return the word that the statement begins with."""
+        """Return the word that the statement begins with; "" for an expression without a statement."""
+        if self.line.text.startswith(EXPRESSION):
+            return ""
         found = WORD.match(self.line.text)
         return found[0] if found else ""
 
@@ -81,6 +90,8 @@ class Place(msgspec.Struct, frozen=True):
 
     def example(self) -> str:
         """Return how the statement is written, as help."""
+        if not self.keyword:
+            return "for example: node.free.cpu - 2"
         return f"for example: {EXAMPLES[self.keyword]}" if self.keyword in EXAMPLES else ""
 
     def unexpected(self, advice: str, *, fix: Fix | None = None) -> Diagnostic:
@@ -90,7 +101,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def possible(self) -> frozenset[str]:
         """Return the terminals that are possible here; of suffixes, those that the statement takes."""
-        accepts = self.accepts
+        accepts = self.accepts if self.keyword else self.accepts - {"FROM"}
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
             statement = BY_KEYWORD.get(self.keyword)
             taken = (*statement.clauses, *statement.joins, *statement.words) if statement is not None else ()

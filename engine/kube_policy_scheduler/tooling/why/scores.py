@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang.compiling.columns import MISSING, TRUE
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Part
 from kube_policy_scheduler.lang.environment import Lists, Texts
-from kube_policy_scheduler.lang.types import BYTES, SECONDS, Kind, Shape
+from kube_policy_scheduler.lang.types import BYTES, SECONDS, Info, Kind, Shape
 from kube_policy_scheduler.policy.clauses import ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.groupings import GroupingScore
@@ -67,7 +67,7 @@ def part_values(parts: Iterable[Part], frame: Frame, positions: Sequence[int]) -
         if text in done:
             continue
         answer = part.evaluate(frame)
-        values = tuple(_value(part, answer, position) for position in positions)
+        values = tuple(value_at(answer, position, part.info) for position in positions)
         unit = part.info.type
         done[text] = PartValues(
             text,
@@ -99,20 +99,21 @@ def _ages(part: Part, frame: Frame, positions: Sequence[int]) -> tuple[float | N
     return tuple(None if math.isnan(age) else age for age in (float(ages[position]) for position in positions))
 
 
-def _value(part: Part, answer: Any, position: int) -> Value:
-    kind = part.info.type.kind
+def value_at(answer: Any, position: int, info: Info) -> Value:
+    """Return what an expression answers at one position of its rows; info: of the expression."""
+    kind = info.type.kind
     one = answer
     if isinstance(answer, Texts):
         code = int(answer.codes[position])
         return answer.values[code] if code >= 0 else None
-    if isinstance(answer, np.ndarray) or (part.info.shape is Shape.NODE and isinstance(answer, list | tuple | Lists)):
+    if isinstance(answer, np.ndarray) or (info.shape is Shape.NODE and isinstance(answer, list | tuple | Lists)):
         one = answer[position]
     if one is None or isinstance(one, str):
         return one
     if kind is Kind.LIST:
         return list(one)
     if kind is Kind.TRUTH:
-        if part.info.maybe and not isinstance(one, bool | np.bool_):
+        if info.maybe and not isinstance(one, bool | np.bool_):
             return None if one == MISSING else bool(one == TRUE)
         return bool(one)
     number = float(one)
