@@ -190,8 +190,16 @@ class Quota:
         "weight",
     )
 
-    def __init__(self, name: str, parent: Quota | None, spec: QuotaSpec | None, size: int) -> None:
-        """spec: None for the cluster."""
+    def __init__(self, name: str, parent: Quota | None, spec: QuotaSpec | None, size: int, *, keeps: bool) -> None:
+        """Begin without pods.
+
+        Args:
+            name: of the queue.
+            parent: the queue above; None: it is the cluster.
+            spec: as it is declared; None for the cluster.
+            size: the number of resources.
+            keeps: whether any queue of the tree keeps what it does not lend.
+        """
         zeros = (0,) * size
         self.name, self.parent = name, parent
         self.minimum = spec.minimum if spec is not None else zeros
@@ -211,10 +219,10 @@ class Quota:
         self.nominated = [0] * size
         """What nominated pods request that hold no node yet."""
         self.direct = [0] * size
-        """By its own pods. Like the next two, counted only if some queue keeps what it does not lend."""
+        """By its own pods; like the next one, only counted if some queue keeps what it does not lend."""
         self.inner = [0] * size
         """What the queues below are charged."""
-        self.charged = [0] * size
+        self.charged = [0] * size if keeps else self.used
         """What others cannot use: what is used, or kept for it."""
         self.remembered: list[float] | None = None
         """Usage with the memory of a half-life; None without one."""
@@ -340,7 +348,8 @@ class QuotaUsage:
         """What pods with claims count for, by uid."""
         size = len(tree.resources)
         self._size = size
-        self.top = Quota(CLUSTER_QUEUE, None, None, size)
+        self._keeps = any(any(spec.kept) for spec in tree.queues)
+        self.top = Quota(CLUSTER_QUEUE, None, None, size, keeps=self._keeps)
         self._static: list[Quota] = []
         self._keyed: dict[tuple[int, str], Quota] = {}
         """Queues by a key with pods on nodes, by place in the tree and key."""
@@ -359,11 +368,10 @@ class QuotaUsage:
         """By name, the past usage of queues by a key that have no pods on nodes."""
         self._recalled: deque[PastUsage] = deque(maxlen=MOST_RECALLED)
         """What is to be recalled when the memory begins; without a half-life, by later queues."""
-        self._keeps = any(any(spec.kept) for spec in tree.queues)
         self._capacity: tuple[int, ...] | None = None
         for spec in tree.queues:
             parent = self._static[spec.parent] if spec.parent is not None else self.top
-            queue = Quota(spec.name, parent, spec, size)
+            queue = Quota(spec.name, parent, spec, size, keeps=self._keeps)
             self._static.append(queue)
             if spec.key is None:
                 parent.children[spec.name] = queue
@@ -405,7 +413,9 @@ class QuotaUsage:
         queue = self._empty.get((place, key))
         if queue is None:
             spec, like = self.tree.queues[place], self._static[place]
-            queue = self._empty[place, key] = Quota(f"{spec.name}/{key}", like.parent, spec, self._size)
+            name = f"{spec.name}/{key}"
+            queue = Quota(name, like.parent, spec, self._size, keeps=self._keeps)
+            self._empty[place, key] = queue
         if self._remembered_at is not None:
             queue.remembered = self._faded.get(queue.name, [0.0] * self._size)
         return queue
