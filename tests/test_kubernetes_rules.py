@@ -13,9 +13,11 @@ from kube_policy_scheduler.kubernetes_rules import (
     NEWEST,
     OLDEST,
     Feature,
+    KubernetesChoice,
     KubernetesRules,
     KubernetesVersion,
     VersionError,
+    parse_gates,
 )
 from tests.test_architecture import ENGINE
 
@@ -94,6 +96,65 @@ def test_switching_a_gate_changes_nothing_else(minor: int, patch: int, data: st.
     assert {each for each in Feature if (each in plain) is not (each in switched)} <= {feature}
     assert (feature in switched) is is_on
     assert (switched == plain) is ((feature in plain) is is_on)
+
+
+@given(st.integers(OLDEST - 3, NEWEST + 3), st.none() | st.integers(0, 20), st.data())
+def test_rules_are_written_such_that_they_can_be_read_again(minor: int, patch: int | None, data: st.DataObject) -> None:
+    version = KubernetesVersion(minor, patch)
+    plain = KubernetesRules(version)
+    gates = [each.entry.name for each in Feature if plain.may_switch(each.entry.name)]
+    rules = KubernetesRules(version, data.draw(st.dictionaries(st.sampled_from(gates), st.booleans())))
+
+    read = KubernetesRules.parse(rules.said)
+
+    assert (read, read.version, dict(read.switched)) == (rules, rules.version, dict(rules.switched))
+
+
+@pytest.mark.parametrize(
+    ("text", "gates"),
+    [
+        ("StorageCapacityScoring=true", {"StorageCapacityScoring": True}),
+        (
+            "StorageCapacityScoring=true, VolumeLimitScaling=false",
+            {"StorageCapacityScoring": True, "VolumeLimitScaling": False},
+        ),
+        ("VolumeLimitScaling=false,VolumeLimitScaling=false", {"VolumeLimitScaling": False}),
+    ],
+)
+def test_gates_are_read_as_kube_scheduler_reads_them(text: str, gates: dict[str, bool]) -> None:
+    assert parse_gates(text) == gates
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "expected a feature gate such as StorageCapacityScoring=true, got ``"),
+        ("StorageCapacityScoring", "got `StorageCapacityScoring`"),
+        ("StorageCapacityScoring=on", "got `StorageCapacityScoring=on`"),
+        ("VolumeLimitScaling=true,", "got ``"),
+        ("NoSuchGate=true", "unknown feature gate `NoSuchGate`"),
+        ("VolumeLimitScaling=true,VolumeLimitScaling=false", "`VolumeLimitScaling` is both true and false"),
+    ],
+)
+def test_gates_that_cannot_be_read_are_errors(text: str, error: str) -> None:
+    with pytest.raises(VersionError, match=re.escape(error)):
+        parse_gates(text)
+
+
+def test_what_somebody_says_has_priority_over_what_is_recorded() -> None:
+    recorded = rules_of("1.37.1", VolumeLimitScaling=False)
+    gates = {"StorageCapacityScoring": False}
+
+    def chosen(*said: KubernetesVersion | dict[str, bool]) -> str:
+        version = next((each for each in said if isinstance(each, KubernetesVersion)), None)
+        choice = KubernetesChoice(version, next((each for each in said if isinstance(each, dict)), {}))
+        return choice.rules(lambda: recorded).said
+
+    assert chosen() == recorded.said
+    assert chosen(KubernetesVersion(38)) == "1.38"
+    assert chosen(KubernetesVersion(38), gates) == "1.38,StorageCapacityScoring=false"
+    assert chosen(gates) == "1.37.1,StorageCapacityScoring=false,VolumeLimitScaling=false"
+    assert chosen({"VolumeLimitScaling": True}) == "1.37.1,VolumeLimitScaling=true"
 
 
 def test_the_default_is_a_known_version_without_a_patch() -> None:

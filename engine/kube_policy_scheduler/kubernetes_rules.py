@@ -8,11 +8,22 @@ asks `Feature.X in cluster.rules`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Self
 
-__all__ = ["DEFAULT_RULES", "Feature", "KubernetesRules", "KubernetesVersion", "VersionError", "gate_problem"]
+__all__ = [
+    "DEFAULT_RULES",
+    "NOTHING_CHOSEN",
+    "Feature",
+    "KubernetesChoice",
+    "KubernetesRules",
+    "KubernetesVersion",
+    "VersionError",
+    "gate_problem",
+    "parse_gates",
+]
 
 
 class VersionError(ValueError):
@@ -210,6 +221,26 @@ class KubernetesRules:
             else:
                 self._on.discard(feature)
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the rules that a text such as `1.37` or `1.37.1,StorageCapacityScoring=false` says; see `said`.
+
+        Raises:
+            VersionError: it says none.
+        """
+        version, _, gates = text.partition(",")
+        return cls(KubernetesVersion.parse(version.strip()), parse_gates(gates) if gates else None)
+
+    @property
+    def said(self) -> str:
+        """Return the version and the gates that are not as by default, such that `parse` returns the same rules."""
+        return ",".join((str(self.version), *self.gates))
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """Return the gates that are not as by default, as administrators write them: `StorageCapacityScoring=false`."""
+        return tuple(f"{name}={str(is_on).lower()}" for name, is_on in sorted(self.switched.items()))
+
     def __contains__(self, feature: Feature) -> bool:
         return feature in self._on
 
@@ -248,12 +279,57 @@ class KubernetesRules:
         if not self.is_known:
             which = "newest" if self.version.minor > NEWEST else "oldest"
             text = f"{text} (the {which} whose rules are known, for {self.version})"
-        if self.switched:
-            text += ", " + ", ".join(f"{name}={str(on).lower()}" for name, on in sorted(self.switched.items()))
-        return text
+        return ", ".join((text, *self.gates))
 
     def __repr__(self) -> str:
         return f"KubernetesRules({self})"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesChoice:
+    """What somebody says of the rules: a version, gates, both or nothing."""
+
+    version: KubernetesVersion | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Whether they are on, by name."""
+
+    def __bool__(self) -> bool:
+        """Return whether anything is said."""
+        return self.version is not None or bool(self.gates)
+
+    def rules(self, otherwise: Callable[[], KubernetesRules]) -> KubernetesRules:
+        """Return the rules. otherwise: returns those of which only the gates are changed where no version is said.
+
+        Raises:
+            VersionError: a gate is unknown, or cannot be switched in the version.
+        """
+        if self.version is not None:
+            return KubernetesRules(self.version, self.gates)
+        others = otherwise()
+        return KubernetesRules(others.version, {**others.switched, **self.gates}) if self.gates else others
+
+
+NOTHING_CHOSEN = KubernetesChoice()
+
+
+def parse_gates(text: str) -> dict[str, bool]:
+    """Return feature gates that are written as for kube-scheduler: `A=true,B=false`.
+
+    Raises:
+        VersionError: it is something else, or a gate is unknown.
+    """
+    found: dict[str, bool] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if value not in ("true", "false"):
+            raise VersionError(
+                f"expected a feature gate such as StorageCapacityScoring=true, got `{part.strip()[:60]}`"
+            )
+        if (problem := gate_problem(name)) is not None:
+            raise VersionError(problem)
+        if found.setdefault(name, value == "true") is not (value == "true"):
+            raise VersionError(f"feature gate `{name}` is both true and false: say it once")
+    return found
 
 
 def gate_problem(name: str) -> str | None:

@@ -156,6 +156,9 @@ def test_a_version_in_the_configuration_is_never_asked_for() -> None:
     [
         (b'{"major": "1", "minor": "37", "gitVersion": "v1.37.2"}', KubernetesVersion(37, 2)),
         (b'{"major": "1", "minor": "33+", "gitVersion": "v1.33.1-gke.100"}', KubernetesVersion(33, 1)),
+        (b'{"gitVersion": "v1.37.2", "emulationMajor": "1", "emulationMinor": "37"}', KubernetesVersion(37, 2)),
+        (b'{"gitVersion": "v1.37.2", "emulationMajor": "1", "emulationMinor": "36"}', KubernetesVersion(36)),
+        (b'{"gitVersion": "v1.37.2", "emulationMajor": "1", "emulationMinor": "x"}', None),
         (b'{"gitVersion": "latest"}', None),
         (b'{"gitVersion": 5}', None),
         (b"<html>", None),

@@ -227,6 +227,58 @@ def test_a_config_map_is_a_set_of_policies(folder: Path, capsys: pytest.CaptureF
     assert found["causes"][0]["place"].startswith("map.yaml/b.policy:")
 
 
+RESIZED = {
+    "spec": {"containers": [{"name": f"c{n}", "resources": {"requests": {"cpu": f"{n}"}}} for n in (1, 2)]},
+    "status": {
+        "containerStatuses": [
+            {"name": f"c{n}", "allocatedResources": {"cpu": f"{3 - n}"}, "resources": {"requests": {"cpu": f"{3 - n}"}}}
+            for n in (1, 2)
+        ]
+    },
+}
+"""Counts for 3 cpu by the rules of Kubernetes 1.37, for 4 by those of 1.36."""
+
+
+def impact_of_log(folder: Path, recorded: list[str], options: list[str]) -> int:
+    """Decide a pod of a log, whose decisions were made by these Kubernetes, where it fits by the rules of 1.37 only."""
+    there = {"metadata": {"name": "there", "namespace": "default", "uid": "there"}, **RESIZED}
+    there["spec"] = {**RESIZED["spec"], "nodeName": "a", "schedulerName": "other"}
+    node = node_object({"name": "a", "cpu": 4, "labels": {"disk": "ssd"}})
+    items = [node, {"apiVersion": "v1", "kind": "Pod", **there}]
+    (folder / "resized.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (pod,) = things_of([], [{"cpu": 1}])
+    records = [DecisionRecord(time=1.0, pod=pod, outcome=Outcome.UNSCHEDULABLE, kubernetes=said) for said in recorded]
+    (folder / "log.jsonl").write_bytes(b"".join(map(encode, records)))
+    asked = ["impact", "a.policy", "a.policy", "--cluster", "resized.json", "--record", "log.jsonl", "--format=json"]
+    return run([*asked, *options])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "options", "placed"),
+    [
+        (["1.36.2"], [], 0),
+        (["1.37.1"], [], 1),
+        (["1.37.1"], ["--kubernetes", "1.36"], 0),
+        (["1.36.2"], ["--kubernetes", "1.37"], 1),
+        (["", "1.37.1,VolumeLimitScaling=false"], [], 1),
+        (["1.37.1"], ["--feature-gates", "VolumeLimitScaling=false"], 1),
+    ],
+)
+def test_a_decision_log_is_decided_by_the_kubernetes_that_it_says(
+    folder: Path, recorded: list[str], options: list[str], placed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert impact_of_log(folder, recorded, options) == 0
+
+    (row,) = (each for each in json.loads(capsys.readouterr().out)["figures"] if each["name"] == "pods with a node")
+    assert row["new"] == str(placed)
+
+
+def test_decisions_by_different_rules_need_a_version(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert impact_of_log(folder, ["1.36.2", "1.37.1"], []) == 2
+    text = "the decisions were made by the rules of Kubernetes 1.36.2 and 1.37.1; use --kubernetes VERSION"
+    assert text in capsys.readouterr().err
+
+
 def test_a_decision_log_is_decided_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pods = things_of([], [{"cpu": 1}, {"cpu": 1}])
     log = b"".join(encode(DecisionRecord(time=1.0, pod=pod, outcome=Outcome.ASSIGNED, node="a")) for pod in pods)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
-from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
+from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
 from kube_policy_scheduler.cli.terminal import say, status_line
+from kube_policy_scheduler.kubernetes_rules import NOTHING_CHOSEN, KubernetesChoice
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
 
@@ -40,7 +40,7 @@ class ArrivalSources:
     autoscale: Path | None
     now: float | None
     """When the simulation starts; None: as its metrics do."""
-    kubernetes: KubernetesRules | None = None
+    kubernetes: KubernetesChoice = NOTHING_CHOSEN
     """By whose rules pods are decided; None: as the snapshot says."""
 
     @property
@@ -293,9 +293,7 @@ def _traced(
         raise click.ClickException(f"{nodes}, {pods}: {error}") from error
 
 
-def _recorded(
-    clusters: Sequence[Path], pods: Path | None, *, now: float, kubernetes: KubernetesRules | None
-) -> Scenario:
+def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float, kubernetes: KubernetesChoice) -> Scenario:
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.documents.fixtures import parse_objects
     from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
@@ -321,5 +319,5 @@ def _recorded(
     arrivals.sort(key=lambda arrival: arrival.at)
     coming_ids = {id(pod) for pod in waiting}
     standing = [thing for thing in things if id(thing) not in coming_ids]
-    rules = kubernetes or cluster_sources.rules_of_files(clusters, found)
+    rules = chosen_rules(kubernetes, lambda: cluster_sources.rules_of_files(clusters, found))
     return Scenario(standing, arrivals, starts_at=now, kubernetes=rules)

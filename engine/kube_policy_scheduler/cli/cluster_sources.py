@@ -14,7 +14,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.files import STANDARD_INPUT
-from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
+from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
 from kube_policy_scheduler.cli.terminal import format_option, say, status_line
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.documents.fixtures import FixtureObject
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
+    from kube_policy_scheduler.kubernetes_rules import KubernetesChoice, KubernetesRules, KubernetesVersion
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
@@ -295,7 +295,7 @@ def cluster_at(
     kubeconfig: Path | None,
     context: str | None,
     now: float | None,
-    kubernetes: KubernetesRules | None,
+    kubernetes: KubernetesChoice,
     scheduler: str = DEFAULT_SCHEDULER,
 ) -> GivenCluster:
     """Return the API objects of recorded clusters, or of the live one where none is given.
@@ -306,7 +306,7 @@ def cluster_at(
         context: of the kubeconfig.
         now: when decisions are made; None: when the newest recorded cluster was taken, as `policyctl snapshot` writes
             it down; else the clock.
-        kubernetes: by whose rules; None: as the snapshot or the live cluster says; else the default.
+        kubernetes: by whose rules; what it does not say, the snapshot or the live cluster says; else the default.
         scheduler: the scheduler name of recorded pods that name none.
 
     Raises:
@@ -324,7 +324,7 @@ def cluster_at(
     things = with_prices(stored_objects(found, scheduler=scheduler))
     if now is None:
         now = taken_at(found)
-    rules = kubernetes or rules_of_files(clusters, found)
+    rules = chosen_rules(kubernetes, lambda: rules_of_files(clusters, found))
     return GivenCluster(things, time.time() if now is None else now, rules, found)
 
 
@@ -349,12 +349,29 @@ def rules_of_record(record: DecisionRecord) -> KubernetesRules | None:
     Raises:
         click.ClickException: what it says is no version.
     """
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion, VersionError
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules, VersionError
 
     try:
-        return KubernetesRules(KubernetesVersion.parse(record.kubernetes)) if record.kubernetes else None
+        return KubernetesRules.parse(record.kubernetes) if record.kubernetes else None
     except VersionError as error:
         raise click.ClickException(f"the decision about {record.key}: {error}; use --kubernetes VERSION") from error
+
+
+def rules_of_records(records: Iterable[DecisionRecord]) -> KubernetesRules | None:
+    """Return the rules that all recorded decisions were made by, None where none says it.
+
+    Raises:
+        click.ClickException: what one says is no version, or two were made by different rules.
+    """
+    rules: KubernetesRules | None = None
+    for record in records:
+        other = rules_of_record(record)
+        if rules is not None and other is not None and rules != other:
+            raise click.ClickException(
+                f"the decisions were made by the rules of Kubernetes {rules} and {other}; use --kubernetes VERSION"
+            )
+        rules = rules or other
+    return rules
 
 
 def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
@@ -372,7 +389,7 @@ def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
 
 
 def _live(
-    kubeconfig: Path | None, context: str | None, *, now: float | None, kubernetes: KubernetesRules | None
+    kubeconfig: Path | None, context: str | None, *, now: float | None, kubernetes: KubernetesChoice
 ) -> GivenCluster:
     import asyncio
 
@@ -388,7 +405,8 @@ def _live(
         missing = ", ".join(one.resource for one in found.unlisted)
         say(f"policyctl: assumed to be empty, because the server does not serve them: {missing}", err=True)
     moment = time.time() if now is None else now
-    return GivenCluster(with_prices(found.objects), moment, kubernetes or rules_of_server(found.version))
+    rules = chosen_rules(kubernetes, lambda: rules_of_server(found.version))
+    return GivenCluster(with_prices(found.objects), moment, rules)
 
 
 def rules_of_server(version: KubernetesVersion | None) -> KubernetesRules:

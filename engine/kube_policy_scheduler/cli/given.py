@@ -6,7 +6,7 @@ A command has the options that it needs of these, gets them as one value, and as
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -15,10 +15,10 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.kubernetes_rules import NOTHING_CHOSEN, KubernetesChoice
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
     from kube_policy_scheduler.tooling.rulesets import Ruleset
@@ -49,7 +49,7 @@ class Given:
     prometheus_url: str | None = None
     seed: int = 0
     now: float | None = None
-    kubernetes: KubernetesRules | None = None
+    kubernetes: KubernetesChoice = NOTHING_CHOSEN
 
     def __post_init__(self) -> None:
         """Check that metrics come from one place.
@@ -79,7 +79,21 @@ class Given:
             click.ClickException: the record says no version of Kubernetes.
         """
         now = record.time if self.now is None else self.now
-        return replace(self, now=now, kubernetes=self.kubernetes or cluster_sources.rules_of_record(record))
+        return replace(self.by_rules_of((record,)), now=now)
+
+    def by_rules_of(self, records: Iterable[DecisionRecord]) -> Self:
+        """Return it with the Kubernetes of recorded decisions, where the options say no version.
+
+        Raises:
+            click.ClickException: they say no version of Kubernetes, or different ones.
+        """
+        if self.kubernetes.version is not None:
+            return self
+        rules = cluster_sources.rules_of_records(records)
+        if rules is None:
+            return self
+        gates = {**rules.switched, **self.kubernetes.gates}
+        return replace(self, kubernetes=KubernetesChoice(rules.version, gates))
 
     def ruleset(self) -> Ruleset:
         """Return the policies, compiled together; Kubernetes' own rules where there are none.

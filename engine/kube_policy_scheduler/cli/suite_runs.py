@@ -12,12 +12,12 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.terminal import colour, columns, say, say_lines, terminal
+from kube_policy_scheduler.kubernetes_rules import NOTHING_CHOSEN, KubernetesChoice
 from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.patterns import Pattern
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run, Unusable
@@ -39,7 +39,7 @@ class Session:
         shown: Shown,
         coverage: Coverage | None = None,
         root: Path | None = None,
-        kubernetes: KubernetesRules | None = None,
+        kubernetes: KubernetesChoice = NOTHING_CHOSEN,
     ) -> None:
         """Run nothing yet.
 
@@ -49,7 +49,7 @@ class Session:
             shown: what prints.
             coverage: notes what is decided.
             root: what test files may name files below; None: the working directory, or a file's own folder.
-            kubernetes: by whose rules pods are decided; None: as each test file says.
+            kubernetes: by whose rules pods are decided; what it does not say, each test file says.
         """
         self._kubernetes = kubernetes
         self._root = root.resolve() if root is not None else None

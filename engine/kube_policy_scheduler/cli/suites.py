@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kube_policy_scheduler.cli.files import is_below
+from kube_policy_scheduler.cli.kubernetes_option import chosen_rules
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
-from kube_policy_scheduler.documents.codes import UNREADABLE
+from kube_policy_scheduler.documents.codes import UNREADABLE, WRONG_VALUE
 from kube_policy_scheduler.documents.fixtures import FixtureObject, read_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
-from kube_policy_scheduler.kubernetes_rules import VersionError
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, NOTHING_CHOSEN, KubernetesChoice, VersionError
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.kubernetes_rules import KubernetesRules
@@ -37,8 +38,8 @@ class LoadedSuite:
     fixtures: Fixtures
     scheduler: str
     """The scheduler name of pods that name none."""
-    kubernetes: KubernetesRules | None
-    """By whose rules pods are decided; None: by the default ones."""
+    kubernetes: KubernetesRules
+    """By whose rules pods are decided."""
 
     def run(self, *, shuffle: bool = False, observe: Observe | None = None) -> SuiteRun:
         """Return the suite, ready to run."""
@@ -58,7 +59,7 @@ class LoadedSuite:
 
 
 def load_suite(
-    path: Path, source: Source | None = None, *, root: Path | None = None, kubernetes: KubernetesRules | None = None
+    path: Path, source: Source | None = None, *, root: Path | None = None, kubernetes: KubernetesChoice = NOTHING_CHOSEN
 ) -> LoadedSuite:
     """Read a test file and all that it names.
 
@@ -66,7 +67,7 @@ def load_suite(
         path: the file; what it names starts at its folder.
         source: its text, where that has been read already.
         root: the folder that files which it names must be below, resolved; None: they may be anywhere.
-        kubernetes: by whose rules pods are decided; None: as the test file says, else its cluster files.
+        kubernetes: by whose rules pods are decided; what it does not say, the test file says, else its cluster files.
 
     Raises:
         DocumentError: a file cannot be read, is outside the root or not what it should be, or a policy has errors.
@@ -85,8 +86,20 @@ def load_suite(
     # a pod that names no scheduler means the one that its policies serve
     scheduler = min(policy_set.schedulers or DEFAULT_SCHEDULERS)
     fixtures = named.fixtures()
-    rules = kubernetes or suite.kubernetes or _recorded_rules(suite, fixtures)
+    rules = chosen_rules(kubernetes, lambda: _rules(suite, fixtures))
     return LoadedSuite(suite, sources, policy_set, diagnostics, fixtures, scheduler, rules)
+
+
+def _rules(suite: Suite, fixtures: Fixtures) -> KubernetesRules:
+    """Return the rules that a test file says, else those of its cluster files, else the default ones.
+
+    Raises:
+        DocumentError: the cluster files are of several versions, or a gate cannot be switched in theirs.
+    """
+    try:
+        return suite.kubernetes.rules(lambda: _recorded_rules(suite, fixtures) or DEFAULT_RULES)
+    except VersionError as error:
+        raise DocumentError([suite.document.error(("featureGates",), WRONG_VALUE, message=str(error))]) from error
 
 
 def _recorded_rules(suite: Suite, fixtures: Fixtures) -> KubernetesRules | None:

@@ -17,7 +17,7 @@ import msgspec
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import parse_document
-from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, KubernetesVersion, VersionError
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, VersionError
 from kube_policy_scheduler.playground.session import (
     OpenedCluster,
     Origin,
@@ -139,7 +139,7 @@ def cluster_of(shared: SharedCluster) -> tuple[OpenedCluster, Metrics]:
 
 def _rules(version: str) -> KubernetesRules:
     try:
-        return KubernetesRules(KubernetesVersion.parse(version)) if version else DEFAULT_RULES
+        return KubernetesRules.parse(version) if version else DEFAULT_RULES
     except VersionError as error:
         raise RequestError(f"the shared file is of an unknown Kubernetes: {error}") from error
 

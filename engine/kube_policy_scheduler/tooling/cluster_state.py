@@ -19,7 +19,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_object
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.documents.yaml_nodes import Step
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back, make_claims
-from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, KubernetesVersion, VersionError
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, VersionError
 from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import unix_seconds
@@ -348,9 +348,9 @@ def recorded_rules(found: Iterable[FixtureObject]) -> KubernetesRules | None:
     """
     rules: KubernetesRules | None = None
     for text in _annotations(found, KUBERNETES):
-        other = KubernetesRules(KubernetesVersion.parse(text))
+        other = KubernetesRules.parse(text)
         if rules is not None and rules != other:
-            raise VersionError(f"the clusters are of Kubernetes {rules.version} and {other.version}")
+            raise VersionError(f"the clusters are of Kubernetes {rules} and {other}")
         rules = rules or other
     return rules
 

@@ -133,13 +133,13 @@ def parse_case(line: Mapping[str, Any], position: int, rules: KubernetesRules | 
     name = content.get("id") or line.get("test") or f"line-{position}"
     if rules is None and "kubernetes" in line:
         try:
-            rules = KubernetesRules(KubernetesVersion.parse(str(line["kubernetes"])))
+            rules = KubernetesRules.parse(str(line["kubernetes"]))
         except VersionError as error:
             raise CaseError(f"line {position}, `kubernetes`: {error}") from error
     rules = rules or RECORDED
     if "resourceClaims" in content and Feature.STORAGE_CAPACITY_SCORING in rules:
         # cases of devices were recorded without this score, which is 0 without volumes
-        rules = KubernetesRules(rules.version, {Feature.STORAGE_CAPACITY_SCORING.entry.name: False})
+        rules = KubernetesRules(rules.version, {**rules.switched, Feature.STORAGE_CAPACITY_SCORING.entry.name: False})
     return Case(str(name), str(line.get("family") or "unnamed"), content, want, rules)
 
 

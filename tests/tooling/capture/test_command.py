@@ -63,6 +63,19 @@ def test_the_last_decision_of_the_log_is_frozen_with_its_kubernetes(world: Path)
     assert run(["test", "web.test.yaml"]) == 0
 
 
+def test_feature_gates_are_frozen_with_the_kubernetes(world: Path) -> None:
+    log(world, "n2", kubernetes="1.37.1,VolumeLimitScaling=false")
+
+    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--record", "decisions.jsonl"]
+    assert run([*asked, "--feature-gates", "StorageCapacityScoring=false"]) == 0
+
+    text = (world / "web.test.yaml").read_text()
+    assert "kubernetes: '1.37.1'" in text
+    assert "StorageCapacityScoring=false" in text
+    assert "VolumeLimitScaling=false" in text
+    assert run(["test", "web.test.yaml"]) == 0
+
+
 def test_a_cluster_that_is_not_the_one_of_the_decision_is_refused(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

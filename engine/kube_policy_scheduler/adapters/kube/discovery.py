@@ -61,9 +61,17 @@ async def server_version(transport: Transport) -> KubernetesVersion | None:
 
 
 def read_version(answer: bytes) -> KubernetesVersion | None:
-    """Return the version in an answer of `/version`, None if there is none."""
+    """Return the version in an answer of `/version`, None if there is none.
+
+    A server that emulates an older version (`--emulated-version`) has the APIs and the feature gates of that one.
+    """
     try:
-        return KubernetesVersion.parse(msgspec.json.decode(answer, type=_VersionInfo).git_version)
+        said = msgspec.json.decode(answer, type=_VersionInfo)
+        binary = KubernetesVersion.parse(said.git_version)
+        if not said.emulation_minor:
+            return binary
+        emulated = KubernetesVersion.parse(f"{said.emulation_major}.{said.emulation_minor}")
+        return binary if emulated.minor == binary.minor else emulated
     except (msgspec.DecodeError, VersionError) as error:
         logger.debug("cannot read the version of the API server: %s", error)
         return None
@@ -71,6 +79,9 @@ def read_version(answer: bytes) -> KubernetesVersion | None:
 
 class _VersionInfo(msgspec.Struct, rename="camel"):
     git_version: str
+    emulation_major: str = "1"
+    emulation_minor: str = ""
+    """"": the server does not say it (before 1.33)."""
 
 
 async def _plurals(transport: Transport, path: str) -> Sequence[str]:

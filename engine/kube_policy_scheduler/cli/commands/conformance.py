@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli.files import source
-from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
+from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
 from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
+    from kube_policy_scheduler.kubernetes_rules import KubernetesChoice, KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.conformance import Case, CaseResult, FamilyReport
     from kube_policy_scheduler.tooling.differences import Difference
@@ -54,7 +54,7 @@ def command(
     families: tuple[str, ...],
     show: int,
     scheduler_config: Path | None,
-    kubernetes: KubernetesRules | None,
+    kubernetes: KubernetesChoice,
     form: str,
 ) -> int:
     """Compare decisions with recorded decisions of kube-scheduler.
@@ -123,16 +123,21 @@ def _imported(path: Path) -> PolicySet:
     return compiled([Source(f"{each.name}.policy", each.text) for each in imported])
 
 
-def _cases(files: Iterable[Path], rules: KubernetesRules | None) -> Iterator[Case]:
+def _cases(files: Iterable[Path], choice: KubernetesChoice) -> Iterator[Case]:
     from kube_policy_scheduler.adapters.files.conformance_files import CaseFileError, read_lines
     from kube_policy_scheduler.tooling.conformance import CaseError, parse_case
 
     for path in files:
         for number, line in read_lines(path):
             try:
-                yield parse_case(line, number, rules)
+                case = parse_case(line, number)
+                yield parse_case(line, number, _rules(choice, case)) if choice else case
             except CaseError as error:
                 raise CaseFileError(f"{path}: {error}") from error
+
+
+def _rules(choice: KubernetesChoice, case: Case) -> KubernetesRules:
+    return chosen_rules(choice, lambda: case.rules)
 
 
 def _print(results: Mapping[str, FamilyReport], *, everything: bool) -> None:

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cli.terminal import say_json, say_lines, status_line,
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
+    from kube_policy_scheduler.tooling.decision_record import DecisionRecord
     from kube_policy_scheduler.tooling.impact.replay import Step
     from kube_policy_scheduler.tooling.rulesets import Ruleset
 
@@ -110,11 +111,12 @@ def command(
 
     sides = (_ruleset(old), _ruleset(new))
     sets = [side.policy_set for side in sides]
-    cluster = given.cluster(scheduler_of(*sets))
+    records = _records(record)
+    cluster = given.by_rules_of(records).cluster(scheduler_of(*sets))
     moment, kubernetes = cluster.now, cluster.kubernetes
     signals, seed = given.signals(sets, now=moment), given.seed
     there = cluster.state()
-    steps = _steps(record, there, sides, now=moment)
+    steps = _steps(record, records, there, sides, now=moment)
     with status_line() as show:
         done = replay(
             cluster.objects, *sides, steps=steps, signals=(signals, signals), seed=seed, kubernetes=kubernetes,
@@ -165,17 +167,29 @@ def _ruleset(path: str) -> Ruleset:
     return ruleset_of([] if is_own else [Path(path)], name=path)
 
 
-def _steps(record: Path | None, there: ClusterState, sides: Sequence[Ruleset], *, now: float) -> list[Step]:
+def _records(record: Path | None) -> Sequence[DecisionRecord]:
+    from kube_policy_scheduler.cli.cluster_sources import records_in
+
+    return records_in(record) if record is not None else ()
+
+
+def _steps(
+    record: Path | None,
+    records: Sequence[DecisionRecord],
+    there: ClusterState,
+    sides: Sequence[Ruleset],
+    *,
+    now: float,
+) -> list[Step]:
     from kube_policy_scheduler.tooling.impact.replay import steps_of
 
     if record is None:
         steps = steps_of(there, sides, now=now)
         where = f"the cluster's {len(there.pods)} pods"
     else:
-        from kube_policy_scheduler.cli.cluster_sources import records_in
         from kube_policy_scheduler.tooling.impact.replay import recorded_steps
 
-        steps = recorded_steps(records_in(record), sides)
+        steps = recorded_steps(records, sides)
         where = f"{record}"
     if not steps:
         text = f"{where}: neither policy set governs any of them, so there is nothing to compare"

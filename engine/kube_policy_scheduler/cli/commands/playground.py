@@ -18,12 +18,12 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given
-from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
+from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
+    from kube_policy_scheduler.kubernetes_rules import KubernetesChoice
     from kube_policy_scheduler.playground.session import CapturedTest, Measure, OpenedCluster, PodChoice, Session
     from kube_policy_scheduler.playground.sharing import Share
 
@@ -72,7 +72,7 @@ def command(
     prometheus_url: str | None,
     seed: int,
     now: float | None,
-    kubernetes: KubernetesRules | None,
+    kubernetes: KubernetesChoice,
     port: int,
     no_open: bool,
 ) -> int:
@@ -167,8 +167,9 @@ class ClusterSources:
         if self._live:
             return self.live()
         started = start()
-        if self._given.kubernetes is not None:
-            started = replace(started, cluster=replace(started.cluster, kubernetes=self._given.kubernetes))
+        if self._given.kubernetes:
+            rules = chosen_rules(self._given.kubernetes, lambda: started.cluster.kubernetes)
+            started = replace(started, cluster=replace(started.cluster, kubernetes=rules))
         now = started.cluster.now
         if self._given.metrics is None and self._given.prometheus_url is None:
             return started.cluster, lambda queries: started.metrics.signals(queries, now=now)

@@ -11,11 +11,13 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, with_given
+from kube_policy_scheduler.cli.kubernetes_option import chosen_rules
 from kube_policy_scheduler.cli.terminal import say, status_line
 from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.kube.lists import Listing
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.snapshot.fields import Json
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
@@ -88,13 +90,12 @@ def command(
     metrics_path = _metrics_path(output, metrics_output, given.prometheus_url)
     key = _key(key_file)
     policy_set = given.ruleset().policy_set
-    listing, now = _listing(given)
+    listing, now, rules = _listing(given)
     things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
     measured, failures = _metrics(given.prometheus_url, policy_set, listing, names)
     annotations = {TAKEN_AT: rfc3339(now)}
-    version = given.kubernetes.version if given.kubernetes is not None else listing.version
-    if version is not None:
-        annotations[KUBERNETES] = str(version)
+    if rules is not None:
+        annotations[KUBERNETES] = rules.said
     if anonymise:
         annotations["policyctl/anonymised"] = "true"
     if listing.unlisted:
@@ -155,16 +156,17 @@ def _key(path: Path | None) -> bytes | None:
     return key
 
 
-def _listing(given: Given) -> tuple[Listing, float]:
-    """Return what the cluster holds, and when it was taken, Unix seconds."""
+def _listing(given: Given) -> tuple[Listing, float, KubernetesRules | None]:
+    """Return what the cluster holds, when it was taken, Unix seconds, and by whose rules, if that is known."""
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError
     from kube_policy_scheduler.adapters.kube.lists import Listing, survey
+    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
 
     if given.clusters:
         found = given.cluster()
-        return Listing(found.objects, version=found.kubernetes.version), found.now
+        return Listing(found.objects, version=found.kubernetes.version), found.now, found.kubernetes
     try:
         with status_line() as show:
             listing = asyncio.run(
@@ -176,7 +178,10 @@ def _listing(given: Given) -> tuple[Listing, float]:
             )
     except KubeError as error:
         raise click.ClickException(f"cannot read the cluster: {error}") from error
-    return listing, time.time()
+    version = given.kubernetes.version or listing.version
+    if version is None:
+        return listing, time.time(), None
+    return listing, time.time(), chosen_rules(given.kubernetes, lambda: KubernetesRules(version))
 
 
 def _things(

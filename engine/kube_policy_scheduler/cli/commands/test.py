@@ -20,7 +20,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
-    from kube_policy_scheduler.kubernetes_rules import KubernetesRules
+    from kube_policy_scheduler.kubernetes_rules import KubernetesChoice
     from kube_policy_scheduler.patterns import Pattern
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run
@@ -107,7 +107,7 @@ def command(
     mutate: bool,
     threshold: float | None,
     init: Path | None,
-    kubernetes: KubernetesRules | None,
+    kubernetes: KubernetesChoice,
     schema: bool,
 ) -> int:
     """Run policy tests.

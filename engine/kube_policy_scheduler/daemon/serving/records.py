@@ -99,7 +99,7 @@ class Records:
             settings.decision_log,
             seed=settings.scheduling.seed,
             replica=identity,
-            kubernetes=str(scheduler.cluster.rules.version),
+            kubernetes=scheduler.cluster.rules.said,
             counts=self._counts,
         )
         metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._policy_status.policies))

@@ -212,7 +212,11 @@ def _renamed(
 
 def _document(made: Draft, verdict: DecisionSummary, *, is_short: bool) -> Json:
     reducible = made.reducible
-    document: Json = {"kubernetes": str(reducible.kubernetes.version), "now": rfc3339(reducible.now)}
+    rules = reducible.kubernetes
+    document: Json = {"kubernetes": str(rules.version)}
+    if rules.gates:
+        document["featureGates"] = list(rules.gates)
+    document["now"] = rfc3339(reducible.now)
     if verdict.tied:
         document |= {"seed": reducible.seed, "tie": "ok"}
     if made.nodes:

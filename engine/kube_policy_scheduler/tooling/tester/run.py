@@ -236,7 +236,7 @@ class SuiteRun:
         self._fixtures = fixtures or Fixtures()
         self._scheduler = scheduler
         self._shuffle = shuffle
-        rules = kubernetes or suite.kubernetes or DEFAULT_RULES
+        rules = kubernetes or suite.kubernetes.rules(lambda: DEFAULT_RULES)
         self._builder = CaseClusterBuilder(suite, self._fixtures.cluster, scheduler=scheduler, kubernetes=rules)
         self._case_clusters: dict[bool, CaseCluster] = {}
         self.cases: tuple[AnyCase, ...] = (

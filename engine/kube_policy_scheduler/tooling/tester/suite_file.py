@@ -14,11 +14,19 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, closest
+from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.documents.yaml_nodes import Step as PathStep
-from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
+from kube_policy_scheduler.kubernetes_rules import (
+    DEFAULT_RULES,
+    NOTHING_CHOSEN,
+    KubernetesChoice,
+    KubernetesVersion,
+    VersionError,
+    parse_gates,
+)
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.short_forms import Json, merged
@@ -154,8 +162,8 @@ class Suite:
     seed: int
     cases: tuple[Case, ...]
     """Table cases are several."""
-    kubernetes: KubernetesRules | None = None
-    """By whose rules pods are decided; None: as the cluster files say."""
+    kubernetes: KubernetesChoice = NOTHING_CHOSEN
+    """By whose rules pods are decided; what it does not say, the cluster files say."""
     invalid: tuple[Invalid, ...] = ()
     forall: tuple[ForAll, ...] = ()
 
@@ -318,7 +326,7 @@ class _Reader:
             pods=self._pods(value, ()),
             metrics=Part(value.get("metrics", {}), ("metrics",)),
             seed=value.get("seed", 0),
-            kubernetes=KubernetesRules(KubernetesVersion.parse(value["kubernetes"])) if "kubernetes" in value else None,
+            kubernetes=self._kubernetes(value),
             cases=tuple(
                 case
                 for index, form in enumerate(value.get("cases", ()))
@@ -337,6 +345,19 @@ class _Reader:
         return suite
 
     # --- cases ---------------------------------------------------------------------------------------
+
+    def _kubernetes(self, value: Json) -> KubernetesChoice:
+        version = KubernetesVersion.parse(value["kubernetes"]) if "kubernetes" in value else None
+        gates: dict[str, bool] = {}
+        for index, text in enumerate(value.get("featureGates", ())):
+            try:
+                gate = parse_gates(text)
+                KubernetesChoice(version, gate if version is not None else {}).rules(lambda: DEFAULT_RULES)
+            except VersionError as error:
+                self._found.append(self._error(("featureGates", index), WRONG_VALUE, str(error)))
+            else:
+                gates |= gate
+        return KubernetesChoice(version, gates)
 
     def _cases(self, form: Json, path: Path) -> list[Case]:
         return [self._case(written, path) for written in self._written_out(form, path, "case")]
@@ -540,6 +561,7 @@ _ORDER = (
     "policy",
     "cluster",
     "kubernetes",
+    "featureGates",
     "now",
     "at",
     "seed",
