@@ -277,6 +277,14 @@ def test_a_victim_stays_if_a_later_one_makes_room_for_all() -> None:
     assert {host for host, _ in found.values()} == {"n0"}
 
 
+def test_no_victim_stays_in_the_room_that_is_kept_for_a_nominated_pod() -> None:
+    stage = Stage({"n0": 8}, [(4, 0, "n0"), (4, 0, "n0")])
+    stage.cluster.nominate(pod(stage.cluster, "kept", cpu="2", priority=20), "n0")
+    found = stage.tried(stage.gang([2] * 2, size=2))
+    assert found is not None
+    assert sorted(name for _, victims in found.values() for name in victims) == ["low0", "low1"]
+
+
 def test_a_gang_stays_whole_if_a_later_one_makes_room_for_all() -> None:
     stage = Stage({"n0": 10}, [])
     for job, cores in (("large", 3), ("small", 1)):

@@ -347,29 +347,24 @@ class ScheduleAlgorithm(ABC):
         profile = self.profile(queued.pod)
         return profile is not None and is_alike(queued.pod, profile)
 
-    def still_fits(self, queued: QueuedPod, host: str) -> bool:
-        """Return whether a pod that counts on a node would still be placed there."""
+    def still_fits(self, queued: QueuedPod, host: str, *, beside_nominated: bool = False) -> bool:
+        """Return whether a pod that counts on a node would still be placed there; see `passes`."""
         if host not in self._cluster.nodes.rows:
             return False
         with self._ledger.silent():
             self._cluster.displace(queued.pod.uid)
             try:
-                return self.passes(queued, host)
+                return self.passes(queued, host, beside_nominated=beside_nominated)
             finally:
                 self._cluster.place(queued.pod, host)
 
-    def passes_beside_nominated(self, queued: QueuedPod, host: str) -> bool:
-        """Return whether a node passes every filter for a pod, beside the pods that are nominated to it."""
-        if host not in self._cluster.nominated:
-            return self.passes(queued, host)
+    def passes(self, queued: QueuedPod, host: str, *, beside_nominated: bool = False) -> bool:
+        """Return whether a node passes every filter for a pod, as the cluster stands.
+
+        beside_nominated: and also with the pods there that are nominated to it and have precedence.
+        """
         row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)
         self.work += VERDICT_WORK
         if row is None or profile is None:
             return False
-        return bool((self.cycle.feasible(self.frame(queued), profile) == row).any())
-
-    def passes(self, queued: QueuedPod, host: str) -> bool:
-        """Return whether a node passes every filter for a pod, as the cluster stands."""
-        row, profile = self._cluster.nodes.rows.get(host), self._profile_for(queued)
-        self.work += VERDICT_WORK
-        return row is not None and profile is not None and passes(self.frame(queued), profile, row)
+        return passes(self.frame(queued), profile, row, beside_nominated=beside_nominated)

@@ -14,7 +14,12 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
-from kube_policy_scheduler.framework.evaluate.nominations import Active, as_rejections, blocked_by_nominated
+from kube_policy_scheduler.framework.evaluate.nominations import (
+    Active,
+    as_rejections,
+    blocked_by_nominated,
+    verdict_with_nominated,
+)
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -99,14 +104,19 @@ def named_nodes(frame: Frame, names: frozenset[str]) -> BoolArray:
     return result
 
 
-def passes(frame: Frame, profile: Profile, row: int) -> bool:
-    """Return whether one node passes every filter in the current cluster."""
+def passes(frame: Frame, profile: Profile, row: int, *, beside_nominated: bool = False) -> bool:
+    """Return whether one node passes every filter in the current cluster.
+
+    beside_nominated: and also with the pods there that are nominated to it and have precedence.
+    """
     one = frame.at(np.array([row]))
     prepared = pre_filter(frame, profile.filters)
     if prepared.rejection is not None:
         return False
     if prepared.nodes is not None and frame.cluster.nodes.infos[row].name not in prepared.nodes:
         return False
+    if beside_nominated:
+        return verdict_with_nominated(one, prepared.active).code is Code.SUCCESS
     return all(bool(plugin.filter(one, state)[0]) for plugin, state in prepared.active)
 
 

@@ -331,7 +331,7 @@ class Attempt:
         mark, own = len(self._changes), found.nominated_node in self._own
         for victim in found.victims:
             self.displace(victim.uid)
-        does = self._algorithm.passes_beside_nominated(queued, found.nominated_node or "")
+        does = self._algorithm.passes(queued, found.nominated_node or "", beside_nominated=True)
         self._undo(mark)
         if not own:
             self._own.discard(found.nominated_node or "")
@@ -356,7 +356,7 @@ class Attempt:
         if room is not None:
             return all(map(ge, room.free, room.amounts))
         self._carry_out()
-        return self._algorithm.passes_beside_nominated(queued, name)
+        return self._algorithm.passes(queued, name, beside_nominated=True)
 
     # --- placements ----------------------------------------------------------------------------------
 
@@ -501,7 +501,8 @@ class Attempt:
         for change in back:
             self._cluster.place(change.pod, change.node_name)
         self._moved(len(back))
-        if all(self._algorithm.still_fits(member, self.placed[member.pod.uid]) for member in members):
+        hosts = ((member, self.placed[member.pod.uid]) for member in members)
+        if all(self._algorithm.still_fits(member, host, beside_nominated=True) for member, host in hosts):
             stays = {change.pod.uid for change in back}
             self._changes = [each for each in self._changes if each.placed is not None or each.pod.uid not in stays]
             self._rejected.clear()
