@@ -41,6 +41,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
 from kube_policy_scheduler.framework.profile import DomainOrder, Profile
 from kube_policy_scheduler.framework.status import Rejection
 from kube_policy_scheduler.wording import listed
@@ -159,6 +160,16 @@ class Shortfall(msgspec.Struct, frozen=True):
     """The plugins that say so, if there is neither a rejection nor a domain."""
     cut: str = ""
     """Why not everything was tried; "": it was."""
+    is_known: bool = True
+    """Whether it was looked for room at all."""
+    is_of_quota: bool = False
+    """Whether it is a queue that lacks quota."""
+    awaits_victims: bool = False
+    """Whether pods that the gang evicted are still there."""
+    verdict: str = ""
+    """What came of the attempt to make room by evictions, for people; "": there was none."""
+    reclaim: Reclaimed | None = None
+    """What came of `reclaim`; None: it was not tried."""
 
 
 ANY_DOMAIN = "any"

@@ -60,8 +60,6 @@ class GangRecord(msgspec.Struct, eq=False):
     """In which its members get devices; None: in that of their policy."""
     shortfall: Shortfall | None = None
     """Why the last plan failed; None: it did not, or there was none."""
-    verdict: str = ""
-    """What came of the last attempt to make room by evictions, for people."""
     awaits_victims: bool = False
     """Whether pods that it evicted were still there when it was looked last."""
     state: Hashable = None
@@ -211,7 +209,7 @@ class GangTable:
     def succeeded(self, record: GangRecord) -> None:
         """Note that a gang fits, or may fit now: what failed before says nothing any more."""
         record.state, record.planned_again_at, record.failures, record.spent = None, 0.0, 0, 0.0
-        record.shortfall, record.verdict, record.wanted_at = None, "", None
+        record.shortfall, record.wanted_at = None, None
 
     # --- time ----------------------------------------------------------------------------------------
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from operator import add, ge, sub
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -15,7 +16,10 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.gang_domains import Domain
+from kube_policy_scheduler.framework.decide.gang_table import Anywhere
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
+from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.plugin import Ready
@@ -87,6 +91,13 @@ class _Change(msgspec.Struct, frozen=True):
     """The devices that it got."""
 
 
+class Mark(NamedTuple):
+    """How much was tried at a moment, see `Attempt.undo_to`."""
+
+    changes: int
+    rules: int
+
+
 class _Kind(msgspec.Struct, frozen=True):
     """What members of a template have in common."""
 
@@ -152,6 +163,10 @@ class Attempt:
         """By uid, what was decided about those of them that got free nodes, the first placed first."""
         self._changes: list[_Change] = []
         """On the columns, oldest first."""
+        self._paused: list[_Change] = []
+        """What is tried again when it goes on."""
+        self._rules: list[Callable[[], None]] = []
+        """What takes back where groups are placed, and in which order they get devices, oldest first."""
         self._noted: list[tuple[QueuedPod, str, tuple[PodInfo, ...]]] = []
         """Who is placed where and which victims go, in words only."""
         self._noted_members: Counter[Group] = Counter()
@@ -190,7 +205,8 @@ class Attempt:
             self._search.close()
             self._search = None
         self._spent += self._algorithm.work - self._began
-        self._undo(0, keeps=True)
+        self._paused = list(self._changes)
+        self._undo(0)
         self._rows.take()
         self._algorithm.cycle.pass_over_changes()
 
@@ -204,7 +220,7 @@ class Attempt:
         if nodes is not self._rows.nodes or nodes.size != self._size or rows is None or isinstance(rows, slice):
             return False
         changed = {nodes.infos[row].name for row in rows}
-        on = {change.node_name for change in self._changes} | {name for _, name, _ in self._noted}
+        on = {change.node_name for change in self._paused} | {name for _, name, _ in self._noted}
         if not changed.isdisjoint(on) or not on <= nodes.rows.keys():
             return False
         if any(name in self._cluster.nominated for name in self._opened):
@@ -214,8 +230,7 @@ class Attempt:
             self._seen_since = set()
         self._rejected.clear()
         self._budgets = None
-        changes, self._changes = self._changes, []
-        for change in changes:
+        for change in self._paused:
             if change.placed is not None:
                 self._place(change.placed, change.node_name, change.decision)
             elif self._cluster.node_of(change.pod.uid) == change.node_name:
@@ -513,32 +528,60 @@ class Attempt:
         return False
 
     def undo(self) -> None:
-        """Take everything back."""
+        """Take all places back."""
         self._undo(0)
 
-    def mark(self) -> int:
+    def mark(self) -> Mark:
         """Return what `undo_to` goes back to."""
         self._carry_out()
-        return len(self._changes)
+        return Mark(len(self._changes), len(self._rules))
 
-    def undo_to(self, mark: int) -> None:
-        """Take back what was tried since."""
+    def undo_to(self, mark: Mark) -> None:
+        """Take back what was tried since: places, and rules of groups."""
         self._carry_out()
-        for change in self._changes[mark:]:
+        for change in self._changes[mark.changes :]:
             if change.placed is not None:
                 del self.placed[change.pod.uid]
                 self.decisions.pop(change.pod.uid, None)
-        if len(self._changes) > mark:
-            self._undo(mark)
+        if len(self._changes) > mark.changes:
+            self._undo(mark.changes)
             self._rejected.clear()
+        self._undo_rules(mark.rules)
+
+    # --- rules of groups -----------------------------------------------------------------------------
+
+    def settle(self, group: Group, where: Domain | Anywhere) -> None:
+        """Place members of a group there from now on."""
+        gangs = self._algorithm.gangs
+        self._rules.append(partial(gangs.settle, group, gangs.where(group)))
+        gangs.settle(group, where)
+
+    def order_devices(self, group: Group, order: DeviceOrder) -> None:
+        """Give members of a group devices in an order from now on."""
+        gangs = self._algorithm.gangs
+        self._rules.append(partial(gangs.order_devices, group, None))
+        gangs.order_devices(group, order)
+
+    def give_up(self) -> None:
+        """Take everything back, rules of groups included; `undo` leaves these to a plan that is carried out."""
+        self.undo()
+        self._undo_rules(0)
+        self._noted.clear()
+        self._noted_members.clear()
+        self.placed.clear()
+        self.decisions.clear()
+
+    def _undo_rules(self, mark: int) -> None:
+        while len(self._rules) > mark:
+            self._rules.pop()()
 
     def rows(self) -> set[int]:
         """Return the rows of the nodes where pods are placed."""
         rows = self._cluster.nodes.rows
         return {rows[name] for name in self.placed.values() if name in rows}
 
-    def _undo(self, mark: int, *, keeps: bool = False) -> None:
-        """Take back what was changed since there were so many changes. keeps: whether it will be done again."""
+    def _undo(self, mark: int) -> None:
+        """Take back what was changed since there were so many changes."""
         for change in reversed(self._changes[mark:]):
             if change.reserved is not None:
                 undo(change.reserved, self._cluster)
@@ -549,5 +592,4 @@ class Attempt:
                 if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
                     reserve_again()
         self._moved(len(self._changes) - mark)
-        if not keeps:
-            del self._changes[mark:]
+        del self._changes[mark:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.gang_room import Members
-from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 MOST_SEARCH_STEPS = 10_000
@@ -36,8 +37,7 @@ class SeatSearch:
         requirement: GangRequirement,
         kinds: Sequence[Members],
         *,
-        placed: Callable[[GangRequirement], int],
-        is_surplus: Callable[[QueuedPod, Group], bool],
+        members: GangMembers,
         independent: bool,
     ) -> None:
         """Begin one.
@@ -48,12 +48,11 @@ class SeatSearch:
             cluster: of the nodes.
             requirement: of their gang.
             kinds: the members, by template.
-            placed: returns how many members of a gang have a place.
-            is_surplus: returns whether a member fills no place that its gang needs.
+            members: says how many of the gang have a place, those that are tried out included.
             independent: whether members neither exclude nor need each other.
         """
         self._attempt, self._algorithm, self._nodes, self._requirement = attempt, algorithm, cluster.nodes, requirement
-        self._placed, self._is_surplus = placed, is_surplus
+        self._members = members
         self._independent = independent
         self._seated: list[tuple[PodTemplate, int]] = []
         """The members that have a place, each with its row."""
@@ -69,7 +68,7 @@ class SeatSearch:
     def seats(self, members: Sequence[QueuedPod]) -> Generator[int, None, bool]:
         """Place members until the group is complete; return whether it is. Yields where a turn may end."""
         algorithm, attempt, requirement = self._algorithm, self._attempt, self._requirement
-        missing = requirement.size - self._placed(requirement)
+        missing = requirement.size - self._members.placed(requirement)
         if missing <= 0:
             return True
         if missing > len(members):
@@ -79,7 +78,7 @@ class SeatSearch:
         if state in self._failed:
             return False
         member, rest = members[0], members[1:]
-        if not (requirement.roles and self._is_surplus(member, requirement.group)):
+        if not (requirement.roles and self._members.is_surplus(member, requirement.group)):
             seen, rows = set[object](), algorithm.by_fullness(member, most=_MOST_ROWS + 1)
             self._is_partial = self._is_partial or len(rows) > _MOST_ROWS
             for row in rows[:_MOST_ROWS]:

@@ -8,16 +8,15 @@ cannot be reserved or an extender rejects it, all give their places back at once
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
-from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.backfill.backfill import Backfill
 from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.bounded_counts import largest
@@ -32,7 +31,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     domain_of_members,
     rows_of,
 )
-from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, GangRecord
+from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.diagnosis import rejection_message
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -41,15 +40,12 @@ from kube_policy_scheduler.framework.gangs import (
     Group,
     MissingGroupError,
     outermost_first,
-    whole,
 )
 from kube_policy_scheduler.framework.groups.attempt import WaitingPod
-from kube_policy_scheduler.framework.groups.plan import Evictions, Plan, Planner
+from kube_policy_scheduler.framework.groups.plan import Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
-from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, reclaim
-from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     NO_GROUPS,
     Membership,
@@ -57,7 +53,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
     QueuedPod,
     SchedulingQueue,
 )
-from kube_policy_scheduler.framework.quota import QUOTA, RECLAIM, quota_message, rejection
+from kube_policy_scheduler.framework.quota import RECLAIM
 from kube_policy_scheduler.times import Steady, rfc3339
 
 AssumedT = TypeVar("AssumedT", bound=WaitingPod)
@@ -139,7 +135,8 @@ class WaitingPods(Generic[AssumedT]):
         self.domain_counts = DomainCounts()
         self.short = ShortGangs(cluster, queue, algorithm)
         """Those that run with too few pods."""
-        self.planner = Planner(cluster, queue, algorithm, waiting=self._waiting, left=self._count_left)
+        self.planner = Planner(cluster, queue, algorithm, clock=clock, waiting=self._waiting, left=self._count_left)
+        self.members = self.planner.members
         self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats)
         algorithm.beside = self.backfill.beside
         self.gangs = algorithm.gangs
@@ -220,118 +217,21 @@ class WaitingPods(Generic[AssumedT]):
             why = self._confine(requirements)
             decision = self._reject(queued, why) if why else (yield from self._algorithm.deciding(queued))
             return decision if why or _acts(decision) else self._algorithm.reclaim_for(queued, decision), ()
-        rejected = self._quota_rejection(queued, requirements)
-        if rejected is None:
-            decision, others = yield from self._decide(queued, requirements)
-            if _acts(decision) or others:
-                return decision, others
-            rejected = decision
-        return self._reclaim(queued, requirements, rejected)
-
-    def _decide(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
-    ) -> Generator[int, None, tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]]:
-        """Decide as `decide`, but for quotas that lend."""
-        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
-        group, time = outermost_first(short)[0].group, self._clock()
-        while self._queue.is_letting_in(group):
-            yield ENDS_TURN
-            self._queue.ask_again()
-        state = self._algorithm.state, self._queue.group_version(group)
-        record, outer, began = self.gangs.of(group), whole(short), self._algorithm.work
-        awaits = any(self.planner.awaits_victims(each) for each in short)
-        if record.awaits_victims and not awaits:
-            self.gangs.succeeded(record)  # the room that it waited for is there
-        record.awaits_victims = awaits
-        if outer is None or not self.planner.is_evicting(queued, outer):
-            if not self.gangs.may_plan(record, state, time):
-                return self._rejected_as_before(queued, requirements, record), ()
-            with self._going_on(record, began, first=queued):
-                found = yield from self.planner.plan(queued, short)
-            if isinstance(found, Plan):
-                self.gangs.succeeded(record)
-                return self._carry_out(queued, found, short), ()
-            record.shortfall = found
-        decision, others = yield from self._make_room(queued, requirements, outer, record, began=began)
-        if (decision.preemption is not None and decision.preemption.nominated_node) or others:
-            self.gangs.succeeded(record)
-        else:
-            self.gangs.failed(record, state, time, seconds=self._seconds_since(began))
-        return decision, others
-
-    def _make_room(
-        self,
-        queued: QueuedPod,
-        requirements: tuple[GangRequirement, ...],
-        outer: GangRequirement | None,
-        record: GangRecord,
-        *,
-        began: int,
-    ) -> Generator[int, None, tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]]:
-        """Return what happens to a member of a gang that finds no free nodes: others may be evicted for all of it.
-
-        Args:
-            queued: the member.
-            requirements: of its groups.
-            outer: of the group that includes all others which are not complete; None: there is none.
-            record: of the gang.
-            began: the work that had been done when this attempt began.
-        """
-        if record.awaits_victims:
-            return self._rejected_as_before(queued, requirements, record), ()
-        profile = self._algorithm.profile(queued.pod)
-        may_evict = profile is not None and profile.preempts and self._cluster.priorities.has_below(queued.pod.priority)
-        inner = any(each.levels for each in requirements if each is not outer)
-        if outer is None or inner or not may_evict:
-            record.verdict = NOT_AS_A_WHOLE if may_evict else ""
-            return self._rejected_as_before(queued, requirements, record), ()
-        if outer.levels:
-            found: Evictions | None = self._evict_in_domain(queued, outer)
-            record.verdict = ""
-        else:
-            record.verdict = NOT_AS_A_WHOLE
-            if not self.planner.is_evicting(queued, outer):
-                with self._going_on(record, began):
-                    alone = yield from self._algorithm.deciding(queued)
-                if alone.host is None and (alone.preemption is None or not alone.preemption.victims):
-                    record.verdict = alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
-                    return self._rejected_as_before(queued, requirements, record), ()
-            with self._going_on(record, began, first=queued):
-                found = yield from self.planner.evictions(queued, outer)
-        rejection = self._rejected_as_before(queued, requirements, record)
-        if not found:
-            return rejection, ()
-        taken = [
-            (member, msgspec.structs.replace(rejection, pod=member.pod, preemption=other.preemption))
-            for uid, other in found.items()
-            if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
-        ]
-        own = found.get(queued.pod.uid)
-        return (msgspec.structs.replace(rejection, preemption=own.preemption) if own is not None else rejection), taken
-
-    def _evict_in_domain(self, queued: QueuedPod, requirement: GangRequirement) -> Evictions | None:
-        """Look for a domain in which evictions make room for all that a group needs; its members are to go there."""
-        group, tried = requirement.group, set[Domain]()
-        if self.planner.nominated_rows(group):
-            return None
-        before = self.gangs.where(group)
-        for _ in range(MOST_DOMAINS_TRIED):
-            domain = self.planner.domain_with_evictions(queued, requirement, tried)
-            if isinstance(domain, Shortfall):
-                break
-            self.gangs.settle(group, domain if domain is not None else ANYWHERE)
-            found = now(self.planner.evictions(queued, requirement, last=True))
-            if found:
-                return found
-            if domain is None:
-                break
-            tried.add(domain)
-        self.gangs.settle(group, before)
-        return None
+        try:
+            found = yield from self.planner.plan(queued, requirements)
+        except GeneratorExit:
+            if self.planner.goes_on(queued, requirements):
+                self._next.appendleft(queued.pod.uid)  # each of its siblings would begin a plan of its own
+            raise
+        if isinstance(found, Shortfall):
+            return self._rejected(queued, requirements, found), ()
+        if found.instead_of is not None:
+            return self._nominated(queued, found.nominations, self._rejected(queued, requirements, found.instead_of))
+        return self._carry_out(queued, found, tuple(filter(self.members.lacks, requirements))), ()
 
     def are_placed(self, requirements: Iterable[GangRequirement]) -> bool:
         """Return whether as many members as some gangs need have a node, or are about to get one."""
-        return all(self.planner.placed(requirement) >= requirement.size for requirement in requirements)
+        return not any(map(self.members.lacks, requirements))
 
     def _confine(self, requirements: Iterable[GangRequirement]) -> str:
         """Have a member of complete gangs decided where the others are; return why there is no such place, or ""."""
@@ -346,58 +246,40 @@ class WaitingPods(Generic[AssumedT]):
 
     # --- rejections ------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _going_on(self, record: GangRecord, began: int, *, first: QueuedPod | None = None) -> Iterator[None]:
-        """Have what ends with the turn go on in the next one.
-
-        Args:
-            record: of the gang.
-            began: the work that had been done before this turn.
-            first: who then comes before its siblings, of which each would begin a plan of its own; None: nobody.
-        """
-        try:
-            yield
-        except GeneratorExit:
-            if first is not None:
-                self._next.appendleft(first.pod.uid)
-            self.gangs.went_on(record, seconds=self._seconds_since(began))
-            raise
-
-    def _seconds_since(self, work: int) -> float:
-        """Return what was decided since so much work was done takes."""
-        return (self._algorithm.work - work) * WORK_SECONDS
-
     def _reject(self, queued: QueuedPod, why: str, *, by: frozenset[str] = frozenset()) -> Decision:
         return Decision(queued.pod, None, total=self._cluster.nodes.size, message=f"{why}.", rejected_by=by)
 
-    def _rejected_as_before(
-        self, queued: QueuedPod, requirements: Sequence[GangRequirement], record: GangRecord
-    ) -> Decision:
-        """Return the rejection of a member whose gang is not planned now; it keeps its node if victims are to go."""
-        verdict = AWAITS_VICTIMS if record.awaits_victims else record.verdict
-        decision = self._rejected(queued, requirements, record.shortfall, verdict=verdict)
-        if record.awaits_victims and queued.pod.nominated_node:
+    def _rejected(self, queued: QueuedPod, requirements: Sequence[GangRequirement], short: Shortfall) -> Decision:
+        """Return the rejection of a member for whose gang there is no plan; it keeps its node if victims are to go."""
+        if short.is_of_quota:
+            decision = self._reject(queued, short.message, by=short.rejected_by)
+        else:
+            decision = self._without_plan(queued, requirements, short)
+        if short.awaits_victims and queued.pod.nominated_node:
             return msgspec.structs.replace(decision, preemption=Preemption(keeps_nomination=True))
-        return decision
+        found = short.reclaim
+        if found is None:
+            return decision
+        if found.message:
+            message, kept = f"{decision.message.rstrip('.')}. {found.message}", Preemption(keeps_nomination=found.waits)
+            decision = msgspec.structs.replace(decision, message=message, preemption=kept, reclaim=found)
+        by = decision.rejected_by | {RECLAIM} if found.look_later else decision.rejected_by
+        return msgspec.structs.replace(decision, rejected_by=by)
 
-    def _rejected(
-        self, queued: QueuedPod, requirements: Sequence[GangRequirement], short: Shortfall | None, *, verdict: str
-    ) -> Decision:
+    def _without_plan(self, queued: QueuedPod, requirements: Sequence[GangRequirement], short: Shortfall) -> Decision:
         """Return the rejection of a member whose gang found no nodes for all that it needs.
 
         What stands in the way of the pod itself is said first, else what stands in the way of another member.
-
-        verdict: what came of the attempt to make room; "": there was none.
         """
-        other = short.rejection if short is not None else None
+        other, verdict = short.rejection, AWAITS_VICTIMS if short.awaits_victims else short.verdict
         is_alike = other is not None and other.pod.template is queued.pod.template
         own = None if is_alike else self._algorithm.decide(queued, preempts=False)
-        lacks_domain = short is not None and other is None and not short.rejected_by
+        lacks_domain = short.is_known and other is None and not short.rejected_by
         if own is not None and own.host is None and not lacks_domain:
             decision = own
         elif other is None:
-            why = f"{outermost_first(requirements)[0]}: {short.message if short is not None else NOT_TRIED}"
-            decision = self._reject(queued, why, by=short.rejected_by if short is not None else frozenset())
+            why = f"{outermost_first(requirements)[0]}: {short.message}"
+            decision = self._reject(queued, why, by=short.rejected_by)
         else:
             decision = msgspec.structs.replace(other, pod=queued.pod)
         diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(queued.pod), decision.message
@@ -408,6 +290,18 @@ class WaitingPods(Generic[AssumedT]):
         return msgspec.structs.replace(decision, preemption=Preemption(), message=message)
 
     # --- a plan is carried out -----------------------------------------------------------------------
+
+    def _nominated(
+        self, queued: QueuedPod, nominations: Mapping[str, Preemption], rejected: Decision
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Return what happens to a member, and to others, for which others are evicted; `rejected`: why these are."""
+        others = [
+            (member, msgspec.structs.replace(rejected, pod=member.pod, preemption=found))
+            for uid, found in nominations.items()
+            if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
+        ]
+        own = nominations.get(queued.pod.uid)
+        return msgspec.structs.replace(rejected, preemption=own) if own is not None else rejected, others
 
     def _carry_out(self, queued: QueuedPod, plan: Plan, requirements: Sequence[GangRequirement]) -> Decision:
         """Have the members of a plan assumed one after the other, and return what happens to the pod itself."""
@@ -485,7 +379,7 @@ class WaitingPods(Generic[AssumedT]):
             self._end(start)
             together = [other for other in start.decisions if other in self._waiting]
         asked = {(each.group, each.size): each for other in together for each in self._waiting[other].requirements}
-        if any(self.planner.placed(requirement) < requirement.size for requirement in asked.values()):
+        if any(map(self.members.lacks, asked.values())):
             self._return_places(together, "fewer of its pods have a node than one of them asks for")
             return []
         released = [self._forget(other) for other in together]
@@ -534,7 +428,7 @@ class WaitingPods(Generic[AssumedT]):
     def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
         """Return whether enough members have a node and need not wait here: they run, or are being bound."""
         return all(
-            self.planner.placed(requirement) - self.gangs.holding(requirement.group)[0] >= requirement.size
+            self.members.placed(requirement) - self.gangs.holding(requirement.group)[0] >= requirement.size
             for requirement in requirements
         )
 
@@ -542,11 +436,11 @@ class WaitingPods(Generic[AssumedT]):
 
     def siblings(self, requirement: GangRequirement) -> Iterable[QueuedPod]:
         """Return the members of a group that are not decided yet."""
-        return self.planner.siblings((requirement,))
+        return self.members.siblings((requirement,))
 
     def has_begun(self, requirement: GangRequirement) -> bool:
         """Return whether members of a group have a node."""
-        return requirement.members(self._cluster.counters.group_size) > 0
+        return self.members.have_begun(requirement)
 
     def are_alike(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether all pending members of a pod's group request the same, may be anywhere, and await no victims.
@@ -555,7 +449,7 @@ class WaitingPods(Generic[AssumedT]):
         """
         group, pod = requirement.group, queued.pod
         is_special = requirement.levels or requirement.roles or requirement.tree is not None
-        if is_special or self.planner.nominated_rows(group):
+        if is_special or self.members.nominated_rows(group):
             return False
         profile = self._algorithm.profile(pod)
         return all(
@@ -582,82 +476,7 @@ class WaitingPods(Generic[AssumedT]):
         """Return what a pod, or all members that its group needs, ask a queue for."""
         if not requirements:
             return usage.amounts(queued.pod)
-        return usage.request(member.pod for member in self.planner.needed(queued, requirements[0]))
-
-    # --- quotas that lend ----------------------------------------------------------------------------
-
-    def _quota_rejection(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Decision | None:
-        """Return the rejection of a gang whose queue has no quota for all members that it needs; None: it has."""
-        profile = self._algorithm.profile(queued.pod)
-        rules = profile.queues if profile is not None else None
-        if rules is None:
-            return None
-        usage = self._cluster.usage_of(rules.tree)
-        for requirement in requirements:
-            by_queue: dict[Quota, list[PodInfo]] = {}
-            for member in self.planner.needed(queued, requirement):
-                queue = usage.quota_of(member.pod.template)
-                if queue is not None:
-                    by_queue.setdefault(queue, []).append(member.pod)
-            gang = frozenset(self._queue.group(requirement.group))
-            earlier = list[tuple[Quota, Amounts]]()  # of other queues, which may share a limit above them
-            for queue, pods in by_queue.items():
-                amounts = usage.request(pods)
-                with usage.counting(earlier):
-                    found = rejection(self._cluster, usage, queue, queued.pod, amounts, gang=gang)
-                earlier.append((queue, amounts))
-                if found is not None:
-                    message = f"{requirement}: {quota_message(found, gang='the gang')}."
-                    total = self._cluster.nodes.size
-                    return Decision(queued.pod, None, total=total, message=message, rejected_by=frozenset((QUOTA,)))
-        return None
-
-    def _reclaim(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision
-    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
-        """Evict pods of queues that borrow for a whole gang, if that completes it; as `decide`."""
-        profile, now = self._algorithm.profile(queued.pod), self._clock()
-        rules = profile.queues if profile is not None else None
-        requirement = whole(requirements)
-        if rules is None or not rules.reclaims or requirement is None:
-            return decision, ()
-        record = self.gangs.of(requirement.group)
-        if self._queue.is_letting_in(requirement.group) or record.reclaims_again_at > now:
-            return _look_later(decision), ()
-        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
-        frame = self._algorithm.frame(queued)
-        if record.entitled_since is not None:
-            frame = msgspec.structs.replace(frame, entitled=record.entitled_since + frame.ahead)
-        found = reclaim(
-            frame,
-            rules,
-            [member.pod for member in self.planner.needed(queued, requirement)],
-            lambda: self.planner.places(queued, short),
-            own=frozenset(each.group for each in requirements),
-        )
-        if found.victims and queued.pod.uid in found.places:
-            victims = Preemption(found.places[queued.pod.uid], found.victims, reclaims=True)
-            taken = [
-                (member, msgspec.structs.replace(decision, pod=member.pod, preemption=Preemption(host)))
-                for uid, host in found.places.items()
-                if uid != queued.pod.uid and (member := self._queue.take(uid)) is not None
-            ]
-            self.gangs.succeeded(record)
-            return msgspec.structs.replace(decision, preemption=victims), taken
-        if not found.waits:
-            for each in short:
-                if each.levels and not self.has_begun(each):
-                    self.gangs.settle(each.group, None)
-        if found.is_patient and record.entitled_since is None:
-            record.entitled_since = now
-        if found.why is NotReclaimed.NO_VICTIMS:
-            record.reclaims_again_at = now + RETRY_SECONDS
-        if found.message:
-            message = f"{decision.message.rstrip('.')}. {found.message}"
-            decision = msgspec.structs.replace(
-                decision, message=message, preemption=Preemption(keeps_nomination=found.waits), reclaim=found
-            )
-        return (_look_later(decision) if found.look_later else decision), ()
+        return usage.request(member.pod for member in self.members.needed(queued, requirements[0]))
 
     def seats(self, queued: QueuedPod) -> Sequence[Seat] | None:
         """Return places for a pod, or for all that its gang needs, as the cluster stands; None: it does not fit."""
@@ -665,7 +484,7 @@ class WaitingPods(Generic[AssumedT]):
             requirements = self._algorithm.gang_requirements(queued)
         except ValueError:
             return None
-        short = tuple(each for each in requirements if self.planner.placed(each) < each.size)
+        short = tuple(filter(self.members.lacks, requirements))
         if not short:
             host = self._algorithm.decide(queued, preempts=False, memo=RejectionMemo()).host
             return [Seat(queued.pod, host)] if host is not None else None
@@ -682,7 +501,7 @@ class WaitingPods(Generic[AssumedT]):
                 self.gangs.order_devices(group, device_order)
         if places is None:
             return None
-        members = {each.pod.uid: each.pod for each in (queued, *self.planner.siblings(short))}
+        members = {each.pod.uid: each.pod for each in (queued, *self.members.siblings(short))}
         return [Seat(members[uid], node_name) for uid, node_name in places.items()]
 
     # --- people --------------------------------------------------------------------------------------
@@ -870,7 +689,3 @@ def _acts(decision: Decision) -> bool:
     found = decision.preemption
     makes_room = found is not None and bool(found.victims or found.nominated_node or found.keeps_nomination)
     return decision.host is not None or makes_room
-
-
-def _look_later(decision: Decision) -> Decision:
-    return msgspec.structs.replace(decision, rejected_by=decision.rejected_by | {RECLAIM})

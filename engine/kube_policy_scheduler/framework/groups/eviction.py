@@ -1,0 +1,158 @@
+"""Room for all members that a gang needs by evictions, tried out: who goes where, once which pods are gone.
+
+Members take free nodes first, then the room that evictions for others leave, and only as many evict as the gang needs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.groups.members import GangMembers
+from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+
+MOST_SPARED = 1024
+"""Checks of whether a member still fits if a victim stays: 0.1 s. In larger gangs nobody is spared."""
+Nominations = dict[str, Preemption]
+"""By uid of members: the nodes to which they are nominated, and whom they evict there, if anybody."""
+
+
+def evictions(
+    attempt: Attempt,
+    gang: GangMembers,
+    members: Sequence[QueuedPod],
+    awaiting: Sequence[QueuedPod],
+    requirement: GangRequirement,
+) -> Generator[int, None, Nominations]:
+    """Return where members go that a group needs once others are evicted, and who; nothing: that helps nobody.
+
+    Yields where a turn may end, the work since the last time.
+
+    Args:
+        attempt: where it is tried.
+        gang: says how many of the group have a place.
+        members: without a place.
+        awaiting: those that wait for their victims to end, see `place_awaiting`; they are not in the answer.
+        requirement: of the group.
+    """
+    left = yield from _place_free(attempt, gang, members, requirement)
+    found: Nominations = {}
+    for number, member in enumerate(left):
+        if requirement.roles and gang.is_surplus(member, requirement.group):
+            continue
+        placed = gang.placed(requirement)
+        if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
+            break
+        decision = attempt.free_again(member)
+        if decision is not None and decision.host is not None:
+            attempt.seat(member, decision)
+        elif (opened := attempt.opened_node(member)) is not None:
+            attempt.place_beside(member, opened)
+        else:
+            decision = attempt.next_candidate(member) or (yield from attempt.deciding(member))
+            preemption = _evict(attempt, gang, member, decision) if decision is not None else None
+            if preemption is not None:
+                found[member.pod.uid] = preemption
+        yield attempt.step()
+    if not found or gang.lacks(requirement):
+        return {}
+    found = _without_spared(attempt, found, members)
+    waits = {member.pod.uid for member in awaiting}
+    return {uid: found.get(uid) or Preemption(host) for uid, host in attempt.placed.items() if uid not in waits}
+
+
+def place_awaiting(attempt: Attempt, gang: GangMembers, awaiting: Sequence[QueuedPod]) -> Generator[int, None, None]:
+    """Place members that wait for their victims to end, as if these were gone; yields as `evictions`."""
+    for member in awaiting:
+        _place_nominated(attempt, gang, member)
+        yield attempt.step()
+
+
+def _place_free(
+    attempt: Attempt, gang: GangMembers, members: Sequence[QueuedPod], requirement: GangRequirement
+) -> Generator[int, None, list[QueuedPod]]:
+    """Place members on free nodes while the group is not complete; return those for whom there is none."""
+    left: list[QueuedPod] = []
+    for member in members:
+        if not gang.lacks(requirement) or attempt.is_over:
+            break
+        if member.pod.uid in attempt.placed:
+            continue
+        if requirement.roles and gang.is_surplus(member, requirement.group):
+            continue
+        decision = attempt.decide(member)
+        if decision.host is not None:
+            attempt.seat(member, decision)
+        else:
+            left.append(member)
+        yield attempt.step()
+    return left
+
+
+def _evict(attempt: Attempt, gang: GangMembers, member: QueuedPod, decision: Decision) -> Preemption | None:
+    """Try what was decided about a member; return whom it evicts, None: nobody."""
+    found = decision.preemption
+    if decision.host is not None:
+        attempt.seat(member, decision)
+    elif found is None:
+        return None
+    elif found.keeps_nomination and member.pod.nominated_node:
+        _place_nominated(attempt, gang, member)
+    elif found.nominated_node and not any(victim.uid in attempt.placed for victim in found.victims):
+        attempt.keep_candidates(member, decision)
+        attempt.evict(member, found)
+        return found
+    return None
+
+
+def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> None:
+    for uid in gang.victims_of(member):
+        attempt.displace(uid)
+    attempt.place(member, member.pod.nominated_node)
+
+
+def _without_spared(attempt: Attempt, found: Nominations, members: Sequence[QueuedPod]) -> Nominations:
+    """Return evictions without those victims that may stay after all, as later ones made enough room.
+
+    The last one that was chosen is looked at first. Members of a gang stay together or not at all, and only where all
+    of it that goes makes room for the same pod.
+    """
+    placed = [member for member in members if member.pod.uid in attempt.placed]
+    victims = [victim for each in found.values() for victim in each.victims]
+    if len(victims) * len(placed) > MOST_SPARED:
+        return found
+    gangs = {victim.uid: attempt.gangs_of(victim) for victim in victims}
+    members_of = Counter(group for groups in gangs.values() for group in groups or ())
+    left: Nominations = {}
+    for uid, preemption in reversed(found.items()):
+        stay: set[str] = set()
+        for unit in _together(preemption.victims[::-1], gangs):
+            here = Counter(group for victim in unit for group in gangs[victim.uid] or ())
+            is_whole = all(members_of[group] == number for group, number in here.items())
+            is_known = all(gangs[victim.uid] is not None for victim in unit)
+            if is_known and is_whole and attempt.spares(unit, placed):
+                stay |= {victim.uid for victim in unit}
+        must_go = tuple(victim for victim in preemption.victims if victim.uid not in stay)
+        if must_go:
+            left[uid] = replace(preemption, victims=must_go)
+    return dict(reversed(left.items()))
+
+
+def _together(victims: Sequence[PodInfo], gangs: Mapping[str, frozenset[Group] | None]) -> list[list[PodInfo]]:
+    """Return victims by what shares a gang, also by way of others; in the given order. gangs: theirs, by uid."""
+    found: list[tuple[set[Group], list[PodInfo]]] = []
+    for victim in victims:
+        groups, unit = set(gangs[victim.uid] or ()), [victim]
+        others = [each for each in found if not each[0].isdisjoint(groups)]
+        for each in others:
+            found.remove(each)
+            groups |= each[0]
+            unit = [*each[1], *unit]
+        found.append((groups, unit))
+    return [unit for _, unit in found]

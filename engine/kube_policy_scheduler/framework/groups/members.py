@@ -1,0 +1,150 @@
+"""Who is in a gang at this moment: members with a place, those that are tried out included, and members without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
+from kube_policy_scheduler.framework.decide.device_room import claimed_kinds
+from kube_policy_scheduler.framework.decide.gang_domains import Rest, rows_of
+from kube_policy_scheduler.framework.decide.gang_room import Members
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
+from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
+
+MOST_KINDS = 32
+"""Of so many kinds of members, it is looked on which nodes they may be; the others count as if they may be on any."""
+
+
+class GangMembers:
+    """The members of gangs, on the columns, in the queue, and in what is tried out."""
+
+    def __init__(self, cluster: Cluster, queue: SchedulingQueue, algorithm: ScheduleAlgorithm) -> None:
+        self._cluster, self._queue, self._algorithm = cluster, queue, algorithm
+        self.attempt: Attempt | None = None
+        """What is tried out at this moment."""
+
+    # --- with a place ----------------------------------------------------------------------------------
+
+    def placed(self, requirement: GangRequirement) -> int:
+        """Return how many members of a group have a place, as far as it needs them, those that wait included."""
+        return requirement.filled(self._number_of)
+
+    def lacks(self, requirement: GangRequirement) -> bool:
+        """Return whether a group has fewer members with a place than it needs."""
+        return self.placed(requirement) < requirement.size
+
+    def have_begun(self, requirement: GangRequirement) -> bool:
+        """Return whether any members of a group have a node."""
+        return requirement.members(self._cluster.counters.group_size) > 0
+
+    def is_surplus(self, member: QueuedPod, group: Group) -> bool:
+        """Return whether a member would fill no place that a group needs, which is not complete."""
+        for each in self._algorithm.gang_requirements(member):
+            if each.group == group:
+                placed = self.placed(each)
+                if placed < each.size and placed == each.filled(self._number_of, joining=1):
+                    return True
+        return False
+
+    def _number_of(self, group_of: GroupOf, group: Group) -> int:
+        noted = self.attempt.number_of(group) if self.attempt is not None else 0
+        return self._cluster.counters.group_size(group_of, group) + noted
+
+    # --- without a place -------------------------------------------------------------------------------
+
+    def siblings(self, requirements: Iterable[GangRequirement]) -> list[QueuedPod]:
+        """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
+        found = {
+            uid: queued
+            for requirement in requirements
+            for uid, queued in self._queue.group(requirement.group).items()
+            if queued.place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE) and not queued.errors
+        }
+        return sorted(found.values(), key=lambda queued: (-queued.pod.priority, queued.timestamp))
+
+    def pending(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> list[QueuedPod]:
+        """Return a pod and its siblings in these groups, the pod first."""
+        return [queued, *(other for other in self.siblings(requirements) if other is not queued)]
+
+    def needed(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
+        """Return the members without a place that a group needs to be complete, the pod first."""
+        return self.pending(queued, (requirement,))[: max(1, requirement.size - self.placed(requirement))]
+
+    def nominated_rows(self, group: Group) -> list[int]:
+        """Return the rows of the nodes on which members without a place wait for victims to end."""
+        if not self._cluster.nominated:
+            return []
+        rows = self._cluster.nodes.rows
+        names = (member.pod.nominated_node for member in self._queue.group(group).values() if not member.has_place)
+        return [rows[name] for name in names if name in rows]
+
+    def awaiting_victims(self, requirement: GangRequirement) -> Iterator[QueuedPod]:
+        """Yield the members without a place whose victims are being evicted, or are on their way out."""
+        for uid, member in self._queue.group(requirement.group).items():
+            if member.pod.nominated_node and not member.errors and uid not in self._cluster.pods:
+                yield member
+
+    def victims_of(self, member: QueuedPod) -> list[str]:
+        """Return the uids of the pods that end on the node that a member is nominated to."""
+        now, priority = self._algorithm.frame(member).steady, member.pod.priority
+        there = self._cluster.pods_on(member.pod.nominated_node).values()
+        return [pod.uid for pod in there if pod.priority < priority and self._cluster.is_going(pod, now)]
+
+    def await_victims(self, requirement: GangRequirement) -> bool:
+        """Return whether pods that members of a group evicted are still on their nodes."""
+        if not self._cluster.nominated:
+            return False
+        return any(self.victims_of(member) for member in self.awaiting_victims(requirement))
+
+    # --- by template -----------------------------------------------------------------------------------
+
+    def rest(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> Rest:
+        """Return what is left to place of a group; anywhere: as for `unplaced`."""
+        rows = rows_of(self._cluster, requirement) if self.have_begun(requirement) else ()
+        return Rest(
+            requirement.levels,
+            self.unplaced(queued, requirement, anywhere=anywhere),
+            max(1, requirement.size - self.placed(requirement)),
+            np.array(rows, np.intp) if rows else None,
+        )
+
+    def unplaced(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> list[Members]:
+        """Return the members without a place by template; those that cannot be decided now count as the pod itself.
+
+        anywhere: whether nodes that are full, or reject them for now, count too: victims may make room there.
+        """
+        alike = self.alike(self.pending(queued, (requirement,)))
+        numbers = Counter({template: len(pods) for template, pods in alike.items()})
+        missing = requirement.size - self.placed(requirement) - numbers.total()
+        if missing > 0:
+            alike.setdefault(queued.pod.template, [queued])
+            numbers[queued.pod.template] += missing
+        everywhere = np.ones(self._cluster.nodes.size, np.bool_)
+        self._algorithm.work += VERDICT_WORK * min(len(numbers), MOST_KINDS) if not anywhere else 0
+        return [
+            Members(
+                template,
+                number,
+                everywhere if anywhere or kind >= MOST_KINDS else self._algorithm.feasible(alike[template][0]),
+                claimed_kinds(self._algorithm.frame(alike[template][0])),
+                requirement.role_of(template),
+            )
+            for kind, (template, number) in enumerate(numbers.items())
+        ]
+
+    def alike(self, members: Sequence[QueuedPod]) -> dict[PodTemplate, list[QueuedPod]]:
+        """Return by template those of some members for whom no place is tried out."""
+        there = self.attempt.placed if self.attempt is not None else {}
+        found: dict[PodTemplate, list[QueuedPod]] = {}
+        for member in members:
+            if member.pod.uid not in there:
+                found.setdefault(member.pod.template, []).append(member)
+        return found
