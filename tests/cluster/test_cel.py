@@ -243,7 +243,7 @@ def test_results_of_all_selectors_together_are_bounded_by_their_bytes(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remembered.forget()
-    monkeypatch.setattr(device_selectors._known, "most_bytes", 200_000)
+    monkeypatch.setattr(device_selectors._known.kept_bytes, "most", 200_000)
     devices = [device(model={"string": f"{at}{'m' * 60}"}, own={"string": "o" * 64}) for at in range(20)]
     tracemalloc.start()
     try:
@@ -260,7 +260,7 @@ def test_results_of_all_selectors_together_are_bounded_by_their_bytes(
 
 
 def test_compiled_expressions_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_selectors._compiled, "most_bytes", 500_000)
+    monkeypatch.setattr(device_selectors._compiled.kept_bytes, "most", 500_000)
     each = " && ".join(f'device.driver == "d{number}"' for number in range(300))
     tracemalloc.start()
     try:

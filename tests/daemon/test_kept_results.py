@@ -20,7 +20,7 @@ def test_results_kept_for_pods_that_are_gone_are_dropped() -> None:
             stage.now += 60.0
             scheduler.keep_queue()
             gc.collect()
-            found.append(scheduler.algorithm.cycle.kept_bytes)
+            found.append(scheduler.algorithm.cycle.kept.taken)
 
         neighbour = stage.pod("neighbour", {"metadata": {"labels": {"app": "web"}}})
         stage.run_pod(neighbour)

@@ -10,6 +10,7 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptBytes
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.decide.cycle import Cycle
@@ -144,15 +145,16 @@ def test_candidates_that_were_given_out_stay_as_they_were() -> None:
 
 
 def test_what_stands_is_used_again_until_it_no_longer_follows_from_each_node_alone() -> None:
-    cluster, caches, profile = full_cluster(Random(1), 40), TemplateCaches(), kubernetes_profile()
+    cluster, kept, profile = full_cluster(Random(1), 40), KeptBytes(), kubernetes_profile()
+    caches = TemplateCaches(kept=kept)
     frame = Frame(pod(cluster, "high", cpu="9", priority=10), cluster, 1e9)
 
     def standing() -> StandingRejections | None:
         return standing_rejections(frame, profile, caches.of(frame, profile), caches=caches)
 
-    before = caches.of(frame, profile) and caches.bytes
+    before = caches.of(frame, profile) and kept.taken
     first = standing()
-    assert caches.bytes > before, "they count, and go with the template"
+    assert kept.taken > before, "they count, and go with the template"
     cluster.place(pod(cluster, "another"), "n3")
 
     assert first is not None
@@ -162,4 +164,4 @@ def test_what_stands_is_used_again_until_it_no_longer_follows_from_each_node_alo
     assert standing() is None
 
     caches.keep_in_use(())
-    assert caches.bytes < before
+    assert kept.taken < before

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster import kept_views, objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, most_kept_bytes
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
-from kube_policy_scheduler.framework.evaluate import template_cache
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
-from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches, most_kept_bytes
+from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Readings, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
@@ -90,9 +90,9 @@ def test_templates_that_a_plugin_sees_otherwise_share_nothing_wrong(cluster: Clu
     assert kept.of(frame(first, cluster), profile) is not kept.of(frame(second, cluster), profile)
 
 
-@pytest.mark.parametrize(("limit", "is_kept"), [({}, True), ({"max_bytes": 1}, False)], ids=["default", "one byte"])
-def test_what_is_kept_is_limited_in_bytes(cluster: Cluster, limit: dict[str, int], is_kept: bool) -> None:
-    kept, profile = TemplateCaches(**limit), kubernetes_profile()
+@pytest.mark.parametrize(("limit", "is_kept"), [(None, True), (1, False)], ids=["default", "one byte"])
+def test_what_is_kept_is_limited_in_bytes(cluster: Cluster, limit: int | None, is_kept: bool) -> None:
+    kept, profile = TemplateCaches(kept=KeptBytes(limit)), kubernetes_profile()
     first, second = (frame(pod(cluster, name, cpu=f"{cpu}m"), cluster) for name, cpu in (("a", 100), ("b", 200)))
 
     found = [ref(kept.of(first, profile)) for _ in range(3)]  # what comes once may be left out in any case
@@ -104,18 +104,18 @@ def test_what_is_kept_is_limited_in_bytes(cluster: Cluster, limit: dict[str, int
 
 def test_the_limit_follows_the_nodes_unless_it_is_set(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """So as many templates fit into it in a cluster of any size, after nodes came and after they went."""
-    monkeypatch.setattr(template_cache, "MIN_KEPT_BYTES", 2_000)
+    monkeypatch.setattr(kept_views, "MIN_KEPT_BYTES", 2_000)
     profile, incoming = kubernetes_profile(), pod(cluster, "a")
-    cycle, fixed = Cycle(), Cycle(cache_bytes=5_000)
+    cycle, fixed = Cycle(), Cycle(kept=KeptBytes(5_000))
     limits: list[int] = []
     for many in (True, False):
         for number in range(4, 10):
             cluster.set_node(node(f"n{number}")) if many else cluster.remove_node(f"n{number}")
             for each in (cycle, fixed):
                 each.decide(frame(incoming, cluster), profile)
-            assert cycle.max_kept_bytes == most_kept_bytes(cluster.nodes.size)
-            limits.append(cycle.max_kept_bytes)
-            assert fixed.max_kept_bytes == 5_000
+            assert cycle.kept.most == most_kept_bytes(cluster.nodes.size)
+            limits.append(cycle.kept.most)
+            assert fixed.kept.most == 5_000
 
     assert limits == [1536 * nodes for nodes in (5, 6, 7, 8, 9, 10, 9, 8, 7, 6, 5, 4)]
     assert most_kept_bytes(1) == 2_000
@@ -123,25 +123,29 @@ def test_the_limit_follows_the_nodes_unless_it_is_set(cluster: Cluster, monkeypa
 
 def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
     """A score of 0 for each node is not kept, nor totals that nobody asked for."""
-    profile, nodes = Profile("odd", filters=(_Odd(Scope.ROW),)), cluster.nodes.size
+    profile, nodes, kept = Profile("odd", filters=(_Odd(Scope.ROW),)), 1_000, KeptBytes()
+    for number in range(cluster.nodes.size, nodes):
+        cluster.set_node(node(f"n{number}"))
+    incoming = frame(pod(cluster, "p1"), cluster)
 
-    kept = TemplateCaches()
-    cache = kept.of(frame(pod(cluster, "p1"), cluster), profile)
+    TemplateCaches(kept=kept).of(incoming, profile)
 
-    assert [part.bytes for part in cache.parts] == [nodes]
-    assert cache.bytes == nodes
+    columns = kept.taken - 8 * incoming.template.size
+    assert 2 * nodes <= columns < 3 * nodes, "one byte of the filter, and one of all of them"
 
 
 @pytest.mark.parametrize(("spare", "is_kept"), [(1_000, True), (0, False)])
 def test_the_rows_that_pass_count_as_kept(cluster: Cluster, spare: int, is_kept: bool) -> None:
-    """They take 8 bytes a node from when somebody asks for them; what came first makes room for them."""
+    """They take 8 bytes each from when somebody asks for them; what came first makes room for them."""
     profile = Profile("odd", filters=(_Odd(Scope.ROW),))
     first, second = (frame(pod(cluster, name), cluster) for name in ("p1", "p2"))
-    usual = TemplateCaches()
+    together = KeptBytes()
+    usual = TemplateCaches(kept=together)
     for each in (first, second):
         usual.of(each, profile)
-    without = usual.bytes
-    limited = TemplateCaches(max_bytes=without + spare)
+    without = together.taken
+    together = KeptBytes(without + spare)
+    limited = TemplateCaches(kept=together)
     earlier = ref(limited.of(first, profile))
     later = limited.of(second, profile)
 
@@ -149,11 +153,11 @@ def test_the_rows_that_pass_count_as_kept(cluster: Cluster, spare: int, is_kept:
     limited.of(second, profile)
 
     assert (earlier() is not None) is is_kept
-    assert not is_kept or limited.bytes == without + 8 * cluster.nodes.size
+    assert not is_kept or together.taken == without + 8 * len(later.passing())
 
 
 def test_decisions_are_the_same_if_nothing_is_kept(cluster: Cluster) -> None:
-    usual, forgetful, profile = Cycle(), Cycle(cache_bytes=2), kubernetes_profile()
+    usual, forgetful, profile = Cycle(), Cycle(kept=KeptBytes(2)), kubernetes_profile()
     for number in range(12):
         incoming = pod(cluster, f"p{number}", cpu=f"{100 + number % 3}m")
         expected = usual.decide(frame(incoming, cluster), profile).host
@@ -234,7 +238,7 @@ def profile_of(text: str) -> Profile:
 
 def test_all_that_is_kept_stays_within_one_limit(cluster: Cluster) -> None:
     """What each template takes is counted once, with its ranked totals; beyond the limit, the oldest go."""
-    plenty, little, profile = Cycle(), Cycle(cache_bytes=20_000), profile_of(RANKED)
+    plenty, little, profile = Cycle(), Cycle(kept=KeptBytes(20_000)), profile_of(RANKED)
     for number in range(5, 60):
         cluster.set_node(node(f"n{number}", zone="ab"[number % 2]))
     templates = [pod(cluster, f"p{number}", cpu=f"{100 + number}m") for number in range(40)]
@@ -246,17 +250,18 @@ def test_all_that_is_kept_stays_within_one_limit(cluster: Cluster) -> None:
             cluster.set_node(node(f"n{5 + turn}", zone="b", cpu="3"))
 
     assert hosts[plenty] == hosts[little]
-    assert little.kept_bytes <= 20_000 < plenty.kept_bytes
+    assert little.kept.taken <= 20_000 < plenty.kept.taken
 
 
 def test_templates_that_share_all_answers_are_counted_once(cluster: Cluster) -> None:
-    kept, profile = TemplateCaches(), kubernetes_profile()
+    together, profile = KeptBytes(), kubernetes_profile()
+    kept = TemplateCaches(kept=together)
     first, *others = (pod(cluster, name) for name in "abcdefgh")
     cache = kept.of(frame(first, cluster), profile)
-    before = kept.bytes - first.template.size
+    before = together.taken - first.template.size
 
     assert all(kept.of(frame(other, cluster), profile) is cache for other in others)
-    assert kept.bytes - before < sum(other.template.size for other in others) * 10
+    assert together.taken - before < sum(other.template.size for other in others) * 10
 
 
 def test_the_only_node_with_the_lowest_value_goes() -> None:
@@ -279,15 +284,15 @@ def test_of_policies_that_are_gone_nothing_is_kept(cluster: Cluster) -> None:
     for number in range(5):
         for profile in (old, new):
             cycle.decide(frame(pod(cluster, f"p{number}", cpu=f"{number + 1}m"), cluster), profile)
-    both = cycle.kept_bytes
+    both = cycle.kept.taken
     host = cycle.decide(frame(pod(cluster, "p1", cpu="2m"), cluster), new).host
 
     cycle.keep_only([new])
 
-    assert 0 < cycle.kept_bytes < both
+    assert 0 < cycle.kept.taken < both
     assert cycle.decide(frame(pod(cluster, "p1", cpu="2m"), cluster), new).host == host
     cycle.keep_only([])
-    assert cycle.kept_bytes == 0
+    assert cycle.kept.taken == 0
 
 
 @given(st.data())

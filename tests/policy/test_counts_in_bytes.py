@@ -80,12 +80,11 @@ def test_the_limit_follows_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [3000, 3000, 3000, 4000, 5000]
 
 
-def test_totals_by_hostname_that_templates_keep_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_counters, "MIN_COUNTER_BYTES", 20 * NODES * 8)
-    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
+def test_totals_by_hostname_that_templates_keep_are_bounded_in_bytes() -> None:
     cluster, cycle, profile = Cluster(), Cycle(), policy("filter node.ready\nuse kubernetes\n").profile
     for number in range(NODES):
         cluster.set_node(node(f"n{number}"))
+    cluster.kept.most = 10 * NODES * 8
     pods = [_apart(cluster, f"a{number}") for number in range(40)]
     for each in pods:
         assert cycle.decide(Frame(each, cluster, NOW), profile).host is not None

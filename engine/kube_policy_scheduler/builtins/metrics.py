@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -61,7 +62,7 @@ class _Arrivals:
         nodes = cluster.nodes
         self._capacity: FloatArray = np.zeros(nodes.size)
         self._size = nodes.size
-        self.by_text: dict[Hashable, tuple[_OfPod, dict[int, Counter[str]], Counter[str]]] = {}
+        self.by_text: KeptView[Hashable, tuple[_OfPod, dict[int, Counter[str]], Counter[str]]] = KeptView(most=_MOMENTS)
         """By what is read of each pod: the arrivals on each node by text, and on all of them."""
         self.total = 0.0
         self._position = nodes.dynamic_changes.end
@@ -87,11 +88,10 @@ class _Arrivals:
         """Return the arrivals of which a text is read."""
         known = self.by_text.get(key.name)
         if known is None:
-            while len(self.by_text) >= _MOMENTS:
-                del self.by_text[next(iter(self.by_text))]
             rows = {row: _texts_of(self._on(cluster, row), key.read) for row in self.rows.tolist()}
             total = sum(rows.values(), Counter())
-            known = self.by_text[key.name] = (key.read, rows, total)
+            known = (key.read, rows, total)
+            self.by_text.set(key.name, known)
         return known[2][text] if text is not None else 0
 
     def refresh(self, cluster: Cluster) -> bool:
@@ -117,7 +117,7 @@ class _Arrivals:
             return
         self.total += len(pods) - before
         self._capacity[row] = len(pods)
-        for read, rows, total in self.by_text.values():
+        for _, (read, rows, total) in self.by_text.items():
             total.subtract(rows.pop(row, _NO_TEXTS))
             if pods:
                 rows[row] = _texts_of(pods, read)

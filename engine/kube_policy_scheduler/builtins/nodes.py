@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.counter_kinds import ValueCounts
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.reductions import exact, exact_totals, nothing, reduced, rounded
 from kube_policy_scheduler.lang.environment import CLUSTER, CapturingFrame, NodeFold, Texts
 
-_KEPT, _KEPT_BYTES = 256, 32 * 2**20
+_KEPT = 256
 """Aggregates kept, each for some values of pods: about 100 KB at 5,000 nodes."""
 _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, going over all nodes is cheaper."""
@@ -41,8 +41,7 @@ def _kept(frame: Frame, fold: NodeFold, captured: tuple[Any, ...]) -> KeptFold |
     """
     if not fold.changes_by_row:
         return None
-    nodes = frame.cluster.nodes
-    cache = nodes.attach("aggregates over nodes", _new_cache)
+    cache = frame.cluster.kept.view("aggregates over nodes", _new_view)
     key = fold, captured
     kept = cache.get(key)
     if isinstance(kept, KeptFold):
@@ -59,8 +58,8 @@ def _kept(frame: Frame, fold: NodeFold, captured: tuple[Any, ...]) -> KeptFold |
 _ASKED_ONCE = "asked once"
 
 
-def _new_cache() -> BoundedCache[Any, KeptFold | str]:
-    return BoundedCache(most=_KEPT, most_bytes=_KEPT_BYTES, size_of=_size)
+def _new_view(kept: KeptBytes) -> KeptView[Any, KeptFold | str]:
+    return KeptView(kept, most=_KEPT, size_of=_size)
 
 
 def _size(key: tuple[NodeFold, tuple[Any, ...]], kept: KeptFold | str) -> int:

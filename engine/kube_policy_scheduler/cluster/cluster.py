@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.devices.numa import NumaZones
 from kube_policy_scheduler.cluster.devices.resource_claims import ResourceClaims, gives_as_before, is_freed
 from kube_policy_scheduler.cluster.devices.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.events import ClusterEvent, node_events, object_event
+from kube_policy_scheduler.cluster.kept_views import KeptBytes
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.object_store import ObjectStore, is_another, is_same_group, key_of, object_key
@@ -84,7 +85,9 @@ class Cluster:
         self.templates = Templates(rules)
         self.templates_in_use = TemplatesInUse()
         """Templates that have pods, on nodes or pending."""
-        self.counters = PodCounters(self.templates_in_use)
+        self.kept = KeptBytes()
+        """Bounds what is kept from one decision to the next."""
+        self.counters = PodCounters(self.templates_in_use, self.kept)
         self.counters_on_unknown_nodes = PodCounters(self.templates_in_use)
         """Counts of the pods in `on_unknown_nodes`, as if they were all on one node."""
         self.ports = PortTable()

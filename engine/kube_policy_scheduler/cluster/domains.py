@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.counter_kinds import Change, Counter
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, LabelColumn, NodeTable
 
 _REPLAY_LIMIT = 64
@@ -66,6 +67,8 @@ def _topology(key: str, column: LabelColumn) -> Topology:
     domain[codes] = np.arange(size)
     index = domain.take(column.codes)
     source = np.where(index == size, size + 1, index)
+    for shared in (index, source):
+        shared.flags.writeable = False
     empty = column.index.get("")
     return Topology(key, column.state, size, index, source, None if empty is None else int(domain[empty]))
 
@@ -75,7 +78,7 @@ def label_states(nodes: NodeTable, keys: Iterable[str]) -> list[object]:
     return [nodes.label(key).state for key in keys]
 
 
-class DomainTotals:
+class DomainTotals(Measured):
     """Weighted sums of counters per domain, over the nodes that count."""
 
     __slots__ = ("_at", "_positions", "_source", "_weights", "match_count", "topology", "totals")
@@ -110,11 +113,6 @@ class DomainTotals:
         """How much all counters had changed when they were last read."""
         for counter, weight in sources:
             self._weights[counter] = self._weights.get(counter, 0) + weight
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes this takes, without the topology."""
-        return self.totals.nbytes + (0 if self._source is self.topology.source else self._source.nbytes)
 
     def counts(self, row: int) -> bool:
         """Return whether pods on a node count."""

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import Side, TemplateAffinity, pod_affinity
-from kube_policy_scheduler.cluster.bounded_cache import Sized
 from kube_policy_scheduler.cluster.counter_kinds import (
     AmountCounter,
     Carriers,
@@ -32,7 +31,9 @@ from kube_policy_scheduler.cluster.counter_kinds import (
     ExtremesCounter,
     RowAmountCounter,
 )
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
@@ -71,8 +72,6 @@ _MOST_GROWTH = 1024
 """Bytes by which one pod more, or a node that moves, makes a counter larger."""
 _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
-_KEPT_SHARE = 2
-"""They may take 1/2 of what counters may take, besides it."""
 _LOOK_ANEW = 32
 """After more changes of carried terms a search for all terms by what they have in common is cheaper."""
 """Changes of carried terms remembered, with the terms: those of pods that are gone, too."""
@@ -169,8 +168,13 @@ class _Known:
 class PodCounters:
     """All counters, and the terms that placed pods carry."""
 
-    def __init__(self, in_use: TemplatesInUse | None = None) -> None:
-        """in_use: the templates that have pods; None: those that have pods here."""
+    def __init__(self, in_use: TemplatesInUse | None = None, kept: KeptBytes | None = None) -> None:
+        """Start without pods.
+
+        Args:
+            in_use: the templates that have pods; None: those that have pods here.
+            kept: bounds the totals that are kept for templates; None: nothing else counts with them.
+        """
         self.in_use = TemplatesInUse() if in_use is None else in_use
         self.in_use.on_end(self._ended)
         self.namespaces: dict[str, dict[str, str]] = {}
@@ -208,9 +212,10 @@ class PodCounters:
         self._serials = count()
         self._memo_key = ("counters", id(self))
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
-        self._kept: dict[tuple[PodTemplate, Hashable], int] = {}
-        """Totals in templates' memos, with their bytes; the oldest first."""
-        self._kept_bytes = 0
+        self._kept: KeptView[tuple[PodTemplate, Hashable], Measured] = KeptView(
+            KeptBytes() if kept is None else kept, most=_MAX_KEPT, dropped=self._totals_dropped
+        )
+        """Totals, which templates have in their memos."""
         self._listed: dict[_Known, int] = {}
         """The bytes of the lists of templates; those that were made first are first."""
         self._listed_bytes = 0
@@ -418,29 +423,23 @@ class PodCounters:
                     self._list(known)
         self.grown += counter.bytes
 
-    def keep(self, template: PodTemplate, key: Hashable, totals: Sized) -> None:
+    def keep(self, template: PodTemplate, key: Hashable, totals: Measured) -> None:
         """Keep totals made of counters in a template's memo, until that has had no pods for a while.
 
         Beyond a limit the oldest of any template are dropped.
         """
+        self._kept.set((template, key), totals)
         template.memo[key] = totals
         self._known(template).kept[key] = None
         self.in_use.asked(template)
-        entry, size = (template, key), totals.bytes
-        self._kept_bytes += size - self._kept.pop(entry, 0)
-        self._kept[entry] = size
-        while len(self._kept) > 1 and self._keeps_too_much():
-            self._forget_totals(*next(iter(self._kept)))
 
-    def _forget_totals(self, template: PodTemplate, key: Hashable) -> None:
-        self._kept_bytes -= self._kept.pop((template, key), 0)
-        template.memo.pop(key, None)
+    def _totals_dropped(self, entry: tuple[PodTemplate, Hashable], totals: Measured) -> None:
+        template, key = entry
+        if template.memo.get(key) is totals:
+            del template.memo[key]
         known: _Known | None = template.memo.get(self._memo_key)
         if known is not None:
             known.kept.pop(key, None)
-
-    def _keeps_too_much(self) -> bool:
-        return len(self._kept) > _MAX_KEPT or self._kept_bytes > self.max_bytes // _KEPT_SHARE
 
     def carriers(self, affinity: TemplateAffinity) -> Carriers:
         """Return the count of those that carry the same terms; one for all templates that have them."""
@@ -481,7 +480,7 @@ class PodCounters:
         if known is None or known.owner is not self:
             return
         for key in list(known.kept):
-            self._forget_totals(template, key)
+            self._kept.pop((template, key))
         self._unlist(known)
         del template.memo[self._memo_key]
         dropped = []

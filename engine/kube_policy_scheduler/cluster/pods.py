@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.requests import PodRequests, existing, incoming, is_resize_infeasible
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.times import unix_seconds
@@ -206,8 +206,8 @@ class Templates:
         """Begin empty. rules: what pods count for on their nodes."""
         self._rules = rules
         self._by_key: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._recent: BoundedCache[bytes, PodTemplate] = BoundedCache(
-            most=_RECENT_TEMPLATES, most_bytes=_RECENT_BYTES, size_of=lambda key, template: template.size
+        self._recent: KeptView[bytes, PodTemplate] = KeptView(
+            KeptBytes(_RECENT_BYTES), most=_RECENT_TEMPLATES, size_of=lambda key, template: template.size
         )
         self._long_unused: set[bytes] = set()
         """The keys of those that were without pods when it was last looked for such."""

@@ -152,6 +152,7 @@ class Daemon:
             fence=fence,
         )
         cluster = Cluster(api_server.version.in_force.rules)
+        cluster.kept.given = settings.scheduling.cache_bytes
         self._extenders = make_extenders(
             settings, cluster, self._transport, fence=Fence(fence.allows), observe=self.metrics.asked_extenders.observe
         )
@@ -185,7 +186,7 @@ class Daemon:
             cycle=Cycle(
                 seed=settings.scheduling.seed,
                 accelerator=self._accelerator,
-                cache_bytes=settings.scheduling.cache_bytes,
+                kept=cluster.kept,
             ),
             binder=self._binder,
             evictor=Evictor(
@@ -690,8 +691,8 @@ class Daemon:
             backlogs=self._writers.backlogs(),
             loops=list(self._loops),
             kernels=self._accelerator.kernels is not None,
-            kept_bytes=self._scheduler.algorithm.cycle.kept_bytes,
-            max_kept_bytes=self._scheduler.algorithm.cycle.max_kept_bytes,
+            kept_bytes=scheduler.cluster.kept.taken,
+            max_kept_bytes=scheduler.cluster.kept.most,
             counter_bytes=scheduler.cluster.counters.bytes,
             max_counter_bytes=scheduler.cluster.counters.max_bytes,
             rebalancing=self._rebalancer.state(),

@@ -7,6 +7,7 @@ from enum import Enum
 
 import msgspec
 
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray
 
 
@@ -33,7 +34,7 @@ class Status(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class Rejection(Measured, msgspec.Struct, frozen=True):
     """One reason why a plugin rejects nodes."""
 
     code: Code

@@ -14,16 +14,16 @@ one that the method of Webster and Sainte-Lague gives the next seat: the shares 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
 from kube_policy_scheduler.builtins.pods import MemberSet
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.evaluate.probe import probe
@@ -97,7 +97,7 @@ class _Grouping(PolicyClause):
         """Return the domains of a label, and `float64[slots]`, the pods of the key in each."""
         nodes, counter = frame.cluster.nodes, self._counter(frame)
         domains = topology(nodes, key)
-        kept: BoundedCache[tuple[Counter, str], DomainTotals] = nodes.attach("totals of groupings", _kept_totals)
+        kept = frame.cluster.kept.view("totals of groupings", _kept_totals)
         totals = kept.get((counter, key))
         if totals is None or totals.topology is not domains or not totals.sync():
             totals = DomainTotals(domains, [(counter, 1)])
@@ -194,8 +194,8 @@ def grouping_score(clause: CompiledGrouping) -> GroupingScore:
     return NodeGroupingScore(clause) if clause.topology is None else DomainGroupingScore(clause)
 
 
-def _kept_totals() -> BoundedCache[tuple[Counter, str], DomainTotals]:
-    return BoundedCache(most=_KEPT_TOTALS, most_bytes=_KEPT_BYTES, size_of=lambda _, totals: totals.totals.nbytes)
+def _kept_totals(kept: KeptBytes) -> KeptView[tuple[Counter, str], DomainTotals]:
+    return KeptView(kept, most=_KEPT_TOTALS)
 
 
 _KEPT_TOTALS = 1024
@@ -231,11 +231,10 @@ class SpreadFilter(_Grouping, FilterPlugin):
         self._usable = tuple(plugin for plugin in filters if _says_which_count(plugin, clause.counting))
         self.events = self.events.union(*(plugin.events or () for plugin in self._usable))
         self._is_static = all(plugin.scope is Scope.TEMPLATE for plugin in self._usable)
-        self._kept: BoundedCache[PodTemplate, BoolArray] = BoundedCache(
-            most=_KEPT_TEMPLATES, most_bytes=_KEPT_BYTES, size_of=lambda template, counted: template.size + len(counted)
+        self._kept: KeptView[PodTemplate, BoolArray] = KeptView(
+            KeptBytes(_KEPT_BYTES), most=_KEPT_TEMPLATES, size_of=lambda template, _: template.size
         )
-        """What counts for the templates asked about last, in the state `_state` of the nodes."""
-        self._state: Hashable = None
+        """What counts for the templates asked about last, in one state of the nodes."""
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have nothing to say where the clause's condition does not hold; else find out which nodes count."""
@@ -246,10 +245,7 @@ class SpreadFilter(_Grouping, FilterPlugin):
         if not self._is_static:
             return self._asked(frame)
         nodes = frame.cluster.nodes
-        state = (nodes, nodes.version, nodes.images_version)
-        if state != self._state:
-            self._kept.clear()
-            self._state = state
+        self._kept.follow((nodes, nodes.version, nodes.images_version))
         kept = self._kept.get(frame.template)
         if kept is None:
             kept = self._asked(frame)

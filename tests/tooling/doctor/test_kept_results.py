@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.cluster import pod_counters
-from kube_policy_scheduler.framework.evaluate import template_cache
+from kube_policy_scheduler.cluster import kept_views, pod_counters
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor import kept_results
 from kube_policy_scheduler.tooling.doctor.examine import examine
@@ -29,9 +28,9 @@ def findings(nodes: int) -> list[Finding]:
 def test_the_limit_is_told_where_it_follows_from_the_nodes(
     nodes: int, text: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (template_cache, kept_results):
+    for module in (kept_views, kept_results):
         monkeypatch.setattr(module, "MIN_KEPT_BYTES", 1024 << 20)
-    monkeypatch.setattr(template_cache, "KEPT_BYTES_PER_NODE", 512 << 20)
+    monkeypatch.setattr(kept_views, "KEPT_BYTES_PER_NODE", 512 << 20)
     found = findings(nodes)
 
     assert found == ([] if text is None else [Finding("memory", "kept results", Status.OK, text, advice=ADVICE)])

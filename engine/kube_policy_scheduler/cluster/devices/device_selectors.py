@@ -15,8 +15,8 @@ from kube_policy_scheduler.cel.functions import parse_semver
 from kube_policy_scheduler.cel.syntax import Mismatch, TooDeep, read
 from kube_policy_scheduler.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.devices.attribute_references import Reference, references, values
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
 from kube_policy_scheduler.quantities.exact_quantity import QuantityError, parse
 from kube_policy_scheduler.remembered import on_forget
@@ -141,9 +141,9 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_ERROR else f"{text[:_MOST_ERROR]}…"
 
 
-_known: BoundedCache[tuple[CompiledSelector, Hashable], Match] = BoundedCache(
+_known: KeptView[tuple[CompiledSelector, Hashable], Match] = KeptView(
+    KeptBytes(_MOST_KNOWN_BYTES),
     most=_MOST_KNOWN,
-    most_bytes=_MOST_KNOWN_BYTES,
     size_of=lambda key, match: _RESULT_BYTES + _size(key[1]) + len(match.error),
 )
 """Results for devices, by what selectors read of them."""
@@ -244,9 +244,9 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 # --- compiling --------------------------------------------------------------------------------------------
 
 
-_compiled: BoundedCache[str, CompiledSelector] = BoundedCache(
+_compiled: KeptView[str, CompiledSelector] = KeptView(
+    KeptBytes(_KEPT_BYTES),
     most=_KEPT,
-    most_bytes=_KEPT_BYTES,
     size_of=lambda text, selector: _EXPRESSION_BYTES + len(text) + len(selector.error) + _NODE_BYTES * selector.nodes,
 )
 

@@ -259,9 +259,10 @@ class SchedulingSettings(Section, frozen=True):
     """Time between two checks that compare the cache of some nodes with a recount of their pods, and the scheduling
     queue with the pending pods. A check takes 2 ms: 0.04 % of a core. `0s` disables it."""
     cache_mebibytes: Annotated[int, Meta(ge=16, le=65536)] | None = None
-    """Maximum memory for results that are kept from one pod to the next: the answers of plugins and the ranked totals
-    of each pod template. With 130,000 nodes, a template takes 2 to 4 MiB. What does not fit is computed again. The
-    default is 192 MiB for up to 130,000 nodes, and 1.5 MiB more for each further 1,000 nodes: about 50 templates."""
+    """Maximum memory for results that are kept from one pod to the next: the answers of plugins, the ranked totals and
+    the totals by zone of each pod template, rejections, what claims get. With 130,000 nodes, a template takes 2 to
+    4 MiB. What does not fit is computed again. The default is 192 MiB for up to 130,000 nodes, and 1.5 MiB more for
+    each further 1,000 nodes: about 50 templates."""
     compiled_kernels: bool = True
     """Use the compiled kernels if the extra `fast` (numba) is installed and the cluster has at least 1,000 nodes. They
     take 120 to 145 MB of memory. Decisions are the same without them. Of lists with more than 20,000 nodes or pods,

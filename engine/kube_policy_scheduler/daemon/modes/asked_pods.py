@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import Answered, Observer
@@ -52,8 +52,8 @@ class AskedPods:
         self._observer = observer
         self._clock = scheduler.context.clock
         self._kubernetes_rules = kubernetes_rules
-        self._pods: BoundedCache[str, AskedPod] = BoundedCache(
-            most=KNOWN_PODS, most_bytes=KNOWN_BYTES, size_of=lambda uid, known: known.pod.size
+        self._pods: KeptView[str, AskedPod] = KeptView(
+            KeptBytes(KNOWN_BYTES), most=KNOWN_PODS, size_of=lambda uid, known: known.pod.size
         )
         self._profiles: WeakKeyDictionary[Policy, Profile] = WeakKeyDictionary()
 

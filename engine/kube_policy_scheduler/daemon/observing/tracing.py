@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, ClaimsBound, Decided, Observer, PodBound
 
@@ -40,12 +40,12 @@ class DecisionTracer(Observer):
         """Trace a share of the pods, 0 to 1."""
         self._sink = sink
         self._below = share * 2.0**64
-        self._under_way: BoundedCache[str, Decided] = BoundedCache(
-            most=MOST_UNDER_WAY, most_bytes=MOST_BYTES, size_of=lambda uid, decided: decided.decision.pod.size
+        self._under_way: KeptView[str, Decided] = KeptView(
+            KeptBytes(MOST_BYTES), most=MOST_UNDER_WAY, size_of=lambda uid, decided: decided.decision.pod.size
         )
         """By uid."""
-        self._claims: BoundedCache[str, ClaimsBound] = BoundedCache(
-            most=MOST_UNDER_WAY, most_bytes=MOST_BYTES, size_of=lambda uid, bound: bound.pod.size
+        self._claims: KeptView[str, ClaimsBound] = KeptView(
+            KeptBytes(MOST_BYTES), most=MOST_UNDER_WAY, size_of=lambda uid, bound: bound.pod.size
         )
         """By uid."""
         self._left = MOST_AT_ONCE

@@ -6,7 +6,6 @@ The daemon, and everything that simulates it, asks the scheduling cycle through 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Container, Generator
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
@@ -59,7 +59,7 @@ class ScheduleAlgorithm(ABC):
         """The readings that decisions rest on."""
         self.cycle = cycle or Cycle(seed=seed)
         self._cluster, self._ledger, self._clock = cluster, cluster.ledger, clock
-        self._rejected = RejectionMemo()
+        self._rejected = RejectionMemo(self.cycle.kept)
         self.work = 0
         """Of all decisions so far, see `trial.NODE_WORK`."""
         self.moves = 0
@@ -68,7 +68,9 @@ class ScheduleAlgorithm(ABC):
         """What keeps a pod from delaying one that room is reserved for; None: nothing."""
         self.gangs = GangTable()
         """Where and how members of gangs are decided, and what came of it."""
-        self._confined: OrderedDict[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = OrderedDict()
+        self._confined: KeptView[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = KeptView(
+            most=_MOST_PROFILES
+        )
         self._last_beside: tuple[Profile, FilterPlugin, Profile] | None = None
         """The profile that was narrowed last for a pod that must not delay another one, and what came of it."""
         self._run: MemberRun | None = None
@@ -125,10 +127,8 @@ class ScheduleAlgorithm(ABC):
         found = self._confined.get(key)
         if found is None:
             found = profile.narrowed(GangTopology(domains)) if domains else profile
-            found = self._confined[key] = found if order is None else found.ordered(order)
-            if len(self._confined) > _MOST_PROFILES:
-                self._confined.popitem(last=False)
-        self._confined.move_to_end(key)
+            found = found if order is None else found.ordered(order)
+            self._confined.set(key, found)
         return found
 
     def _beside(self, profile: Profile, beside: FilterPlugin) -> Profile:

@@ -24,6 +24,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.node_devices import Chosen
+from kube_policy_scheduler.cluster.kept_views import KeptBytes
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.search_work import most_steps, search_work
@@ -114,35 +115,25 @@ class Decision(msgspec.Struct, frozen=True):
 class Cycle:
     """Decides pods over one cluster. Does not change the cluster, except within dry runs."""
 
-    def __init__(
-        self, *, seed: int = 0, accelerator: Accelerator | None = None, cache_bytes: int | None = None
-    ) -> None:
+    def __init__(self, *, seed: int = 0, accelerator: Accelerator | None = None, kept: KeptBytes | None = None) -> None:
         """Start without anything kept.
 
         Args:
             seed: breaks ties.
             accelerator: has compiled loops; None: there are none.
-            cache_bytes: of what is kept from one pod to the next: the answers of plugins for each template, and
-                ranked totals; None: it follows the number of nodes, see `most_kept_bytes`.
+            kept: bounds what is kept from one pod to the next: the answers of plugins for each template, and ranked
+                totals; None: nothing else counts with them.
         """
         _keep_freed_memory()
         self._seed = seed
         self._accelerator = accelerator or Accelerator()
-        self._kept = TemplateCaches(self._accelerator, max_bytes=cache_bytes)
+        self.kept = KeptBytes() if kept is None else kept
+        """Bounds what is kept from one pod to the next."""
+        self._kept = TemplateCaches(self._accelerator, kept=self.kept)
         self._victims = KeptVictims()
         self._preemption = DefaultPreemption(seed=seed, kept=self._victims)
         self._reclaims_paused = Deadlines[tuple[PodTemplate, Profile]]()
         """Nobody is evicted for pods of these templates now, because an attempt found nobody."""
-
-    @property
-    def kept_bytes(self) -> int:
-        """Return about how many bytes what is kept from one pod to the next takes."""
-        return self._kept.bytes
-
-    @property
-    def max_kept_bytes(self) -> int:
-        """Return how many it may take, with the nodes of the last pod."""
-        return self._kept.max_bytes
 
     def keep_only(self, profiles: Iterable[Profile]) -> None:
         """Drop what is kept for pods under other profiles, whose policies are gone."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import devices_taken
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _MOST_CLASSES = 64
 """Classes that columns are kept for: 17 bytes a node each."""
-_MOST_BYTES = 2**26
 _STEPS_A_NODE, _STEPS_A_DEVICE = 8, 0.5
 """To count on a node, and each device there: see `search_work`."""
 _PLUGIN = DynamicResources()
@@ -143,15 +142,13 @@ def is_of_class(device: SlicedDevice, selectors: Sequence[CompiledSelector] | No
     return all(device.match(selector).matches for selector in selectors)
 
 
-def _size_of(key: tuple[str, str], kept: ClassDevices) -> int:
-    return sum(map(len, key)) + 17 * kept.size
+def _new_view(kept: KeptBytes) -> KeptView[tuple[str, str], ClassDevices]:
+    return KeptView(kept, most=_MOST_CLASSES, size_of=lambda key, found: sum(map(len, key)) + 17 * found.size)
 
 
 def class_devices(cluster: Cluster, name: str, attribute: str = "") -> ClassDevices:
     """Return what is kept of a class, and of an attribute of its devices."""
-    kept: BoundedCache[tuple[str, str], ClassDevices] = cluster.store.keep(
-        "class-devices", None, lambda: BoundedCache(most=_MOST_CLASSES, most_bytes=_MOST_BYTES, size_of=_size_of)
-    )
+    kept = cluster.kept.view("devices of classes", _new_view)
     known = kept.get((name, attribute))
     if known is None:
         known = ClassDevices(cluster, name, attribute)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.footprint import footprint
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.profile import Profile
@@ -21,10 +22,10 @@ _MOST_BYTES = 64 * 2**20
 class RejectionMemo:
     """Decisions without a host, by template and profile, for one epoch of the cluster's ledger."""
 
-    def __init__(self) -> None:
-        self._epoch = -1
-        self._kept: BoundedCache[tuple[PodTemplate, Profile, bool], Decision] = BoundedCache(
-            most=_MOST, most_bytes=_MOST_BYTES, size_of=lambda _, decision: _size(decision)
+    def __init__(self, kept: KeptBytes | None = None) -> None:
+        """Start without any; kept: bounds them; None: nothing else counts with them."""
+        self._kept: KeptView[tuple[PodTemplate, Profile, bool], Decision] = KeptView(
+            KeptBytes(_MOST_BYTES) if kept is None else kept, most=_MOST, size_of=lambda _, decision: _size(decision)
         )
 
     def get(self, pod: PodInfo, profile: Profile, epoch: int, *, preempts: bool = True) -> Decision | None:
@@ -32,7 +33,7 @@ class RejectionMemo:
 
         preempts: whether the decision included a search for victims.
         """
-        self._follow(epoch)
+        self._kept.follow(epoch)
         return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
 
     def note(self, decision: Decision, profile: Profile, epoch: int, *, preempts: bool = True) -> None:
@@ -40,7 +41,7 @@ class RejectionMemo:
         found = decision.preemption
         acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
         if decision.host is None and is_alike(decision.pod, profile) and not acts and not decision.rejected_by:
-            self._follow(epoch)
+            self._kept.follow(epoch)
             self._kept.set((decision.pod.template, profile, preempts), decision)
 
     def clear(self) -> None:
@@ -51,15 +52,9 @@ class RejectionMemo:
         """Drop decisions on pods of other templates than these."""
         self._kept.keep_only(lambda key: key[0] in templates)
 
-    def _follow(self, epoch: int) -> None:
-        if epoch != self._epoch:
-            self._kept.clear()
-            self._epoch = epoch
-
 
 def _size(decision: Decision) -> int:
-    columns = decision.diagnosis.bytes if decision.diagnosis is not None else 0
-    return decision.pod.size + len(decision.message) + columns
+    return decision.pod.size + footprint(decision.message, decision.diagnosis)[0]
 
 
 def is_alike(pod: PodInfo, profile: Profile) -> bool:

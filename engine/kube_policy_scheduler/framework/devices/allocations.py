@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import AllocatedDevices, DevicesInUse
 from kube_policy_scheduler.cluster.devices.resource_slices import Pool, SlicedDevice
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, IntArray, Rows
 from kube_policy_scheduler.cluster.search_work import Work, most_steps, search_work
 from kube_policy_scheduler.framework.devices.allocator import (
@@ -44,8 +44,6 @@ from kube_policy_scheduler.framework.frame import DeviceOrder
 
 _MOST_KINDS = 256
 """Kinds of claims with cached results: 8 bytes a node each, and what was found."""
-_MOST_BYTES = 64 * 2**20
-"""Of the claims' specs with cached results, and of the results."""
 _NODE_BYTES, _DEVICE_BYTES = 33, 160
 """Of the result for a node, and for each device in it."""
 _GROWN = 1.25
@@ -100,7 +98,7 @@ class Allocations:
         self._outcomes: NDArray[np.int8] = np.empty(0, np.int8)
         self._stale: set[int] | None = None
         """The rows that must be searched again; None: those whose outcome is UNKNOWN."""
-        self._ordered: dict[tuple[DeviceOrder, str], dict[int, NodeAllocation]] = {}
+        self._ordered: KeptView[tuple[DeviceOrder, str], dict[int, NodeAllocation]] = KeptView(most=_MOST_ORDERS)
         """By order and, where it depends on the pod, by pod."""
         self._work: Work = search_work(cluster.store)
         self._under_way: dict[tuple[str, int], Generator[None, None, Any]] = {}
@@ -114,17 +112,17 @@ class Allocations:
         """What nodes get that see the same pools, by these."""
         self._is_long = False
         """Whether the last rejection took long: the next node is looked at as a whole at once."""
-        self._devices_kept = 0
-        self.measured = 0
-        """The bytes that it took when it was measured."""
+        self.devices_kept = 0
+        self.devices_measured = 0
+        """As many were kept when it was measured."""
         self._places: IntArray = np.empty(0, np.int64)
         self._places_offered: IntArray = np.empty(0, np.int64)
         """For how many pods; -1: not counted since something changed."""
 
     @property
-    def bytes(self) -> int:
-        """Return about how many bytes the results take."""
-        return _NODE_BYTES * len(self._names) + _DEVICE_BYTES * self._devices_kept
+    def size(self) -> int:
+        """Return the number of nodes."""
+        return self._cluster.nodes.size
 
     def outcomes(self, rows: Rows) -> NDArray[np.int8]:
         """Return `int8[rows]`: the result of the search on each node, an `Outcome`.
@@ -240,11 +238,12 @@ class Allocations:
         if found.claims is None:
             return found
         key = order, pod_uid if is_by_pod(order) else ""
-        kept = self._ordered.setdefault(key, {})
+        kept = self._ordered.get(key)
+        if kept is None:
+            kept = {}
+            self._ordered.set(key, kept)
         known = kept.get(row)
         if known is None:
-            if len(self._ordered) > _MOST_ORDERS:
-                del self._ordered[next(iter(self._ordered))]
             with self._paid():
                 if self._work.is_spent:
                     return found
@@ -320,7 +319,7 @@ class Allocations:
         """is_offered: whether the devices that there are may be others."""
         self._outcomes[rows] = _UNKNOWN
         if isinstance(rows, slice):
-            self._devices_kept = 0
+            self.devices_kept = 0
             self._under_way.clear()
         else:
             for row in rows:
@@ -337,7 +336,7 @@ class Allocations:
             return
         if self._stale is not None:
             self._stale.update(rows)
-        for kept in self._ordered.values():
+        for _, kept in self._ordered.items():
             for row in rows:
                 kept.pop(row, None)
 
@@ -357,7 +356,7 @@ class Allocations:
             old = before.get(name)
             if old is not None:
                 self._found[row], self._outcomes[row] = found[old], outcomes[old]
-        self._devices_kept = sum(map(_devices_in, self._found))
+        self.devices_kept = sum(map(_devices_in, self._found))
 
     def _read(self) -> None:
         self._failure = ""
@@ -413,7 +412,7 @@ class Allocations:
         )
 
     def _keep(self, row: int, found: NodeAllocation | None) -> None:
-        self._devices_kept += _devices_in(found) - _devices_in(self._found[row])
+        self.devices_kept += _devices_in(found) - _devices_in(self._found[row])
         self._found[row] = found
 
     def _in_turns(self, what: tuple[str, int], begin: Callable[[], Generator[None, None, T]]) -> T | None:
@@ -503,7 +502,7 @@ class KeptAllocations(msgspec.Struct):
     """Allocations by kind of claims, for the kinds that were used last."""
 
     cluster: Cluster
-    _by_kind: BoundedCache[bytes, Allocations]
+    _by_kind: KeptView[bytes, Allocations]
 
     def of(self, specs: Sequence[objects.ResourceClaimSpec]) -> Allocations:
         """Return what claims with these specs get."""
@@ -512,16 +511,20 @@ class KeptAllocations(msgspec.Struct):
         if known is None:
             known = Allocations(self.cluster, specs)
             self._by_kind.set(kind, known)
-        elif known.bytes > _GROWN * known.measured:
-            known.measured = known.bytes
-            self._by_kind.set(kind, known)
+        elif known.devices_kept > _GROWN * known.devices_measured:
+            known.devices_measured = known.devices_kept
+            self._by_kind.measure(kind)
         return known
 
 
-def _cache() -> BoundedCache[bytes, Allocations]:
-    return BoundedCache(most=_MOST_KINDS, most_bytes=_MOST_BYTES, size_of=lambda kind, found: len(kind) + found.bytes)
+def _new_view(kept: KeptBytes) -> KeptView[bytes, Allocations]:
+    return KeptView(kept, most=_MOST_KINDS, size_of=_size)
+
+
+def _size(kind: bytes, found: Allocations) -> int:
+    return len(kind) + _NODE_BYTES * found.size + _DEVICE_BYTES * found.devices_kept
 
 
 def allocations(cluster: Cluster) -> KeptAllocations:
     """Return what is kept for a cluster."""
-    return cluster.store.keep("device-allocations", None, lambda: KeptAllocations(cluster, _cache()))
+    return KeptAllocations(cluster, cluster.kept.view("device allocations", _new_view))

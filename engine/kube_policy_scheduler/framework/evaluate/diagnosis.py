@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Rejection, Status, fit_message
@@ -17,7 +18,7 @@ SUCCESS = Status(Code.SUCCESS)
 _PASSED = -1
 
 
-class Diagnosis(msgspec.Struct, frozen=True):
+class Diagnosis(Measured, msgspec.Struct, frozen=True):
     """The verdicts of all filters on all nodes, as kube-scheduler would record them (first failure per node)."""
 
     plugins: tuple[str, ...]
@@ -32,11 +33,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """Return the number of nodes."""
         return len(self.first)
-
-    @property
-    def bytes(self) -> int:
-        """Return how many bytes the columns take."""
-        return self.first.nbytes + sum(rejection.where.nbytes for _, rejection in self.rejections)
 
     @property
     def unresolvable(self) -> BoolArray:

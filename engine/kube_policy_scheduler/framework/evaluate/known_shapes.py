@@ -6,13 +6,13 @@ returned for the last template of the shape is what they would return for this o
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
 import msgspec
 
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.pods import SharedMemo
 from kube_policy_scheduler.cluster.requests import NATIVE
@@ -55,7 +55,7 @@ class KnownShapes:
     """The shapes that were used most recently."""
 
     def __init__(self) -> None:
-        self._by_id: OrderedDict[int, KnownShape] = OrderedDict()
+        self._by_id: KeptView[int, KnownShape] = KeptView(most=_MOST_SHAPES)
         self._asked: tuple[Profile | None, frozenset[object] | None] = None, None
         """The plugins of a profile that look at requests; None: others may look at more than shapes."""
 
@@ -115,7 +115,7 @@ class KnownShapes:
         if asked is None or asked & {plugin for plugin, _ in results} != set(by_requests):
             return
         shape, nodes = frame.pod.template.shape, frame.cluster.nodes
-        self._by_id[id(shape)] = KnownShape(
+        known_shape = KnownShape(
             shape,
             profile,
             nodes,
@@ -134,9 +134,7 @@ class KnownShapes:
             tuple(map(ref, answers)),
             rest,
         )
-        self._by_id.move_to_end(id(shape))
-        if len(self._by_id) > _MOST_SHAPES:
-            self._by_id.popitem(last=False)
+        self._by_id.set(id(shape), known_shape)
 
     def clear(self) -> None:
         """Forget all of them."""

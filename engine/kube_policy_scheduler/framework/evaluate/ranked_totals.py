@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.bounded_cache import Sized
 from kube_policy_scheduler.cluster.counter_kinds import Counter
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.evaluate.metric_readings import MetricReadings
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches
@@ -71,7 +71,7 @@ class _Changed:
         return len(self.rows)
 
 
-class _Layer(Sized, Protocol):
+class _Layer(Protocol):
     """One score of all feasible nodes."""
 
     is_kept: bool
@@ -96,7 +96,7 @@ class _Layer(Sized, Protocol):
         """Return the same of one row."""
 
 
-class _ByCount:
+class _ByCount(Measured):
     """A score by counted pods of each node."""
 
     def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter, accelerator: Accelerator) -> None:
@@ -117,10 +117,6 @@ class _ByCount:
 
     def is_counted(self) -> bool:
         return self._counter.live
-
-    @property
-    def bytes(self) -> int:
-        return self.counts.nbytes
 
     def pending(self, frame: Frame) -> Sequence[int] | None:
         counted = self._counter.changed_since(self._read)
@@ -185,7 +181,7 @@ class _ByCount:
         return self.by_count.item(self.counts.item(row))
 
 
-class _Compared:
+class _Compared(Measured):
     """A score of scope FEASIBLE. It is kept if it follows from a value of each node and the extremes of that value."""
 
     def __init__(self, plugin: ScorePlugin, weight: float, prepared: Ready) -> None:
@@ -204,10 +200,6 @@ class _Compared:
         self._changes: ChangedRows | None = None
         self._static: Sequence[int] = ()
         """The rows that `pending` returned."""
-
-    @property
-    def bytes(self) -> int:
-        return self.column.nbytes + self._flags.nbytes
 
     def pending(self, frame: Frame) -> Sequence[int] | None:
         changed = self._readings.have_changed(frame)
@@ -323,7 +315,7 @@ def _columns_of(layers: Sequence[_Layer]) -> tuple[_Compared | None, _ByCount | 
     return before, by_count, after
 
 
-class RankedTotals:
+class RankedTotals(Measured):
     """The totals of one template's feasible nodes."""
 
     def __init__(
@@ -339,11 +331,6 @@ class RankedTotals:
         self._maxima: BlockMaxima | DomainMaxima = BlockMaxima(np.zeros(0), accelerator)
         self._size = -1
         self._is_kept = True
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        return self._maxima.bytes + sum(layer.bytes for layer in self._layers)
 
     def is_of_use(self) -> bool:
         """Return whether the pods that it follows are still counted."""

@@ -7,17 +7,17 @@ That makes a decision cost a few operations on few rows instead of one evaluatio
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.bounded_cache import BoundedCache, Sized
+from kube_policy_scheduler.cluster.footprint import Measured, Shared
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.evaluate.evaluation import named_nodes
@@ -40,30 +40,18 @@ from kube_policy_scheduler.framework.plugin import (
     Weighted,
 )
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.shared_bytes import KeptAlong, SharedBytes
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
 _MAX_ALONG = 64
 """Things that are kept along with one of them: for equal templates that differ in what plugins read for each pod."""
-_RECENT_ROUNDS = 4
-"""What was used within the last 4 requests for each kept template makes no room for what is kept along with others: in
-a round of too many templates, each would be dropped before it is used again."""
-MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE = 192 * 2**20, 1536
-"""By default, so much may be kept for templates, ranked totals included: 18 to 29 bytes a node each, so 50 templates,
-and more in small clusters. Results that templates share are counted once."""
-_ADDED_UP_SHARE, _MAX_ADDED_UP, _ADDED_UP_BYTES = 8, 64, 26
-"""1/8 of them may be answers that are added up for templates which are not kept, of so many kinds: with the sums, each
-takes 26 bytes a node besides the answers."""
-_REMEASURED_SHARE = 8
-"""What is kept is measured again when there are 1/8 more nodes."""
+_MAX_ADDED_UP = 64
+"""Kinds of answers that are added up for templates which are not kept."""
 _MAX_FEASIBLE_SCORES = 16
 _MAX_NOW = 16
 """Answers that are kept until the next static change."""
 _MAX_SEEN = 4096
 """Templates and kinds of answers that were looked at once, of which only a hash is kept."""
-_ROW_BYTES = 8
-"""Of the number of a row."""
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
@@ -106,9 +94,12 @@ _PartKey: TypeAlias = tuple[Profile, int, Hashable]
 """The number of the kind, and its key."""
 
 
-def most_kept_bytes(nodes: int) -> int:
-    """Return how many bytes may be kept for templates with so many nodes, if no setting says otherwise."""
-    return max(MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE * nodes)
+class KeptAlong(Protocol):
+    """What is kept along with a template, whose changes it follows: it goes with it."""
+
+    def is_of_use(self) -> bool:
+        """Return whether all else that it follows is still there."""
+        ...
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -197,7 +188,7 @@ def prepare(frame: Frame, profile: Profile) -> Prepared:
     )
 
 
-class KeptScore(msgspec.Struct):
+class KeptScore(Shared, msgspec.Struct, eq=False):
     """Raw scores of one normalizing plugin on all nodes."""
 
     plugin: ScorePlugin
@@ -231,11 +222,6 @@ class KeptScore(msgspec.Struct):
         """Take another number of nodes; new elements are undefined."""
         self.raw = _resized(self.raw, size)
         self.finals = {highest: _resized(final, size) for highest, final in self.finals.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Return how many bytes the columns take."""
-        return self.raw.nbytes + sum(final.nbytes for final in self.finals.values())
 
     def update(self, frame: Frame, *, may_be_constant: bool) -> None:
         """Evaluate the frame's rows again."""
@@ -332,7 +318,7 @@ class _Neutral:
         return self._zeros[:size]
 
 
-class _Answers:
+class _Answers(Shared):
     """The results of the plugins of one scope for each node."""
 
     def __init__(self, frame: Frame, kind: _Kind, scope: Scope, *, accelerator: Accelerator) -> None:
@@ -369,13 +355,6 @@ class _Answers:
         self.base: FloatArray = np.zeros(0)
         """`float64[nodes]`: sum of the scores that need no normalizing; read-only if there are none."""
         self._update(frame.at(ALL_ROWS))
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes the columns take."""
-        taken = self.ok.nbytes if self.filters else 0
-        taken += self.base.nbytes if self.scores else 0
-        return taken + sum(kept.nbytes for kept in self.normalizing)
 
     def refresh(self, frame: Frame, *, beside: ChangedRows | None = None) -> bool:
         """Evaluate the rows that changed since the last time; return whether these are known.
@@ -591,8 +570,25 @@ class _LookedAt(msgspec.Struct, frozen=True):
     """Returns which nodes pass, their totals, and how many they are, as of now."""
 
 
-class TemplateCache:
+class _FeasibleScore(Measured, msgspec.Struct, frozen=True):
+    """The scores of a plugin of scope FEASIBLE."""
+
+    borrowed = frozenset({"read"})
+    version: int
+    """Of the nodes."""
+    read: Sequence[object]
+    """What else they depend on."""
+    scores: FloatArray | IntArray
+
+    def follows_from(self, version: int, read: Sequence[object]) -> bool:
+        """Return whether they are those of now."""
+        return version == self.version and all(a is b for a, b in zip(self.read, read, strict=True))
+
+
+class TemplateCache(Shared):
     """Cached verdicts and scores of equal templates, under one profile."""
+
+    borrowed = frozenset({"_static_columns"})
 
     def __init__(
         self,
@@ -625,26 +621,24 @@ class TemplateCache:
         """Those of pods with volumes."""
         self.live_scores_added = False
         """Whether one of them was active the last time."""
-        self._feasible_scores: dict[Hashable, tuple[int, list[object], FloatArray | IntArray]] = {}
-        """By plugin and its key: the version of the nodes, what else the scores depend on, and the scores."""
+        self._feasible_scores: KeptView[Hashable, _FeasibleScore] = KeptView(most=_MAX_FEASIBLE_SCORES)
+        """By plugin and its key."""
 
         self.changes: Journal[int] = Journal()
         """The rows whose verdict or total changed."""
         self._parts = parts
         self.grew = False
         """Whether it takes more bytes than when it was measured."""
-        self.used = 0
-        """The number of the last request for it."""
-        self._along: OrderedDict[Hashable, KeptAlong] = OrderedDict()
-        """What else is kept of these templates, the least recently used first; see `TemplateCaches.keep_along`."""
+        self._along: KeptView[Hashable, KeptAlong] = KeptView(most=_MAX_ALONG)
+        """What else is kept of these templates; see `TemplateCaches.keep_along`."""
         self._ok: BoolArray
         self.count: int
         """Nodes that passed every kept filter."""
         self._maxima: BlockMaxima | None = None
         """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
-        self._lists_passing = False
-        """Whether somebody asked for `passing`: its largest size is counted from then on."""
+        self._most_passing = -1
+        """Of its rows, so far: with more, it takes more bytes."""
         self._scaled: list[_Scaled] = []
         """Those of `normalizing`, where they are part of the totals, see `is_in_full`."""
         self._looked_at = looked_at
@@ -699,37 +693,23 @@ class TemplateCache:
         return [(p, ready.state) for p, ready in self._filters if p.scope in _BY_ROW]
 
     @property
-    def bytes(self) -> int:
-        """Return about how many bytes the kept columns take, without those of `parts`."""
-        taken = self.ok.nbytes + (self._maxima.bytes if self._maxima is not None else 0)
-        taken += sum(each.bytes for each in self._along.values())
-        taken += sum(scores.nbytes for *_, scores in self._feasible_scores.values())
-        return taken + (_ROW_BYTES * len(self.ok) if self._lists_passing else 0)
-
-    @property
-    def parts(self) -> Sequence[Sized]:
+    def parts(self) -> Sequence[Shared]:
         """Return the answers that it is put together from, some of which other templates share."""
         return self._parts
 
     def along(self, key: Hashable) -> KeptAlong | None:
         """Return what is kept along with it under a key; None: nothing is."""
-        found = self._along.get(key)
-        if found is not None:
-            self._along.move_to_end(key)
-        return found
+        return self._along.get(key)
 
     def keep_along(self, key: Hashable, thing: KeptAlong) -> None:
         """Keep something along with it, as long as it is kept."""
-        self._along[key] = thing
-        self._along.move_to_end(key)
-        if len(self._along) > _MAX_ALONG:
-            self._along.popitem(last=False)
+        self._along.set(key, thing)
         self.grew = True
 
     def drop_useless(self) -> None:
         """Drop what is kept along with it and is of no use any more."""
         for key in [key for key, each in self._along.items() if not each.is_of_use()]:
-            del self._along[key]
+            self._along.pop(key)
             self.grew = True
 
     @property
@@ -780,8 +760,8 @@ class TemplateCache:
         """Return the rows that passed every kept filter, ascending."""
         if self._passing is None:
             self._passing = self.ok.nonzero()[0]
-            if not self._lists_passing:
-                self._lists_passing = self.grew = True
+            if len(self._passing) > self._most_passing:
+                self._most_passing, self.grew = len(self._passing), True
         return self._passing
 
     def feasible_score(self, plugin: ScorePlugin, passing: Frame, prepared: Ready) -> FloatArray | IntArray:
@@ -793,12 +773,11 @@ class TemplateCache:
         version = passing.cluster.nodes.version
         read = [self.passing(), *plugin.readings(passing).states]
         known = self._feasible_scores.get(key)
-        if known is None or known[0] != version or any(a is not b for a, b in zip(known[1], read, strict=True)):
-            if len(self._feasible_scores) >= _MAX_FEASIBLE_SCORES:
-                self._feasible_scores.clear()
+        if known is None or not known.follows_from(version, read):
             self.grew = self.grew or known is None
-            known = self._feasible_scores[key] = version, read, plugin.score(passing, prepared.state)
-        return known[2]
+            known = _FeasibleScore(version, read, plugin.score(passing, prepared.state))
+            self._feasible_scores.set(key, known)
+        return known.scores
 
     def refresh(self, frame: Frame, profile: Profile) -> bool:
         """Evaluate the rows that changed since the last time; return whether this still fits the template."""
@@ -966,6 +945,7 @@ class TemplateCache:
             ok, totals = self._sums(rows)
             self._maxima.write(rows, totals, size=size)
         if len(self._ok) != size:
+            self.grew = True
             self._ok = _resized(self._ok, size)
             self._ok[rows] = ok
             self.count = int(np.count_nonzero(self._ok))
@@ -1039,7 +1019,7 @@ class _Columns:
         self.maxima = BlockMaxima.room(size, accelerator)
 
 
-class _AddedUp:
+class _AddedUp(Measured):
     """Answers of several kinds added up, for templates whose requests are new but that have the rest in common.
 
     It keeps the answers: none of the templates that share them may be kept.
@@ -1050,6 +1030,8 @@ class _AddedUp:
         self._versions: list[int] = []
         self._sums = OtherTotals(np.ones(0, np.bool_), np.zeros(0))
         self._in_full: tuple[OtherTotals, list[IntArray]] | None = None
+        self.grew = False
+        """Whether it takes more bytes than when it was measured."""
 
     def in_full(self, *, size: int) -> tuple[OtherTotals, list[IntArray]] | None:
         """Return the same with the normalized scores, and the rows that these are compared with, by score.
@@ -1068,6 +1050,7 @@ class _AddedUp:
                 highest_rows.append((sums.ok & (raw == highest)).nonzero()[0])
                 totals = totals + kept.plugin.scaled(np.minimum(raw, highest), highest=highest) * kept.weight
             self._in_full = OtherTotals(sums.ok, totals), highest_rows
+            self.grew = True
         return self._in_full
 
     def of(self, *, size: int) -> OtherTotals:
@@ -1076,6 +1059,7 @@ class _AddedUp:
         versions = [part.version for part in parts]
         if versions != self._versions or len(self._sums.ok) != size:
             ok, totals = _added(parts, ALL_ROWS) if parts else (np.ones(size, np.bool_), np.zeros(size))
+            self.grew = len(self._sums.ok) != size
             self._versions, self._sums = versions, OtherTotals(ok, totals)
             self._in_full = None
         return self._sums
@@ -1089,8 +1073,7 @@ class _AnswersNow:
     """
 
     def __init__(self) -> None:
-        self._state: Hashable = None
-        self._found: dict[Hashable, _Answers] = {}
+        self._found: KeptView[Hashable, _Answers] = KeptView(most=_MAX_NOW)
 
     def of(
         self, frame: Frame, kind: _Kind, key: _PartKey, evaluate: Callable[[_PartKey, Frame, _Kind], _Answers]
@@ -1108,145 +1091,81 @@ class _AnswersNow:
             if found is None:
                 return None
             now.append((id(scorer), found))
-        state = nodes, nodes.static_changes.end, nodes.image_changes.end
-        if state != self._state or len(self._found) >= _MAX_NOW:
-            self._found.clear()
-            self._state = state
+        self._found.follow((nodes, nodes.static_changes.end, nodes.image_changes.end))
         answers = self._found.get(tuple(now))
         if answers is None:
-            answers = self._found[tuple(now)] = evaluate(key, frame, kind)
+            answers = evaluate(key, frame, kind)
+            self._found.set(tuple(now), answers)
         return answers
 
 
 class TemplateCaches:
     """The caches of the recently used templates. Equal templates share one."""
 
-    def __init__(self, accelerator: Accelerator | None = None, *, max_bytes: int | None = None) -> None:
-        """Start without any; max_bytes: of all that is kept; None: as many as `most_kept_bytes` says."""
+    def __init__(self, accelerator: Accelerator | None = None, *, kept: KeptBytes | None = None) -> None:
+        """Start without any; kept: bounds all that is kept."""
         self.accelerator = accelerator or Accelerator()
-        self._given_bytes = max_bytes
-        self.max_bytes = most_kept_bytes(0) if max_bytes is None else max_bytes
-        """Of all that is kept, with the nodes of the last request."""
-        self._nodes = 0
-        self._by_template: OrderedDict[tuple[PodTemplate, Profile], TemplateCache] = OrderedDict()
-        """The least recently used first."""
-        self._sizes = SharedBytes()
-        self._template_bytes = 0
-        self._sizes_until = 0
-        """With more nodes than that, all is measured again."""
-        self._requests = 0
+        self._kept = KeptBytes() if kept is None else kept
+        self._by_template: KeptView[tuple[PodTemplate, Profile], TemplateCache] = KeptView(
+            self._kept, most=_MAX_TEMPLATES, size_of=lambda key, _: key[0].size * _TIMES_ENCODED
+        )
+        self._last: tuple[PodTemplate, Profile] | None = None
+        """Of the last request."""
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
-        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._seen: KeptView[int, bool] = KeptView(most=_MAX_SEEN)
         """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
         self._columns = _Columns(0, self.accelerator)
         self._bounds: ResourceBounds | None = None
         self._answers_now = _AnswersNow()
         self._shapes = KnownShapes()
-        self._added_up: BoundedCache[tuple[_Answers, ...], _AddedUp] = BoundedCache(
-            most=_MAX_ADDED_UP,
-            most_bytes=self.max_bytes // _ADDED_UP_SHARE,
-            size_of=lambda parts, _: _ADDED_UP_BYTES * self._nodes + sum(part.bytes for part in parts),
-        )
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes all together, ranked totals included."""
-        return self._sizes.bytes + self._template_bytes + self._added_up.bytes
+        self._added_up: KeptView[tuple[_Answers, ...], _AddedUp] = KeptView(self._kept, most=_MAX_ADDED_UP)
 
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
         key, nodes = (frame.pod.template, profile), frame.cluster.nodes.size
-        if nodes != self._nodes:
-            self._follow_nodes(nodes)
+        self._last = key
+        if nodes != self._kept.nodes:
+            self._kept.follow_nodes(nodes)
         cache = self._by_template.get(key)
         if cache is None or not cache.refresh(frame, profile):
             cache = self._find(frame, profile)
             if cache.is_kept:
-                self._keep(key, cache)
-        else:
-            self._by_template.move_to_end(key)
-        self._requests += 1
-        cache.used = self._requests
-        if cache.grew:
-            self.measure(cache)
-            self._make_room()
-        if nodes > self._sizes_until:
-            self._sizes_until = nodes * (1 + _REMEASURED_SHARE) // _REMEASURED_SHARE
-            self._sizes.measure_all()
+                cache.grew = False
+                self._by_template.set(key, cache)
+        elif cache.grew:
+            cache.grew = False
+            self._by_template.measure(key)
         return cache
-
-    def _follow_nodes(self, nodes: int) -> None:
-        self._nodes = nodes
-        if self._given_bytes is None:
-            self.max_bytes = most_kept_bytes(nodes)
-            self._added_up.most_bytes = self.max_bytes // _ADDED_UP_SHARE
-
-    def measure(self, cache: TemplateCache) -> None:
-        """Take over that a cache takes more or fewer bytes than before."""
-        cache.grew = False
-        for thing in (cache, *cache.parts):
-            self._sizes.measure(thing)
 
     def has_room(self, more: int) -> bool:
         """Return whether so many bytes more may be kept along with templates; those that nobody uses make room."""
-        while self.bytes + more > self.max_bytes and self._drop_unused():
-            pass
-        return self.bytes + more <= self.max_bytes
+        return self._kept.has_room(more)
 
     def keep_along(self, cache: TemplateCache, key: Hashable, thing: KeptAlong) -> None:
         """Keep something that follows the rows of a template, as long as the template is kept."""
         if cache.is_kept:
             cache.keep_along(key, thing)
-            self.measure(cache)
-            self._make_room()
-
-    def _drop_unused(self) -> bool:
-        """Drop the template that was used least recently; return False if it was used not long ago."""
-        for key, cache in self._by_template.items():
-            if self._requests - cache.used < _RECENT_ROUNDS * len(self._by_template):
-                return False
-            self._drop(key)
-            return True
-        return False
+            if self._last is not None:
+                self._by_template.measure(self._last)
 
     def keep_only(self, profiles: Container[Profile]) -> None:
         """Drop what is kept of templates under other profiles."""
-        for key in [key for key in self._by_template if key[1] not in profiles]:
-            self._drop(key)
+        self._last = None
+        self._by_template.keep_only(lambda key: key[1] in profiles)
         self._added_up.clear()
         self._answers_now = _AnswersNow()
         self._shapes.clear()
 
     def keep_in_use(self, templates: Container[PodTemplate]) -> None:
         """Drop what is kept of other templates than these, and what nobody counts any more."""
-        for key in [key for key in self._by_template if key[0] not in templates]:
-            self._drop(key)
-        for cache in self._by_template.values():
+        self._last = None
+        self._by_template.keep_only(lambda key: key[0] in templates)
+        for key, cache in self._by_template.items():
             cache.drop_useless()
             if cache.grew:
-                self.measure(cache)
-
-    def _keep(self, key: tuple[PodTemplate, Profile], cache: TemplateCache) -> None:
-        for thing in (cache, *cache.parts):
-            self._sizes.hold(thing)
-        self._template_bytes += key[0].size * _TIMES_ENCODED
-        if key in self._by_template:
-            self._drop(key)
-        self._by_template[key] = cache
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Drop the templates that were used least recently while there is too much; the last one stays."""
-        kept = self._by_template
-        while len(kept) > 1 and (len(kept) > _MAX_TEMPLATES or self.bytes > self.max_bytes):
-            self._drop(next(iter(kept)))
-
-    def _drop(self, key: tuple[PodTemplate, Profile]) -> None:
-        cache = self._by_template.pop(key)
-        self._template_bytes -= key[0].size * _TIMES_ENCODED
-        for thing in (cache, *cache.parts):
-            self._sizes.release(thing)
+                cache.grew = False
+                self._by_template.measure(key)
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
         known = self._shapes.of(frame, profile)
@@ -1399,6 +1318,9 @@ class TemplateCaches:
         bounded = self._bounded_in_full(frame, fused, added)
         is_in_full = bounded is not None
         looked_at = _LookedAt(bounded or self._bounds.look(frame, fused, first), is_in_full, totals)
+        if added.grew:
+            added.grew = False
+            self._added_up.measure(key)
         return TemplateCache(profile, prepared, others, None, self.accelerator, nodes=nodes, looked_at=looked_at)
 
     def _bounded_in_full(self, frame: Frame, fused: FusedResources, added: _AddedUp) -> BoundedTotals | None:
@@ -1427,9 +1349,7 @@ class TemplateCaches:
         """Note that a key was seen; return whether it is for the first time."""
         if seen in self._seen:
             return False
-        self._seen[seen] = None
-        if len(self._seen) > _MAX_SEEN:
-            self._seen.popitem(last=False)
+        self._seen.set(seen, True)
         return True
 
 

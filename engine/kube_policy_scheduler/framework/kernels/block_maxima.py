@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from kube_policy_scheduler.cluster.domains import Topology
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
@@ -25,7 +26,7 @@ _MOST_TOPOLOGIES = 16
 _IN_ORDER: IntArray = np.zeros(0, np.int64)
 
 
-class BlockMaxima:
+class BlockMaxima(Measured):
     """Totals of all rows; -inf where a row is excluded."""
 
     def __init__(self, totals: FloatArray, accelerator: Accelerator | None = None, *, rows: int = _ROWS) -> None:
@@ -81,11 +82,6 @@ class BlockMaxima:
     def totals(self, rows: Rows) -> FloatArray:
         """Return the totals of some rows, `float64[rows]`; a view if they are all."""
         return self._totals[: self._size] if isinstance(rows, slice) else self._totals[rows]
-
-    @property
-    def bytes(self) -> int:
-        """Return how many bytes the columns take."""
-        return self._totals.nbytes + self._maxima.nbytes + self._counts.nbytes
 
     def total(self, row: int) -> float:
         """Return the total of a row."""
@@ -322,7 +318,7 @@ def _domain_blocks(domains: Topology, newest: dict[str, DomainBlocks]) -> Domain
     return found
 
 
-class DomainMaxima:
+class DomainMaxima(Measured):
     """Totals of all rows, to which a score by domain is added when the highest is sought; -inf for excluded rows."""
 
     def __init__(self, totals: FloatArray, blocks: DomainBlocks, accelerator: Accelerator | None = None) -> None:
@@ -331,11 +327,6 @@ class DomainMaxima:
         placed[blocks.place] = totals
         self._blocks = blocks
         self._maxima = BlockMaxima(placed, accelerator, rows=blocks.block)
-
-    @property
-    def bytes(self) -> int:
-        """Return how many bytes the columns take."""
-        return self._maxima.bytes
 
     @property
     def written(self) -> tuple[FloatArray, FloatArray, IntArray]:

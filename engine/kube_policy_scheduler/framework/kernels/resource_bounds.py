@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kernels.accelerator import Kernels, SingleArray
@@ -42,7 +43,7 @@ class BoundedTotals(msgspec.Struct, frozen=True):
         return self.bounds, self.maxima, self.counts
 
 
-class OtherTotals:
+class OtherTotals(Measured):
     """What a total follows from besides requests: other filters and scores."""
 
     def __init__(self, ok: BoolArray, totals: FloatArray) -> None:

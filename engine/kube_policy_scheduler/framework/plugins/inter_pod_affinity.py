@@ -18,6 +18,7 @@ from kube_policy_scheduler.cluster.affinity import (
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pod_counters import CarriedTowards
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -167,7 +168,7 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         return result
 
 
-class _Carried:
+class _Carried(Measured):
     """The terms of placed pods that matter to one template over one state of the node table, per topology key."""
 
     def __init__(self, nodes: NodeTable, factors: Mapping[str, int]) -> None:
@@ -203,7 +204,7 @@ class _Carried:
         return all(self.totals[key].follow(found) for key, found in sources.items())
 
 
-class _Required:
+class _Required(Measured):
     """The required terms that matter to one template over one state of the node table."""
 
     def __init__(self, frame: Frame, carried: CarriedTowards) -> None:
@@ -224,11 +225,6 @@ class _Required:
         if not all(totals.sync() for totals in (*self._affinity, *self._anti_affinity)):
             raise RuntimeError("a counter is gone that was asked for just now")
         self._existing.follow(carried)
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes this takes."""
-        return _bytes((*self._affinity, *self._anti_affinity, *self._existing.totals.values()))
 
     def serves(self, cluster: Cluster, carried: CarriedTowards) -> bool:
         """Return whether this is still valid."""
@@ -256,15 +252,11 @@ class _Required:
         return Sides(affinity, _unless_any(self._anti_affinity), _unless_any(self._existing.totals.values()))
 
 
-def _bytes(found: Iterable[DomainTotals]) -> int:
-    return sum(totals.bytes for totals in found)
-
-
 def _unless_any(found: Iterable[DomainTotals]) -> list[_Side]:
     return [_Side(totals.totals <= 0, totals.topology.index) for totals in found if totals.match_count]
 
 
-class _Preferred:
+class _Preferred(Measured):
     """The terms that score a template's pods over one state of the node table."""
 
     def __init__(self, frame: Frame, carried: CarriedTowards, hard_weight: int) -> None:
@@ -281,11 +273,6 @@ class _Preferred:
     def totals(self) -> list[DomainTotals]:
         """Return per topology key the score of each domain: by the template's own terms, and by those of others."""
         return [*self._own, *self._existing.totals.values()]
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes this takes."""
-        return _bytes(self.totals)
 
     def serves(self, cluster: Cluster, carried: CarriedTowards, hard_weight: int) -> bool:
         """Return whether this is still valid."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.selectors import SelectorError
@@ -173,7 +174,7 @@ class PodTopologySpread(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         return default_constraints(template, frame.cluster, defaults=self.defaults, action=action)
 
 
-class _HardSpread:
+class _HardSpread(Measured):
     """The hard constraints of one template over one state of the node table; counts are updated with the pods."""
 
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> None:
@@ -196,12 +197,6 @@ class _HardSpread:
             present = totals.present()
             self._totals.append(totals)
             self._known.append(None if present.all() else np.flatnonzero(present))
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes this takes."""
-        known = sum(part.nbytes for part in self._known if part is not None)
-        return known + sum(totals.bytes for totals in self._totals)
 
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> bool:
         """Return whether this is still valid."""

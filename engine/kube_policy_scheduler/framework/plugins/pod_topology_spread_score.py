@@ -11,6 +11,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, Topology, topology
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
@@ -46,7 +47,7 @@ class PreparedScore(msgspec.Struct, frozen=True):
         return result
 
 
-class SoftSpread:
+class SoftSpread(Measured):
     """The soft constraints of one template over one state of the node table; counts are updated with the pods."""
 
     def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> None:
@@ -73,12 +74,6 @@ class SoftSpread:
             unlabelled = None if require_all_keys else domains.empty
             totals = DomainTotals(domains, counters, counting=counting, unlabelled=unlabelled)
             self._parts.append(_DomainPart(constraint, domains, totals, counts_unlabelled=not require_all_keys))
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes this takes."""
-        own = 0 if self._incomplete is None else self._incomplete.nbytes
-        return own + sum(part.totals.bytes for part in self._parts if isinstance(part, _DomainPart))
 
     def serves(self, frame: Frame, constraints: Sequence[SpreadConstraint], *, require_all_keys: bool) -> bool:
         """Return whether this is still valid."""
@@ -135,7 +130,7 @@ class _HostPart(msgspec.Struct, frozen=True):
         return result
 
 
-class _DomainPart(msgspec.Struct, frozen=True):
+class _DomainPart(Measured, msgspec.Struct, frozen=True):
     """A constraint over domains of several nodes."""
 
     constraint: SpreadConstraint

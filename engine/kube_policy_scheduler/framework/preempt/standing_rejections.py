@@ -11,6 +11,7 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.framework.evaluate.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.evaluate.evaluation import PreFiltered, ask, diagnose, pre_filter
@@ -24,7 +25,7 @@ _REBUILD_SHARE = 8
 """With more than 1/8 of the rows changed, all are asked at once."""
 
 
-class StandingRejections:
+class StandingRejections(Measured):
     """What rejects the pods of one template, row by row."""
 
     def __init__(self, frame: Frame, prepared: PreFiltered, cache: TemplateCache) -> None:
@@ -46,11 +47,6 @@ class StandingRejections:
         self.hopeful: IntArray
         """Those of them that must be tried."""
         self._list_rows()
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes this takes."""
-        return self._rejected.bytes + self._without_victims.bytes + 17 * self._size
 
     def is_of_use(self) -> bool:
         """Return whether all that it follows is still there: the template alone."""
@@ -93,7 +89,7 @@ class StandingRejections:
         self.hopeful = (self._without_victims.first < 0).nonzero()[0]
 
 
-class _Rows:
+class _Rows(Measured):
     """A diagnosis that is updated row by row."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -104,10 +100,6 @@ class _Rows:
         self._places = {_key(plugin, rejection): place for place, (plugin, rejection) in enumerate(self._rejections)}
         self._given = set(range(-1, len(self._rejections)))
         """The rejections of which somebody else has the column, by place; -1 for `first`."""
-
-    @property
-    def bytes(self) -> int:
-        return len(self.first) * (2 + len(self._rejections))
 
     def potential(self) -> BoolArray:
         """Return `bool[nodes]`: rejected, but not permanently."""

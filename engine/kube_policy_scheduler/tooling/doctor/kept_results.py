@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kube_policy_scheduler.cluster.kept_views import MIN_KEPT_BYTES, most_kept_bytes
 from kube_policy_scheduler.cluster.pod_counters import MIN_COUNTER_BYTES, most_counter_bytes
-from kube_policy_scheduler.framework.evaluate.template_cache import MIN_KEPT_BYTES, most_kept_bytes
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.wording import plural
 
