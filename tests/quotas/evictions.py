@@ -54,7 +54,7 @@ class Shortage:
                 if amount and (
                     pod.node in self.nodes.get(resource, ())
                     or any(state.within(queue, pod) for queue in self.queues.get(resource, ()))
-                    or (resource in self.kept and pod.queue)
+                    or resource in self.kept  # what pods of no queue use there, queues cannot lend either
                 ):
                     return True
         return False

@@ -109,7 +109,7 @@ def _nobody_promised(state: State, gang: str, by: str) -> State:
 
 def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     unit = asking_unit(step.before, step.after, step.by)
-    before = step.before.evicted([name for name in unit.names if step.before.pods[name].promised])
+    before = _nobody_promised(step.before, "" if unit.surplus else unit.gang, step.by)
     places = {p.name: step.after.pods[p.name].promised or step.after.pods[p.name].node for p in unit.pods}
     known = all(places.values())
     askers = list[Asker]()
@@ -205,13 +205,16 @@ def _sufficient_and_minimal(
 
 
 def _progress(before: State, asker: Asker, step: Evicted) -> Iterator[Finding]:
-    """Yield where an eviction by priority or shares takes from what is guaranteed.
+    """Yield where an eviction by priority takes from what is guaranteed.
 
-    Not for reclaim: what becomes guaranteed below may take the place of what was guaranteed in a queue of both.
+    Not for reclaim: what becomes guaranteed below may take the place of what was guaranteed in a queue of both. Nor for
+    shares: there a small unit may take the place of a large one that is as important, and as guaranteed.
     """
     begin = State(before.queues, before.nodes, before.pods, frozenset(step.victims))
     taken = [entitled(begin, asker.unit, begin.pods[name].queue, asker.short.resources) for name in step.victims]
     if any(lead is not None for lead in taken):
+        return
+    if all(begin.pods[name].priority >= asker.unit.priority for name in step.victims):
         return
     if guarantees(begin.evicted(step.victims).promised(asker.unit)) < guarantees(begin):
         yield Finding("13 what is guaranteed falls", f"{step.by} evicts {step.victims}", step.at)
@@ -235,7 +238,7 @@ def _returns(trace: Trace) -> Iterator[Finding]:
     """Yield where evictions lead back to what ran before, with no change from outside in between."""
     seen: dict[tuple[int, frozenset[tuple[str, str]]], float] = {}
     for step in trace.evictions:
-        runs = frozenset((pod.name, pod.node) for pod in step.before.pods.values() if pod.holds)
+        runs = frozenset((pod.name, pod.node or pod.promised) for pod in step.before.pods.values() if not pod.pending)
         if (step.changes, runs) in seen:
             yield Finding("13 cycle", f"the same pods run as before {step.by} evicts {step.victims}", step.at)
             return
@@ -283,9 +286,21 @@ def at_rest(case: Case, state: State) -> Iterator[Finding]:
             if rule is Rule.FAIR and case.reclaim is not Reclaim.FAIR:
                 continue
             victims = _served_by(state, unit, case.reclaim, rule)
-            # where only another line of victims than that of the rules leads to room, nothing is missed
-            if victims is not None and plan(state, unit, case.reclaim) is not None:
+            if victims is not None and _is_missed(state, unit, case.reclaim):
                 yield Finding(invariant, f"{sorted(unit.names)} of {unit.queue} may evict {sorted(victims)}")
+
+
+def _is_missed(state: State, unit: Unit, reclaim: Reclaim) -> bool:
+    """Return whether the rules lead to room for a unit, and each of the victims must go for it, wherever it runs.
+
+    Where others must go so that these may, or only another line of victims leads to room, nothing is missed.
+    """
+    found = plan(state, unit, reclaim)
+    if found is None:
+        return False
+    victims = frozenset(found[0])
+    units = (each.names for each in state.units() if each.names <= victims)
+    return all(place(state.evicted(victims - names), unit) is None for names in units)
 
 
 def _takes_what_is_kept(state: State, unit: Unit) -> bool:

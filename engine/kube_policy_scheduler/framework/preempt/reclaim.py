@@ -384,7 +384,7 @@ class _Attempt:
             if not done and short.by_quota:
                 beyond = pool.beyond(there)
                 done = self._take(beyond, lambda row=row: alone.fits(row))  # type: ignore[misc]
-                there.gone += beyond.gone
+                there.follow(beyond)
             found = None
             if done:
                 found = self._reclaimed(
@@ -825,6 +825,12 @@ class _Pool:
         """Return those that did not go as part of another pool."""
         gone = set(other.gone)
         return self._some(lambda each: each.unit not in gone)
+
+    def follow(self, other: _Pool) -> None:
+        """Count what went as part of another pool as gone after these."""
+        self.gone += other.gone
+        self._candidates = {**other._candidates, **self._candidates}
+        self._is_extended = self._is_extended or other._is_extended
 
     def _some(self, chosen: Callable[[_Candidate], bool], some: dict[Unit, _Candidate] | None = None) -> _Pool:
         """Return those that are chosen; some: which these are now, if it is known."""
