@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.returning_evictors import MOST_KEPT, ReturningEvictors
 from kube_policy_scheduler.times import Steady
-from tests.policy.worlds import pod
+from tests.policy.worlds import node, pod
 
 CLUSTER = Cluster()
 A, B = pod(CLUSTER, "a"), pod(CLUSTER, "b")
@@ -55,3 +57,76 @@ def test_others_are_not_concerned_and_memory_is_bounded() -> None:
     for number in range(MOST_KEPT + 1):
         found.note(other, [pod(CLUSTER, f"v{number}")], now)
     assert found.may_evict(A, now), "it is not among the last ones that are known"
+
+
+# --- for a share, nobody evicts again who was evicted ---------------------------------------------------------
+
+
+def exchanged() -> ReturningEvictors:
+    """Return what is known after A has evicted B for a share, and B has evicted A."""
+    found = ReturningEvictors()
+    found.note(A, [B], Steady(0.0), sharing=[A.uid])
+    found.ended(B.uid)
+    found.started(A)
+    found.note(B, [A], Steady(1.0), sharing=[B.uid])
+    found.ended(A.uid)
+    found.started(B)
+    return found
+
+
+def test_who_evicted_for_a_share_and_was_evicted_does_so_no_more() -> None:
+    found = exchanged()
+    assert not found.may_share(A)
+    assert found.may_share(B)
+    assert found.may_evict(A, Steady(2.0)), "what is guaranteed to it, it may still get"
+
+
+def test_who_was_evicted_by_a_priority_does_so_no_more_either() -> None:
+    found = ReturningEvictors()
+    found.note(A, [B], Steady(0.0), sharing=[A.uid])
+    found.note(pod(CLUSTER, "high"), [A], Steady(1.0), reclaims=False)
+    assert not found.may_share(A)
+
+
+def test_who_evicted_for_a_guarantee_may_still_evict_for_a_share() -> None:
+    found = ReturningEvictors()
+    found.note(A, [B], Steady(0.0))
+    found.note(B, [A], Steady(1.0), sharing=[B.uid])
+    assert found.may_share(A)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda found: found.ended("another"),
+        lambda found: found.started(pod(CLUSTER, "new")),
+        lambda found: found.changed(),
+    ],
+    ids=["a pod ends", "a pod starts", "nodes or queues change"],
+)
+def test_it_may_again_once_something_else_changes(happens: Callable[[ReturningEvictors], None]) -> None:
+    found = exchanged()
+    happens(found)
+    assert found.may_share(A)
+
+
+def test_what_comes_of_evictions_changes_nothing_however_late() -> None:
+    found = exchanged()
+    found.note(pod(CLUSTER, "c"), [B], Steady(10_000.0), reclaims=False)
+    found.ended(B.uid)
+    found.started(pod(CLUSTER, "c"))
+    found.started(B)
+    assert not found.may_share(A)
+
+
+def test_the_cluster_says_what_changes() -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n"))
+    one, other = pod(cluster, "one"), pod(cluster, "other")
+    cluster.returning_evictors.note(one, [other], Steady(0.0), sharing=[one.uid])
+    cluster.returning_evictors.note(other, [one], Steady(0.0), sharing=[other.uid])
+    assert not cluster.returning_evictors.may_share(one)
+    cluster.set_node(node("n"))
+    assert not cluster.returning_evictors.may_share(one), "a heartbeat is no change"
+    cluster.set_node(node("m"))
+    assert cluster.returning_evictors.may_share(one)

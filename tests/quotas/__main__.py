@@ -52,8 +52,11 @@ def findings(case: Case) -> list[Finding]:
 
 def _at_rest(case: Case, trace: Trace) -> list[Finding]:
     """Return what is still to be done in the end, after as much time as whatever waits for time may take."""
-    found = list(at_rest(case, trace.last))
-    return list(at_rest(case, run(case, settles=PATIENT_SECONDS).last)) if found else []
+    found = list(at_rest(case, trace.last, returned=trace.returned))
+    if not found:
+        return []
+    trace = run(case, settles=PATIENT_SECONDS)
+    return list(at_rest(case, trace.last, returned=trace.returned))
 
 
 def check(seed: int) -> Checked:

@@ -73,6 +73,11 @@ class Pod:
         return not self.node and not self.promised
 
 
+def workload(pod: Pod) -> tuple[object, ...]:
+    """Return what a pod has in common with those that can stand for it."""
+    return pod.queue, pod.priority, pod.gang, pod.role, tuple(sorted(pod.requests.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Pods that are decided together: one pod, a gang at its minimum, or one surplus member."""

@@ -155,6 +155,9 @@ class Asker:
     unit: Unit
     short: Shortage
     reclaim: Reclaim
+    shares: bool = True
+    """Whether it may evict for a fairer share: not once it has done so and was evicted since, until something changes
+    that is not the work of evictions."""
 
 
 def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | None:
@@ -185,8 +188,8 @@ def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | N
         return None
     counted_short = not short.resources.isdisjoint(state.counted)
     if asker.reclaim is Reclaim.FAIR and counted_short:
-        allowed = victim.priority <= unit.priority and shares_allow(state, unit, victim, short.resources)
-        return Rule.FAIR if allowed else None
+        allowed = asker.shares and victim.priority <= unit.priority
+        return Rule.FAIR if allowed and shares_allow(state, unit, victim, short.resources) else None
     return Rule.PRIORITY if higher else None
 
 

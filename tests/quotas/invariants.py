@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -269,8 +269,11 @@ def _at_each_moment(case: Case, step: Rested) -> Iterator[Finding]:
 # --- at rest --------------------------------------------------------------------------------------------------
 
 
-def at_rest(case: Case, state: State) -> Iterator[Finding]:
-    """Yield what could still be done although nothing happens any more."""
+def at_rest(case: Case, state: State, *, returned: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield what could still be done although nothing happens any more.
+
+    returned: the names of pods that evict for no share, see `Trace.returned`.
+    """
     for name in _promised(state):
         yield Finding("13 never comes", f"{name} is nominated to {state.pods[name].promised} in the end")
     state = state.evicted(_promised(state))
@@ -283,7 +286,7 @@ def at_rest(case: Case, state: State) -> Iterator[Finding]:
         if case.reclaim is Reclaim.NO or not unit.queue:
             continue
         for rule, invariant in ((Rule.RECLAIM, "11 guarantee not served"), (Rule.FAIR, "15 not fair at rest")):
-            if rule is Rule.FAIR and case.reclaim is not Reclaim.FAIR:
+            if rule is Rule.FAIR and (case.reclaim is not Reclaim.FAIR or not unit.names.isdisjoint(returned)):
                 continue
             victims = _served_by(state, unit, case.reclaim, rule)
             if victims is not None and _is_missed(state, unit, case.reclaim):

@@ -14,7 +14,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice, product
 
-from tests.quotas.accounts import Node, Pod, Queue, State, Unit
+from tests.quotas.accounts import Node, Pod, Queue, State, Unit, workload
 from tests.quotas.evictions import (
     Asker,
     Reclaim,
@@ -121,13 +121,16 @@ def _one_by_one(state: State, unit: Unit) -> dict[str, str] | None:
 # --- plans with evictions -------------------------------------------------------------------------------------
 
 
-def plan(state: State, unit: Unit, reclaim: Reclaim) -> tuple[list[str], dict[str, str]] | None:
-    """Return whom to evict for a unit and where it goes then, with the fewest victims; None: there is no legal way."""
+def plan(state: State, unit: Unit, reclaim: Reclaim, *, shares: bool = True) -> tuple[list[str], dict[str, str]] | None:
+    """Return whom to evict for a unit and where it goes then, with the fewest victims; None: there is no legal way.
+
+    shares: see `Asker`.
+    """
     best: tuple[list[str], dict[str, str]] | None = None
     if reclaim is Reclaim.NO and all(each.priority >= unit.priority for each in state.units()):
         return None
     for places in islice(placements(state, unit), MOST_PLACES):
-        asker = Asker(unit, shortage(state, unit, places), reclaim)
+        asker = Asker(unit, shortage(state, unit, places), reclaim, shares)
         victims = victims_for(state, asker, places)
         if victims and (best is None or len(victims) < len(best[0])):
             best = victims, places
@@ -190,6 +193,11 @@ class Model:
         self._changes = 0
         self._lasts: dict[str, float | None] = {}
         self._ends: list[tuple[float, str]] = []
+        self._sharing: set[str] = set()
+        """Pods for which others were evicted so that shares become fairer."""
+        self._shared: set[tuple[object, ...]] = set()
+        """The workloads of those that were evicted since the last change that was not the work of evictions."""
+        self._evicted: set[str] = set()
 
     def run(self) -> Trace:
         """Go on until nothing happens any more."""
@@ -210,6 +218,7 @@ class Model:
                     self._lasts[pod.name] = arrival.lasts
                 self.state = self.state.changed(replace(pod, queued=self.now) for pod in arrival.pods)
             self._changes += 1
+            self._shared.clear()
             self._decide_all()
             self.trace.steps.append(Rested(self.now, self.state))
         return self.trace
@@ -234,14 +243,26 @@ class Model:
 
     def _decide(self, unit: Unit) -> bool:
         places = place(self.state, unit)
+        if places is not None and self._evicted.isdisjoint(unit.names):
+            self._shared.clear()  # it starts in free room, which happens once
         if places is None:
-            found = plan(self.state, unit, self.case.reclaim)
+            found = plan(self.state, unit, self.case.reclaim, shares=self._shared.isdisjoint(map(workload, unit.pods)))
             if found is None:
                 return False
             victims, places = found
+            self._remember(unit, victims, places)
             self._evict(unit, victims, places)
         self._start(unit, places)
         return True
+
+    def _remember(self, unit: Unit, victims: Sequence[str], places: Mapping[str, str]) -> None:
+        """Note who evicts whom, and whether shares become fairer so."""
+        self._shared |= {workload(self.state.pods[name]) for name in self._sharing.intersection(victims)}
+        self._sharing.difference_update(victims)
+        self._evicted.update(victims)
+        asker = Asker(unit, shortage(self.state, unit, places), self.case.reclaim, shares=False)
+        if self.case.reclaim is Reclaim.FAIR and why_illegal(self.state, asker, victims):
+            self._sharing |= unit.names
 
     def _evict(self, unit: Unit, names: Sequence[str], places: Mapping[str, str]) -> None:
         before, by = self.state, unit.pods[0].name

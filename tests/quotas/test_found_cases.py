@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.quotas.accounts import Queue
 from tests.quotas.evictions import Reclaim
 from tests.quotas.examples import few_pods, node, pods, queue
 from tests.quotas.invariants import at_rest, violations
-from tests.quotas.model import Case
+from tests.quotas.model import Case, Model
 from tests.quotas.product import run
+from tests.quotas.trace import Trace
 
 CASES: dict[str, Case] = {
     "who goes only because another one does stays with it, on whatever node that is": Case(
@@ -30,4 +33,25 @@ CASES: dict[str, Case] = {
 def test_no_invariant_is_broken_again(name: str) -> None:
     case = CASES[name]
     trace = run(case)
-    assert [*violations(case, trace), *at_rest(case, trace.last)] == []
+    assert [*violations(case, trace), *at_rest(case, trace.last, returned=trace.returned)] == []
+
+
+@pytest.mark.parametrize("decides", [run, lambda case: Model(case).run()], ids=["scheduler", "model"])
+def test_two_queues_that_are_short_of_different_resources_do_not_exchange_pods_for_ever(
+    decides: Callable[[Case], Trace],
+) -> None:
+    """Each of them has a smaller share of what it is short of, whichever pods run."""
+    case = Case(
+        (node(8, 8), node(3, 8, name="n1"), node(3, 6, name="n2")),
+        (queue("a", gpus=2), queue("a1", "a", cpus=1), queue("c")),
+        (
+            pods("jobs", 6, "c", 1, 1, size=2, lasts=60),
+            pods("others", 3, "c", 1, 2, at=10),
+            pods("own", 4, "a", 1.5, 1, at=20),
+            pods("elastic", 5, "a", 0.5, 1, at=30, size=3),
+        ),
+        Reclaim.FAIR,
+    )
+    trace = decides(case)
+    assert violations(case, trace) == []
+    assert 0 < trace.evicted.total() <= 8

@@ -22,7 +22,7 @@ RUNS: dict[str, Runs] = {"model": lambda case: Model(case).run(), "scheduler": r
 def test_the_model_breaks_no_invariant(seed: int) -> None:
     case = random_case(seed)
     trace = Model(case).run()
-    assert [*violations(case, trace), *at_rest(case, trace.last)] == []
+    assert [*violations(case, trace), *at_rest(case, trace.last, returned=trace.returned)] == []
 
 
 @pytest.mark.parametrize("seed", range(12))

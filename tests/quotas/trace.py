@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tests.quotas.accounts import State
+from tests.quotas.accounts import State, workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +88,14 @@ class Trace:
             for name in step.names if isinstance(step, Started) else ():
                 found.setdefault(name, step.at)
         return found
+
+    @property
+    def returned(self) -> frozenset[str]:
+        """Return the pods of workloads that evicted others and were evicted since the last change; see `Asker.shares`."""
+        last = max((step.changes for step in self.evictions), default=0)
+        evictors, found = set[object](), set[object]()
+        for step in self.evictions:
+            if step.changes == last:
+                found |= {workload(step.before.pods[name]) for name in step.victims} & evictors
+            evictors.add(workload(step.before.pods[step.by]))
+        return frozenset(pod.name for pod in self.last.pods.values() if workload(pod) in found)

@@ -65,7 +65,8 @@ def _ends_with_burst(case: Case) -> bool:
     """Return whether the last thing that happens is that single equal pods come, and stay."""
     last = max(case.arrivals, key=lambda arrival: arrival.at)
     ends = [arrival.at + arrival.lasts for arrival in case.arrivals if arrival.lasts is not None]
-    is_last = all(end < last.at for end in [*ends, *(at for at, _ in case.cordons)])
+    others = [arrival.at for arrival in case.arrivals if arrival is not last]
+    is_last = all(at < last.at for at in [*ends, *others, *(at for at, _ in case.cordons)])
     return is_last and not last.pods[0].gang and last.lasts is None and len(case.nodes) == 1
 
 

@@ -106,7 +106,7 @@ class Cluster:
         self._terminating: dict[str, None] = {}
         """The uids of terminating pods on nodes."""
         self.returning_evictors = ReturningEvictors()
-        """Workloads that evict pods of other queues after they were evicted themselves."""
+        """Workloads that evict pods after they were evicted themselves."""
         self._evicted: dict[str, float] = {}
         """Since when pods are being evicted, on the steady clock, by uid; the oldest first."""
         self.ahead = 0.0
@@ -163,6 +163,8 @@ class Cluster:
             self.add_nodes((self.nodes.interpret(node),))
             return ADDED
         changes = self.nodes.set(node)
+        if changes:
+            self.returning_evictors.changed()
         self._queues_see_nodes((node.metadata.name,))
         self._follow_resources()
         if "allocatable" in changes:
@@ -174,6 +176,7 @@ class Cluster:
     def add_nodes(self, infos: Sequence[NodeInfo]) -> None:
         """Add nodes of different names that are not known, as `NodeTable.interpret` returns them."""
         self.nodes.add(infos)
+        self.returning_evictors.changed()
         self._queues_see_nodes([info.name for info in infos])
         self._follow_resources()
         self.counters.resize(self.nodes.size)
@@ -202,6 +205,7 @@ class Cluster:
             self.ports.update(host_ports(pod.template), last.row, -1)
         source = last.row
         target = self.nodes.remove(name)
+        self.returning_evictors.changed()
         self._queues_see_nodes((name,))
         if target is not None:
             self.priorities.move(source, target)
@@ -384,6 +388,8 @@ class Cluster:
         self._place(pod, node_name, devices=devices)
         self.assumed[pod.uid] = node_name
         self.assumed.since.setdefault(pod.uid, now)
+        if before is None and (evictors := self.returning_evictors).knows_any:
+            evictors.started(pod)
         if before is None and kept is None:
             self.ledger.note(ClusterEvent.TAKEN)
         else:
@@ -402,6 +408,8 @@ class Cluster:
         if pod is not None and node_name is not None:
             if not was_assumed:
                 self.previous_nodes.note(pod, node_name)
+                if self.returning_evictors.knows_any:
+                    self.returning_evictors.ended(uid)
             self.ledger.note(ClusterEvent.POD_DELETE)
         self.templates_in_use.let_go()
         return pod
@@ -535,6 +543,7 @@ class Cluster:
                     known.usage.end()
                 usage = self.count_queues(tree)
             self.quota_usage, self._usage_to_come, self._usages = usage, None, (usage,)
+            self.returning_evictors.changed()
             for past in pasts:
                 usage.recall(past)
             if before is not None:

@@ -1,14 +1,20 @@
-"""A safety net: workloads whose pods are evicted for other queues, and evict in turn, again and again.
+"""Who was evicted and evicts in turn: what ends evictions that the rules alone would let go on.
 
-The rules of queues make evictions come to an end. What they do not know may still set them going: a webhook, a budget,
-a clock. So a workload that was evicted, evicted others, and was evicted again evicts nobody for a while; it may start
-in free room. If this ever counts one, there is a fault to be found.
+Where several resources are counted, or queues stand below each other, shares alone need not come to rest: what is short
+differs from pod to pod, so two queues can each have a reason to take from the other. So if a pod evicted others for a
+share and was evicted since, its workload does so no more, until something changes that is not the work of evictions: a
+pod ends, a new one starts in free room, a node changes, or the queues do. Between two such changes each pod evicts for a
+share at most once, so these evictions end (policies/QUEUES.md).
+
+What the rules do not know may still set evictions going: a webhook, a budget, a clock. As a safety net, a workload that
+was evicted, evicted others, and was evicted again evicts nobody for a while; it may start in free room. If this ever
+counts one, there is a fault to be found.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -19,7 +25,9 @@ KEPT_SECONDS = 3600.0
 """An eviction so long ago is forgotten."""
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 10.0, 600.0
 MOST_KEPT = 4096
-"""Workloads that are known; those whose last eviction is the longest ago are forgotten."""
+"""Workloads that are known, and pods; those whose last eviction is the longest ago are forgotten."""
+AGAIN = "~"
+"""Ends the name of a pod that comes again in a simulation. No name in Kubernetes has it."""
 _Workload = tuple[str, str]
 
 
@@ -28,48 +36,117 @@ class _Record(msgspec.Struct):
 
     evicted_at: Steady
     """When one of its pods was evicted last."""
-    is_out: bool = True
-    """Whether it has evicted nobody since."""
+    reclaimed_at: Steady | None = None
+    """When one was evicted last for a pod of another queue."""
+    is_out: bool = False
+    """Whether it has evicted nobody since then."""
     rounds: int = 0
     """How often it evicted others after it had been evicted."""
+    shared_after: int | None = None
+    """After how many changes a pod of it was evicted that had evicted others for a share; None: none was."""
 
 
 class ReturningEvictors:
-    """Who was evicted for pods of other queues, and evicted others afterwards."""
+    """Who was evicted, and evicted others before or afterwards."""
 
     def __init__(self) -> None:
         self._records: OrderedDict[_Workload, _Record] = OrderedDict()
         """The last one to be evicted is the last."""
+        self._changes = 0
+        """What changed that is not the work of evictions, since the first of these."""
+        self._sharing: OrderedDict[str, None] = OrderedDict()
+        """The uids of pods that got their room for a share."""
+        self._leaving: OrderedDict[str, None] = OrderedDict()
+        """The uids of evicted pods that have not ended."""
+        self._awaiting: OrderedDict[str, None] = OrderedDict()
+        """The uids of pods that others were evicted for, and that have not started."""
+        self.knows_any = False
+        """Whether anybody was evicted: else nobody need say what changes."""
         self.total = 0
         """How often a workload evicted others after it had been evicted, for the second time or more."""
 
-    def note(self, evictor: PodInfo, victims: Iterable[PodInfo], now: Steady) -> None:
-        """Note that pods are evicted for a pod of another queue."""
+    def note(
+        self,
+        evictor: PodInfo,
+        victims: Iterable[PodInfo],
+        now: Steady,
+        *,
+        reclaims: bool = True,
+        sharing: Collection[str] = (),
+    ) -> None:
+        """Note that pods are evicted for another one.
+
+        Args:
+            evictor: that gets the room.
+            victims: who is evicted.
+            now: the time.
+            reclaims: whether for a pod of another queue, by `reclaim`.
+            sharing: the uids of the evictor and its gang, if shares become fairer so; nothing where it is guaranteed.
+        """
         self._forget_old(now)
-        own = _workload(evictor)
-        record = self._records.get(own)
-        if record is not None and record.is_out:
-            record.is_out = False
-            record.rounds += 1
-            self.total += record.rounds > 1
-        for key in dict.fromkeys(map(_workload, victims)):
+        self.knows_any = True
+        own = self._records.get(_workload(evictor)) if reclaims else None
+        if own is not None and own.is_out:
+            own.is_out = False
+            own.rounds += 1
+            self.total += own.rounds > 1
+        for victim in victims:
+            key = _workload(victim)
             record = self._records.setdefault(key, _Record(now))
-            record.evicted_at, record.is_out = now, True
+            record.evicted_at = now
             self._records.move_to_end(key)
-        while len(self._records) > MOST_KEPT:
-            self._records.popitem(last=False)
+            if reclaims:
+                record.reclaimed_at, record.is_out = now, True
+            if victim.uid in self._sharing:
+                del self._sharing[victim.uid]
+                record.shared_after = self._changes
+            self._leaving[victim.uid] = None
+        self._sharing.update(dict.fromkeys(sharing))
+        self._awaiting.update(dict.fromkeys((evictor.uid, *sharing)))
+        for kept in (self._records, self._sharing, self._leaving, self._awaiting):
+            while len(kept) > MOST_KEPT:
+                kept.popitem(last=False)
+
+    # --- what is not the work of evictions ---------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Note that nodes or queues changed."""
+        self._changes += 1
+
+    def started(self, pod: PodInfo) -> None:
+        """Note that a pod starts: a change, unless others were evicted for it, or pods of its workload were."""
+        if pod.uid in self._awaiting:
+            del self._awaiting[pod.uid]
+        else:
+            self._changes += _workload(pod) not in self._records
+
+    def ended(self, uid: str) -> None:
+        """Note that a pod is gone: a change, unless it was evicted."""
+        if uid in self._leaving:
+            del self._leaving[uid]
+        else:
+            self._changes += 1
+        self._sharing.pop(uid, None)
+
+    # --- who may evict -----------------------------------------------------------------------------------
+
+    def may_share(self, pod: PodInfo) -> bool:
+        """Return whether a pod may have others evicted so that shares become fairer."""
+        record = self._records.get(_workload(pod))
+        return record is None or record.shared_after != self._changes
 
     def may_evict(self, pod: PodInfo, now: Steady) -> bool:
         """Return whether a pod may have others evicted: its workload was not evicted after it had evicted others."""
         record = self._records.get(_workload(pod))
-        if record is None or not record.rounds or not record.is_out or now - record.evicted_at > KEPT_SECONDS:
+        if record is None or record.reclaimed_at is None or not record.rounds or not record.is_out:
             return True
-        return now - record.evicted_at >= min(FIRST_PAUSE_SECONDS * 2.0**record.rounds, MOST_PAUSE_SECONDS)
+        since = now - record.reclaimed_at
+        return since > KEPT_SECONDS or since >= min(FIRST_PAUSE_SECONDS * 2.0**record.rounds, MOST_PAUSE_SECONDS)
 
     def _forget_old(self, now: Steady) -> None:
         while self._records:
             key, record = next(iter(self._records.items()))
-            if now - record.evicted_at <= KEPT_SECONDS:
+            if now - record.evicted_at <= KEPT_SECONDS or record.shared_after == self._changes:
                 return
             del self._records[key]
 
@@ -77,4 +154,4 @@ class ReturningEvictors:
 def _workload(pod: PodInfo) -> _Workload:
     """Return what stays the same while a pod is replaced: its controller, or its name."""
     controller = pod.template.controller
-    return pod.namespace, controller.uid if controller is not None else pod.name
+    return pod.namespace, controller.uid if controller is not None else pod.name.rstrip(AGAIN)

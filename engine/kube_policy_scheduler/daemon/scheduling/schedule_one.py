@@ -921,9 +921,10 @@ class Scheduler:
         elif node_name is not None:
             self.gated_pods.drop_nomination(queued)
         if found is not None and found.victims:
+            self.cluster.returning_evictors.note(
+                queued.pod, found.victims, self._clock(), reclaims=found.reclaims, sharing=found.sharing
+            )
             found = self._without_waiting(queued, found)
-            if found.reclaims:
-                self.cluster.returning_evictors.note(queued.pod, found.victims, self._clock())
             self.cluster.note_evictions((victim.uid for victim in found.victims), self._clock())
         given_up = found.claims if found is not None else None
         if found is not None and (found.victims or (given_up is not None and given_up.acts)):

@@ -461,6 +461,7 @@ def _evicting(rejected: Decision, reclaimed: Reclaimed, message: str) -> Decisio
         reclaimed.victims,
         keeps_nomination=reclaimed.waits,
         reclaims=bool(reclaimed.victims),
+        sharing=reclaimed.sharing,
     )
     return msgspec.structs.replace(rejected, preemption=evictions, reclaim=reclaimed, message=message)
 

@@ -204,7 +204,7 @@ class Planner:
         if found.victims and uid in found.places:
             self._gangs.succeeded(record)
             nominations = {member: Preemption(host) for member, host in found.places.items()}
-            nominations[uid] = Preemption(found.places[uid], found.victims, reclaims=True)
+            nominations[uid] = Preemption(found.places[uid], found.victims, reclaims=True, sharing=found.sharing)
             return Plan(nominations=nominations, instead_of=short)
         if not found.waits:
             for each in incomplete:

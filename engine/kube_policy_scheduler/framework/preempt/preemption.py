@@ -66,6 +66,8 @@ class Preemption:
     """Whether an earlier nomination remains: the pod was not eligible, so no node was checked."""
     reclaims: bool = False
     """Whether the victims are those of `reclaim`."""
+    sharing: tuple[str, ...] = ()
+    """The uids of those that get the room so that shares become fairer; nothing where it is guaranteed."""
     claims: Deallocation | None = None
     """Which claims must be deallocated, if that may help."""
     only_resources: bool = False

@@ -49,6 +49,7 @@ class NotReclaimed(Enum):
     PATIENCE = "not before this pod has waited for"
     """Followed by how long, from when its queue could guarantee it."""
     RETURNED = "not yet, because pods of its workload were evicted, evicted others, and were evicted again"
+    SHARED = "not for a fairer share, because pods of its workload evicted others for it and were evicted since"
     NO_VICTIMS = "no pods that could be evicted would make room"
 
 
@@ -66,6 +67,13 @@ class Reclaimed(msgspec.Struct, frozen=True):
     """Whether time alone may change the answer."""
     short: tuple[str, ...] = ()
     """The resources of which there is too little, for which the victims go."""
+    shares: bool = False
+    """Whether some of the victims go so that shares become fairer; else all of them for what is guaranteed."""
+
+    @property
+    def sharing(self) -> tuple[str, ...]:
+        """Return the uids of those that get the room for a fairer share."""
+        return tuple(self.places) if self.shares else ()
 
     @property
     def waits(self) -> bool:
@@ -133,16 +141,21 @@ def reclaim(
     if rule is None or usage.quota_of(frame.template) is None or frame.template.spec.preemption_policy == "Never":
         return NOTHING_RECLAIMED
     frame.cluster.forget_old_evictions(frame.steady)
+    returning, otherwise = frame.cluster.returning_evictors, NOTHING_RECLAIMED
+    if rule.fair and not all(map(returning.may_share, pods)):
+        rule = msgspec.structs.replace(rule, fair=False)
+        otherwise = Reclaimed(why=NotReclaimed.SHARED, look_later=True)
     with usage.without_promises(pod.uid for pod in pods):
         asks = unit_that_asks(frame, rules, pods)
         gains = any(may_gain(usage, queue, amounts, rule) for queue, amounts in asks.parts)
         since = frame.queued if frame.entitled is None else frame.entitled
-        otherwise = NOTHING_RECLAIMED
+        evicts = False
         if gains and frame.now < since + rule.after_seconds:
             otherwise = Reclaimed(why=NotReclaimed.PATIENCE, after_seconds=rule.after_seconds, look_later=True)
-        elif gains and not frame.cluster.returning_evictors.may_evict(frame.pod, frame.steady):
+        elif gains and not returning.may_evict(frame.pod, frame.steady):
             otherwise = Reclaimed(why=NotReclaimed.RETURNED, look_later=True)
-        evicts = gains and otherwise is NOTHING_RECLAIMED
+        else:
+            evicts = gains
         if not evicts and not any(frame.cluster.is_nominated(pod.uid) for pod in pods):
             return otherwise
         attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
@@ -630,7 +643,7 @@ class _Attempt:
                     self._displace(pod)
         fits()  # for where it is then
         victims = tuple(pod for unit in pool.needed for pod in unit.pods)
-        return Reclaimed(victims, places(), short=tuple(sorted(short.names)))
+        return Reclaimed(victims, places(), short=tuple(sorted(short.names)), shares=pool.shares)
 
     def _minimal(self, gone: Sequence[Unit], fits: Callable[[], bool]) -> list[Unit]:
         """Put back what may stay, the last ones first, in halves while that works; return what must go.
@@ -785,6 +798,12 @@ class _Pool:
         """Return whether some may go only because others do: for a guarantee with others for shares, or later."""
         reasons = {self._candidates[unit].reclaims for unit in self.gone if unit in self._candidates}
         return self._is_extended or len(reasons) > 1
+
+    @property
+    def shares(self) -> bool:
+        """Return whether some of those that must go do so that shares become fairer."""
+        found = (self._candidates.get(unit) for unit in self.needed)
+        return any(each is not None and not each.reclaims for each in found)
 
     def look_again(self) -> bool:
         """Return whether further units may go because others of a queue in common have gone.

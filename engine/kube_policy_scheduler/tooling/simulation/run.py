@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.events import node_events
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.prices import prices
+from kube_policy_scheduler.cluster.quotas.returning_evictors import AGAIN
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
@@ -730,8 +731,8 @@ class Waiting:
         cluster = self._simulated.cluster
         again = msgspec.structs.replace(
             pod,
-            uid=f"{pod.uid}~",
-            name=f"{pod.name}~",
+            uid=f"{pod.uid}{AGAIN}",
+            name=f"{pod.name}{AGAIN}",
             node_name="",
             nominated_node="",
             started=None,
@@ -844,8 +845,9 @@ class Waiting:
         queued.reported_reason = GANG_INCOMPLETE if lacks_nodes else reason(decision)
         found = decision.preemption
         if found is not None and found.victims and found.nominated_node:
-            if found.reclaims:
-                self._simulated.cluster.returning_evictors.note(queued.pod, found.victims, self._simulated.now)
+            self._simulated.cluster.returning_evictors.note(
+                queued.pod, found.victims, self._simulated.now, reclaims=found.reclaims, sharing=found.sharing
+            )
             self._evict(queued, found.nominated_node, found.victims)
             return
         node_name = nomination_after(found, queued.pod, self._simulated.cluster)
