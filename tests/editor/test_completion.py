@@ -9,6 +9,7 @@ from kube_policy_scheduler.editor.cluster_words import words_in
 from kube_policy_scheduler.editor.completion import Item, complete, open_call
 from kube_policy_scheduler.lang.reading.parse_tokens import keywords, tokens
 from kube_policy_scheduler.lang.statements import CLAUSES, FORMS, KEYWORDS, StatementForm
+from kube_policy_scheduler.lang.types import Depends
 from tests.editor.cursor import NAME, at_cursor, project
 from tests.lang.texts import ENVIRONMENT
 
@@ -22,9 +23,10 @@ WORDS = words_in(
         {
             "kind": "Node",
             "metadata": {"name": "n2", "labels": {"disk": "hdd"}},
-            "status": {"allocatable": {"x.io/y": 1}},
+            "status": {"allocatable": {"x.io/y": 1}, "conditions": [{"type": "KernelDeadlock", "status": "False"}]},
         },
-    ]
+    ],
+    time_zones=("Europe/Berlin", "UTC"),
 )
 
 
@@ -81,6 +83,19 @@ def test_an_empty_line_takes_every_statement() -> None:
         ("let x = 3\ndef f(a) = a\nmetric m = promql(\"q\")\nscore |", {"x", "f", "m"}),
         ("let broken = 3 +\nscore |", {"broken"}),
         ("canary of |", {"stable"}),
+        ("limit sum(|", {"request", "limit"}),
+        ("limit sum(request.|", {"cpu", "mem"}),
+        ("limit count() to 4 of pods where |", {"pod", "label", "namespace"}),
+        ("queue a min |", {"cpu", "memory", "x.io/y"}),
+        ("queue a min cpu 4, |", {"memory"}),
+        ("filter any(p.|", {"ready", "label"}),
+        ("filter any(n.|", {"ready", "free"}),
+        ("filter sum(n.free.|", {"cpu", "x.io/y"}),
+        ("filter node.conditions.|", {"Ready", "DiskPressure", "KernelDeadlock"}),
+        ('filter node.conditions["|', {"Ready", "KernelDeadlock"}),
+        ('filter hour("Eur|', {"Europe/Berlin"}),
+        ('filter between("22:00", "06:00", "|', {"Europe/Berlin", "UTC"}),
+        ('score predicted(promql("|', {"cpu_usage"}),
         ("queue top\nqueue a of |", {"top"}),
     ],
 )  # fmt: skip
@@ -97,6 +112,13 @@ def test_what_is_possible_is_offered(text: str, some: set[str]) -> None:
         ("let x = |", {"x"}),
         ("filter node.free.|", {"ready"}),
         ("filter count(p in |", {"p"}),
+        ("filter count(p in node.pods where p.|", {"waiting", "queued", "attempts", "breaks_budget", "previous_node"}),
+        ("preempt if true evict where victim.|", {"queued", "attempts", "waiting"}),
+        ("filter pod.|", {"ready", "started", "running", "breaks_budget"}),
+        ("require |", {"node", "rank", "victim"}),
+        ("spread by pod.|", {"priority", "created", "request", "attempts"}),
+        ("limit sum(|", {"node", "queued"}),
+        ("filter |", {"rank", "normalize", "device_value"}),
     ],
 )
 def test_what_is_impossible_is_not(text: str, not_those: set[str]) -> None:
@@ -131,18 +153,17 @@ def written(text: str, item: Item) -> str:
 
 
 def test_keys_that_are_no_words_replace_the_dot() -> None:
-    text = "spread by node.label.|"
-    assert written(text, offered(text)["example.com/rack"]) == 'spread by node.label["example.com/rack"]'
+    text = "score 1 if node.label.|"
+    assert written(text, offered(text)["example.com/rack"]) == 'score 1 if node.label["example.com/rack"]'
 
 
 @pytest.mark.parametrize("path", sorted(ENVIRONMENT.fields))
 def test_every_field_can_be_reached_by_completion(path: str) -> None:
-    text = ""
-    for step in path.split("."):
-        text = f"filter {text}"
-        found = offered(f"{text}|")
-        assert step in found, path
-        text = text.removeprefix("filter ") + f"{step}."
+    is_of_running_pods = ENVIRONMENT.fields[path].depends & Depends.RUN
+    text = "preempt if true evict where " if is_of_running_pods else "filter "
+    for step in path.replace("pod.", "victim.").split(".") if is_of_running_pods else path.split("."):
+        assert step in offered(f"{text}|"), path
+        text += f"{step}."
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:40])

@@ -92,6 +92,12 @@ def test_a_rename_keeps_the_meaning(text: str) -> None:
         ("let |x = 3\nlet y = 4\nscore x + y", "y", "taken"),
         ("let |x = 3\nscore x", "clamp", "taken"),
         ("let |x = 3\nscore x", "node", "taken"),
+        ("let |x = 3\nscore x", "zone", "taken"),
+        ("let |x = 3\nscore x", "cluster", "taken"),
+        *(
+            ("let |x = 3\nscore x", word, "a word of the language")
+            for word in ("and", "if", "true", "notin", "is", "not", "else")
+        ),
         ("let |x = 3\ndef f(a) = a + x\nscore f(x)", "a", "taken"),
         ("score |node.free.cpu", "y", "only names"),
         ("filter node.ready as |a\nfilter fits() as b", "b", "taken"),

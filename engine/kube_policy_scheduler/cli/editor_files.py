@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,14 @@ MOST_FILES = 1_000
 """Files of one folder that are read."""
 MOST_BYTES = 4 * 2**20
 """Of one file on the disk: larger ones are no policies, tests or fixtures that people edit."""
+
+
+@cache
+def time_zones() -> tuple[str, ...]:
+    """Return the time zones of this machine by name, without those that are there for old programs only."""
+    from zoneinfo import available_timezones
+
+    return tuple(sorted(zone for zone in available_timezones() if "/" in zone or zone == "UTC"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
-from kube_policy_scheduler.cli.editor_files import EditorFiles, folder_of, is_path, name_of
+from kube_policy_scheduler.cli.editor_files import EditorFiles, folder_of, is_path, name_of, time_zones
 from kube_policy_scheduler.cli.files import TEST_SUFFIX, root_of
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, Span
 from kube_policy_scheduler.editor import completion, names, outline
@@ -185,7 +185,7 @@ class PolicyServer(LanguageServer):
 
     def words(self, name: str) -> ClusterWords:
         """Return the names in the fixtures beside a policy."""
-        return words_in(self.files.fixtures(folder_of(name)))
+        return words_in(self.files.fixtures(folder_of(name)), time_zones=time_zones())
 
     # --- diagnostics -------------------------------------------------------------------------------------
 

@@ -23,11 +23,17 @@ class ClusterWords:
     metrics: dict[str, int] = field(default_factory=dict)
     resources: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
+    conditions: dict[str, int] = field(default_factory=dict)
+    """Of nodes."""
+    time_zones: tuple[str, ...] = ()
 
 
-def words_in(documents: Iterable[Any]) -> ClusterWords:
-    """Return the names in parsed fixtures: Kubernetes objects as `kubectl` prints them, and test files."""
-    words = ClusterWords()
+def words_in(documents: Iterable[Any], *, time_zones: Iterable[str] = ()) -> ClusterWords:
+    """Return the names in parsed fixtures: Kubernetes objects as `kubectl` prints them, and test files.
+
+    time_zones: all that this machine knows.
+    """
+    words = ClusterWords(time_zones=tuple(time_zones))
     for visited, value in enumerate(_mappings(documents)):
         if visited > _MOST_VISITED:
             break
@@ -56,6 +62,7 @@ def _read(value: Mapping[str, Any], words: ClusterWords) -> None:
             status = value.get("status")
             if isinstance(status, Mapping):
                 _names(status.get("allocatable"), words.resources)
+                _names(_types(status.get("conditions")), words.conditions)
         elif kind == "Pod":
             _count_keys(metadata.get("labels"), words.pod_labels)
             _count_keys(metadata.get("annotations"), words.pod_annotations)
@@ -86,6 +93,12 @@ def _read(value: Mapping[str, Any], words: ClusterWords) -> None:
 def _node(name: object, words: ClusterWords) -> None:
     if isinstance(name, str):
         words.nodes[name] = words.nodes.get(name, 0) + 1
+
+
+def _types(given: object) -> dict[str, int]:
+    """Return the types of conditions."""
+    listed = given if isinstance(given, list) else []
+    return {str(each.get("type")): 1 for each in listed if isinstance(each, Mapping) and each.get("type")}
 
 
 def _names(given: object, into: dict[str, int]) -> None:

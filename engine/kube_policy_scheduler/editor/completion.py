@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
+from kube_policy_scheduler.builtins.times import zone_named
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.editor import names
 from kube_policy_scheduler.editor.cluster_words import ClusterWords
 from kube_policy_scheduler.editor.hover import builtin_text, definition_text, field_text, statement_text
+from kube_policy_scheduler.editor.possible import Beginning, aggregates_there, beginning, builtins_there, fields_there
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang.checked import COUNTED
 from kube_policy_scheduler.lang.environment import Environment, Field, Key
@@ -73,6 +75,13 @@ class _Place:
     start: int
     """Of the word that is being written."""
     slot: Slot
+    line: str = ""
+    """The statement up to the place."""
+
+    def beginning(self, start: int) -> Beginning:
+        """Return the statement up to an offset in it, where a value begins."""
+        rest = self.project.sources[self.name].text[self.offset : self.offset + 500].partition("\n")[0]
+        return beginning(self.line[:start], self.before, rest)
 
     @property
     def environment(self) -> Environment:
@@ -114,7 +123,7 @@ def complete(project: Project, name: str, offset: int, words: ClusterWords) -> t
         if line is None:
             return ()
         slot = slot_after(line.text)
-    return _best(_items(_Place(project, name, words, offset, start, slot)))
+    return _best(_items(_Place(project, name, words, offset, start, slot, line.text)))
 
 
 def _is_key(source: Source, start: int) -> bool:
@@ -229,6 +238,7 @@ def _names(at: _Place) -> Iterator[Item]:
             return
         case _:
             pass
+    here = at.beginning(len(at.line))
     if last == "IN" and any(token.kind in ("FOR", "LPAR") for token in at.before):
         for topology in (*environment.topologies, "cluster"):
             yield Item(topology, ItemKind.VARIABLE, at.start, f"{topology}.", "pods and nodes of the domain", rank=1)
@@ -245,7 +255,10 @@ def _names(at: _Place) -> Iterator[Item]:
     for name in _bound(at) if last != "IN" else ():
         yield Item(name, ItemKind.VARIABLE, at.start, f"{name}.", rank=0)
     for root in dict.fromkeys(path.partition(".")[0] for path in environment.fields):
-        yield Item(root, ItemKind.VARIABLE, at.start, f"{root}.", f"fields of the {root}", rank=2)
+        own_fields = [each for each in environment.fields.values() if each.path.startswith(f"{root}.")]
+        if fields_there(here, root, own_fields, environment):
+            yield Item(root, ItemKind.VARIABLE, at.start, f"{root}.", f"fields of the {root}", rank=2)
+    yield from _bare_fields(at, here)
     parameter = _open_call(at.before)
     if parameter is not None and parameter[0].text in environment.builtins:
         called = environment.builtins[parameter[0].text]
@@ -254,8 +267,9 @@ def _names(at: _Place) -> Iterator[Item]:
                 yield Item(f"{one.name}=", ItemKind.VARIABLE, at.start, detail=str(one), rank=1)
             if one.takes.word:
                 yield from (Item(word, ItemKind.VALUE, at.start, rank=1) for word in RESOURCE_WORDS)
-    yield from (_function(each, at) for each in environment.builtins.values())
-    for function in sorted(AGGREGATES):
+    possible = builtins_there(here, environment.builtins.values(), environment)
+    yield from (_function(each, at) for each in environment.builtins.values() if each.name in possible)
+    for function in sorted(AGGREGATES) if aggregates_there(here, environment) else ():
         yield Item(
             function, ItemKind.FUNCTION, at.start, f"{function}($0)", f"{function}(… for p in node.pods)", rank=3
         )
@@ -329,16 +343,59 @@ def _members(at: _Place) -> Iterator[Item]:
         yield Item("pods", ItemKind.FIELD, at.start, detail=f"the pods of the {path[0]}", rank=4)
         if environment.topologies.get(path[0], "") is not None:
             yield Item("nodes", ItemKind.FIELD, at.start, detail=f"the nodes of the {path[0]}", rank=4)
-    subject = names.subject_of(path[0], at.before) or _subject_behind(at, path[0])
-    if not subject:
+    here = at.beginning(at.before[-2 * len(path)].start)
+    for root, subject in _subjects(at, path[0]):
+        steps = path if not root else path[1:]
+        yield from _fields_below(at, here, root, subject, steps)
+
+
+def _subjects(at: _Place, name: str) -> Iterator[tuple[str, str]]:
+    """Yield what a path may be about that begins with a name: how it is written, and `pod` or `node`."""
+    known = names.subject_of(name, at.before) or _subject_behind(at, name)
+    if known:
+        yield name, known
+    elif any(path.startswith(f"pod.{name}") for path in at.environment.fields) and _is_bare(at):
+        yield "", "pod"
+    elif name not in at.environment.topologies and name != "cluster":
+        yield from ((name, subject) for subject in ("pod", "node") if _in_aggregate(at))
+
+
+def _in_aggregate(at: _Place) -> bool:
+    """Return whether the innermost open call is an aggregate."""
+    call = _open_call(at.before)
+    return call is not None and call[0].text in AGGREGATES
+
+
+def _is_bare(at: _Place) -> bool:
+    """Return whether fields of pods are written without a name: `limit sum(request.cpu)`."""
+    return at.text(len(at.before)) == "limit"
+
+
+def _bare_fields(at: _Place, here: Beginning) -> Iterator[Item]:
+    """Yield the fields of pods that are written without a name before them."""
+    if not _is_bare(at):
         return
-    prefix = ".".join((subject, *path[1:]))
+    own = [each for each in at.environment.fields.values() if each.path.startswith("pod.")]
+    for path in sorted(fields_there(here, "", own, at.environment)):
+        field, (_, head, *more) = at.environment.fields[path], path.split(".")
+        text = f"{head}." if more or field.key is not None else ""
+        yield Item(head, ItemKind.FIELD, at.start, text, _field_detail(field), field_text(field), rank=1)
+
+
+def _fields_below(at: _Place, here: Beginning, root: str, subject: str, steps: Sequence[str]) -> Iterator[Item]:
+    """Yield the fields, or the keys of a field, that can be read at a place behind the steps of a path."""
+    environment = at.environment
+    prefix = ".".join((subject, *steps))
     found = environment.fields.get(prefix)
+    own = [found] if found is not None and found.key is not None else []
+    own = own or [each for each in environment.fields.values() if each.path.startswith(f"{prefix}.")]
+    possible = fields_there(here, root, own, environment)
     if found is not None and found.key is not None:
-        yield from _keys_of(found, at, subject)
+        if found.path in possible:
+            yield from _keys_of(found, at, subject)
         return
-    for field in environment.fields.values():
-        if field.path.startswith(f"{prefix}."):
+    for field in own:
+        if field.path in possible:
             rest = field.path[len(prefix) + 1 :]
             head = rest.partition(".")[0]
             more = f"{head}." if rest != head or (field.key is not None and rest == head) else ""
@@ -368,14 +425,18 @@ def _keys_of(field: Field, at: _Place, subject: str) -> Iterator[Item]:
         case Key.LABEL:
             known = at.words.node_labels if subject == "node" else at.words.pod_labels
         case Key.ANNOTATION:
-            known = at.words.pod_annotations
+            known = at.words.pod_annotations if subject == "pod" else {}
         case _:
-            known = field.key_words
+            known = dict.fromkeys((*_CONDITIONS, *field.key_words, *at.words.conditions), ())
     for key in known:
         if _PLAIN_KEY.fullmatch(key):
             yield Item(key, ItemKind.FIELD, at.start, detail=_seen(known[key]), rank=1)
         else:  # in the place of the dot
             yield Item(key, ItemKind.FIELD, at.start - 1, f'["{key}"]', _seen(known[key]), rank=2)
+
+
+_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+"""The conditions that every node has."""
 
 
 def _seen(values: object) -> str:
@@ -385,8 +446,15 @@ def _seen(values: object) -> str:
     return f"{plural(len(values), 'value')}: {shown}{', …' if len(values) > 5 else ''}"
 
 
+_QUOTAS = ("cpu", "memory", "pods", "ephemeral-storage")
+
+
 def _label_keys(at: _Place) -> Iterator[Item]:
     """Yield topologies and label keys."""
+    if any(token.kind in ("MIN", "MAX", "LEND") for token in at.before) and at.before[0].kind == "QUEUE":
+        known_resources = dict.fromkeys((*_QUOTAS, *at.words.resources))
+        yield from (Item(each, ItemKind.VALUE, at.start, f"{each} ", rank=1) for each in known_resources)
+        return
     if at.last() in ("OVER", "ONE", "OR"):
         for topology in at.environment.topologies:
             detail = at.environment.topologies[topology] or "each node"
@@ -454,6 +522,8 @@ def _in_string(
             yield from (
                 Item(query, ItemKind.VALUE, start, detail="a metric of the fixtures") for query in words.metrics
             )
+        elif called is not None and _takes_zone(called, call[1]):
+            yield from (Item(zone, ItemKind.VALUE, start) for zone in words.time_zones)
         elif called is not None and any(each.takes.word for each in called.parameters):
             yield from (Item(resource, ItemKind.VALUE, start) for resource in words.resources)
     if tokens[-1].kind == "LSQB" and len(tokens) > 1:
@@ -463,6 +533,11 @@ def _in_string(
         if field is not None:
             yield from (replace(item, text=item.label, start=start) for item in _keys_of(field, at, subject))
     yield from _compared(at, tokens)
+
+
+def _takes_zone(called: Builtin, position: int) -> bool:
+    """Return whether the argument at a position is a time zone."""
+    return position < len(called.parameters) and called.parameters[position].takes.prepare is zone_named
 
 
 def _compared(at: _Place, tokens: Sequence[Token]) -> Iterator[Item]:

@@ -14,6 +14,7 @@ from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.load import policy_name, resolved
+from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lang.reading.parse_tokens import Token, tokens
 from kube_policy_scheduler.lang.walk import children
 
@@ -296,6 +297,8 @@ def renamed(project: Project, name: str, offset: int, new: str) -> tuple[Symbol,
     if not pattern.fullmatch(new):
         what = "letters, digits and `_`" if symbol.kind.is_value else "letters, digits, `-`, `.` and `_`"
         raise RenameError(f"`{new[:40]}` cannot be a name: use {what}")
+    if symbol.kind.is_value and parse(Source("", f"let {new} = 1\nlet x = {new} + 1"))[1]:
+        raise RenameError(f"`{new}` is a word of the language: choose another name")
     _refuse_taken(project, symbol, new)
     return symbol, tuple((each.span, new) for each in symbol.places)
 
@@ -310,6 +313,7 @@ def _refuse_taken(project: Project, symbol: Symbol, new: str) -> None:
             }
             known = {*definitions(project, source), *locals_, *project.environment.builtins}
             known |= {path.partition(".")[0] for path in project.environment.fields}
+            known |= {*project.environment.topologies, "cluster"}
         elif symbol.kind is NameKind.CLAUSE:
             known = set(clause_names(project, source))
         elif symbol.kind is NameKind.QUEUE:

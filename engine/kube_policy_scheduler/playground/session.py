@@ -977,7 +977,9 @@ def _words(cluster: OpenedCluster) -> ClusterWords:
     for thing in cluster.things:
         if isinstance(thing, objects.Node):
             meta = {"name": thing.metadata.name, "labels": thing.metadata.labels}
-            found.append({"kind": "Node", "metadata": meta, "status": {"allocatable": thing.status.allocatable}})
+            conditions = [{"type": each.type} for each in thing.status.conditions or ()]
+            status = {"allocatable": thing.status.allocatable, "conditions": conditions}
+            found.append({"kind": "Node", "metadata": meta, "status": status})
         elif isinstance(thing, objects.Pod):
             meta = {"labels": thing.metadata.labels, "annotations": thing.metadata.annotations}
             found.append({"kind": "Pod", "metadata": meta})

@@ -105,6 +105,18 @@ def slot_after(text: str) -> Slot:
     return Slot(tuple(found), "", frozenset())
 
 
+@lru_cache(maxsize=_KEPT_LINES)
+def accepted_after(text: str) -> frozenset[str]:
+    """Return the terminals that may follow whole words; empty where these are no beginning of a statement."""
+    reading: InteractiveParser = _grammar().parse_interactive(text[:MAX_STATEMENT])
+    try:
+        for token in reading.lexer_thread.lex(reading.parser_state):  # type: ignore[no-untyped-call]
+            reading.feed_token(token)
+    except UnexpectedInput:
+        return frozenset()
+    return frozenset(reading.accepts())  # type: ignore[no-untyped-call]
+
+
 def _token(token: Any) -> Token:
     start = token.start_pos or 0
     return Token(token.type, str(token), start, start + len(token))
