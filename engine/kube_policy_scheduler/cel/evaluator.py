@@ -96,7 +96,7 @@ class Run:
         self._must_go_on = True
 
     def begin(self, most_steps: float) -> None:
-        """Begin, or go on after a pause, for so many steps."""
+        """Begin, or go on after a pause, for this many steps."""
         self.names, self.cost, self.at = dict(self._names), 0, 0
         self._most = self.nodes + most_steps * _NODES_A_STEP
         self._must_go_on = True

@@ -48,7 +48,7 @@ __all__ = ["Cluster", "DryRunChange", "object_key"]
 
 ObjectT = TypeVar("ObjectT")
 UNSEEN_SECONDS = 30.0
-"""A pod that is evicted counts as terminating for so long, even if the watch does not show it yet."""
+"""A pod that is evicted counts as terminating for this long, even if the watch does not show it yet."""
 
 
 class DryRunChange(NamedTuple):
@@ -551,7 +551,7 @@ class Cluster:
         return usage
 
     def usage_in_steps(self, tree: QuotaTree) -> Iterator[None]:
-        """Prepare `usage_of` in steps, between which anything may happen; who asks before the end counts at once."""
+        """Prepare `usage_of` in steps, between which anything may happen; called before the end, it counts at once."""
         now = self.quota_usage
         if now is not None and now.tree is tree:
             return

@@ -84,7 +84,7 @@ _LISTS_SHARE = 4
 
 
 def most_counter_bytes(nodes: int) -> int:
-    """Return how many bytes counters may take with so many nodes."""
+    """Return how many bytes counters may take with this many nodes."""
     return max(MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE * nodes)
 
 
@@ -266,7 +266,7 @@ class PodCounters:
         return counter
 
     def counter_in_steps(self, pods: PodSet, *, terminating: bool) -> Iterator[None]:
-        """Make the counter that `counter` returns some pods at a time; who asks for it earlier makes it at once.
+        """Make the counter that `counter` returns some pods at a time; a caller that needs it earlier makes it at once.
 
         Between two steps anything may happen. pods: a set that does not follow from labels of namespaces.
         """
@@ -531,14 +531,16 @@ class PodCounters:
     def make_room(self) -> None:
         """Drop the counters of pods that are gone, and others if there are more, or they take more bytes, than may be.
 
-        Who asks for one of these counts its pods again. Not while a pod is decided: its totals follow several counters,
+        A counter that is needed later is counted again. Not while a pod is decided: its totals follow several counters,
         all of which must be there.
         """
         self.in_use.let_go()
         if self._terms > _MAX_TERMS:
             self._evict()
-        self._drop_lists(at_least=0)
-        most = self.max_bytes - self._listed_bytes
+        most = self.max_bytes
+        if self._listed_bytes > most // _LISTS_SHARE:
+            self._drop_lists(at_least=0)
+        most -= self._listed_bytes
         if self._measured + self.grown <= most:
             return
         self._measured, self.grown = self.bytes - self._listed_bytes, 0
@@ -686,7 +688,7 @@ class PodCounters:
         self._drop_lists(at_least=1)
 
     def _drop_lists(self, *, at_least: int) -> None:
-        """Drop the lists that were made first while all take too much, but for so many templates."""
+        """Drop the lists that were made first while all take too much, but for this many templates."""
         while self._listed_bytes > self.max_bytes // _LISTS_SHARE and len(self._listed) > at_least:
             oldest = next(iter(self._listed))
             self._unlist(oldest)
@@ -855,7 +857,7 @@ class PodCounters:
             self._templates.setdefault(Value(family, family.value_of(template)), {})[template] = None
 
     def family_in_steps(self, family: Family) -> Iterator[None]:
-        """Find placed templates by their values in a family, some at a time; who asks earlier finds them at once.
+        """Find placed templates by their values in a family, some at a time; earlier callers find them at once.
 
         It is for rules that do not hold yet, which `forget_groups` begins with. Between two steps anything may happen.
         """

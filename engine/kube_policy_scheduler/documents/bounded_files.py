@@ -30,7 +30,7 @@ class Readable(Protocol):
     """An opened file."""
 
     def read(self, size: int = -1, /) -> bytes | None:
-        """Return so many bytes at most; none at the end."""
+        """Return at most this many bytes; none at the end."""
         ...
 
 

@@ -301,7 +301,7 @@ class SchedulerMetrics(Observer):
         self.pod_sli_seconds.of(attempts).observe(max(0.0, bound.at - bound.queued))
 
     def on_moved(self, moved: PodMoved) -> None:
-        """Count what became of a move."""
+        """Count the outcome of a move."""
         self._moves.of(moved.outcome.value).inc()
 
     def on_claims_bound(self, bound: ClaimsBound) -> None:

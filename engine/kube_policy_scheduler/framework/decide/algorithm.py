@@ -72,7 +72,7 @@ class ScheduleAlgorithm(ABC):
             most=_MOST_PROFILES
         )
         self._last_beside: tuple[Profile, FilterPlugin, Profile] | None = None
-        """The profile that was narrowed last for a pod that must not delay another one, and what came of it."""
+        """Of the last pod that must not delay another one: its profile, the filter that narrows it, and the result."""
         self._run: MemberRun | None = None
         """Of the gang whose member was decided last."""
         self._run_goes_on: tuple[int, str, str] | None = None
@@ -180,7 +180,7 @@ class ScheduleAlgorithm(ABC):
 
         Args:
             queued: the pod.
-            preempts: whether it is looked for pods to evict.
+            preempts: whether to search for victims.
             memo: where rejections are remembered, for callers that try placements out.
             in_run: whether members of a gang may be decided together with those before them; for callers that count
                 what they place in `moves`.

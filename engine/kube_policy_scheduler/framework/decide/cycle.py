@@ -85,7 +85,7 @@ class Decision(msgspec.Struct, frozen=True):
     preemption: Preemption | None = None
     """The result of preemption if no node is feasible."""
     reclaim: Reclaimed | None = None
-    """What came of `reclaim`, if it was tried and nobody is evicted."""
+    """The result of `reclaim`, if it was tried."""
     devices: Mapping[str, Chosen] = msgspec.field(default_factory=dict)
     """The devices of the host for the pod, by resource; written with the binding."""
     new_nodes: NewNodes | None = None

@@ -55,7 +55,7 @@ class Plans(msgspec.Struct, eq=False):
     shortfall: Shortfall | None = None
     """Why the last one failed; None: it did not, or there was none."""
     awaits_victims: bool = False
-    """Whether pods that it evicted were still there when it was looked last."""
+    """Whether pods that it evicted were still there at the last attempt."""
     state: Hashable = None
     """Of everything, when it was planned last and did not fit."""
     spent: float = 0.0

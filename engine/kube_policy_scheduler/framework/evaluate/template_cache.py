@@ -75,13 +75,13 @@ _BY_REQUESTS = _ROW + _KEYED
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
-"""So few rows are faster evaluated one by one than as arrays. A placement changes one."""
+"""Up to this many rows are evaluated faster one by one than as arrays. A placement changes one."""
 _SPARE_SHARE = 8
 """Columns that all kinds share are longer by 1/8 than there are nodes: they are made again less often as nodes come."""
 _FEW_SUMS, _FEW_FOR_LOOPS = 16, 3
-"""So few rows are faster added up one by one than as arrays, and than by a compiled loop."""
+"""Up to this many rows are added up faster one by one than as arrays, or by a compiled loop."""
 _MAX_HIGHEST = 8
-"""So many columns of final scores of one plugin are kept: templates may differ in the nodes that they fit on."""
+"""Columns of final scores of one plugin that are kept: templates may differ in the nodes that they fit on."""
 _MOST_ADDED = 6
 """Columns that the compiled loop adds up."""
 _MOST_STATIC = 3

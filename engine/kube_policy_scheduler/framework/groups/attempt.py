@@ -115,7 +115,7 @@ class _Room(msgspec.Struct):
 class Attempt:
     """Placements that are taken back at the end.
 
-    Evictions on a node where nothing but resources has a say are only noted, as arithmetic tells what comes of them.
+    Evictions on a node where only resources matter are just noted, because arithmetic gives their result.
     They are carried out on the columns as soon as somebody must look at these.
     What is only noted need not be tried again in the next turn: that took half of the time of a gang of 2,000 that
     evicts as many, and 0.1 s in one turn.

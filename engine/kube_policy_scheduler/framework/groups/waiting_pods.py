@@ -76,7 +76,7 @@ class PermitObserver(Protocol[HeardT]):
         ...
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
-        """So many pods of a gang gave their places back."""
+        """A gang gave back the places of this many of its pods."""
         ...
 
     def no_longer_fits(self, assumed: HeardT) -> None:

@@ -476,7 +476,7 @@ class ReservedClaims(msgspec.Struct, frozen=True):
 
 
 class ClaimsAfter(Enum):
-    """What came of PostFilter for claims, in kube-scheduler's words."""
+    """The result of PostFilter for claims, in kube-scheduler's words."""
 
     NO_CLAIMS = "no new claims to deallocate"
     """The pod has none."""

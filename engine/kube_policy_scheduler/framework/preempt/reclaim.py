@@ -39,7 +39,7 @@ MOST_DISPLACED = 4096
 MOST_GUESSES = 8
 """How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
 RETRY_SECONDS = 5.0
-"""A pod for which nobody could be evicted is not tried again for so long."""
+"""A pod for which nobody could be evicted is not tried again for this long."""
 
 
 class NotReclaimed(Enum):
@@ -54,7 +54,7 @@ class NotReclaimed(Enum):
 
 
 class Reclaimed(msgspec.Struct, frozen=True):
-    """What came of a try."""
+    """The result of an attempt."""
 
     victims: tuple[PodInfo, ...] = ()
     places: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -241,7 +241,7 @@ def may_gain(usage: QuotaUsage, queue: Quota, request: Amounts, rule: ReclaimRul
 
 
 class _Short(msgspec.Struct, frozen=True):
-    """Of what there is too little."""
+    """The resources that are short."""
 
     names: frozenset[str]
     """All resources, by name."""
@@ -864,7 +864,7 @@ class _Pool:
         """Return candidates in lines, each with the standing of its first one."""
         places: dict[tuple[bool, _Kind, Unit | None], list[_Place]] = {}
         for unit, each in candidates.items():
-            # whether one of these is dropped may depend on when it is looked at, so each stands alone
+            # whether one of these is dropped may depend on when it is considered, so each stands alone
             alone = unit if not each.reclaims and each.kind.follows_gone else None
             is_core = unit.gang is not None and not unit.is_surplus
             place = unit.priority, is_core, -unit.started, unit.pods[0].uid, each
@@ -998,7 +998,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
 
 
 def _is_spared_by_all(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> bool:
-    """Return whether no `reclaim` evicts a unit, whoever asks."""
+    """Return whether no `reclaim` evicts a unit, for any preemptor."""
     spares = [rule.spares for rule in rules.reclaims]
     frame = Frame(unit.pods[0], cluster, now)
     return all(each is not None and any(each(frame, pod) for pod in unit.pods) for each in spares)

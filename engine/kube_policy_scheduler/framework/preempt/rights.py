@@ -46,7 +46,7 @@ class Rights:
         return self._entitled[other]
 
     def look_again(self) -> None:
-        """Ask anew who the unit is entitled against: other units have gone, or have come back."""
+        """Forget whom the unit is entitled against: units have left or returned, so the answers may differ."""
         self._entitled.clear()
 
     def shares_a_queue(self, victim: Unit) -> bool:

@@ -71,7 +71,7 @@ class Values:
         Args:
             parts: all its expressions.
             beside: the texts that each variable is compared with.
-            topologies: label keys that domains are told by.
+            topologies: the label keys of domains.
             facts: the fields of variables whose values follow from the field.
         """
         self._numbers = _numbers(parts)
