@@ -639,8 +639,11 @@ class Cluster:
         if ports:
             self.ports.update(ports, row, step)
         if pod.volumes:
-            move = self.attached.place if step > 0 else self.attached.displace
-            move(pod, self.nodes.infos[row].name)
+            self._count_volumes(pod, row, step)
+
+    def _count_volumes(self, pod: PodInfo, row: int, step: int) -> None:
+        move = self.attached.place if step > 0 else self.attached.displace
+        move(pod, self.nodes.infos[row].name)
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
                 key = key_of(pod.namespace, volume.persistent_volume_claim.claim_name)
@@ -650,7 +653,7 @@ class Cluster:
                     users.pop(pod.uid, None)
                     if not users:
                         del self.claim_users[key]
-        for disk, use in disk_uses(pod.volumes).items() if pod.volumes else ():
+        for disk, use in disk_uses(pod.volumes).items():
             if step > 0:
                 self.disk_users.setdefault(disk, {})[pod.uid] = use
             elif (mounting := self.disk_users.get(disk)) is not None:

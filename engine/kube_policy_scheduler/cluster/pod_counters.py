@@ -180,6 +180,8 @@ class PodCounters:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.size = 0
         """Rows of the node table."""
+        self.max_bytes = most_counter_bytes(0)
+        """How many all counters may take with these nodes."""
         self.changes = 0
         """Grows with every change of any counter."""
         self.grown = 0
@@ -387,7 +389,7 @@ class PodCounters:
         if looks and not self._under_way.go_on(known, lambda: every(_COMPARED_AT_ONCE, self._look(known, template))):
             return False
         large = [self._asked(CountKey(pods, terminating=True), template) for pods in sets if pods.is_large]
-        return all(
+        return not large or all(
             not counter.lags
             or self._under_way.go_on(counter, partial(every, _COMPARED_AT_ONCE, self._catch_up(counter)))
             for counter in large
@@ -522,11 +524,6 @@ class PodCounters:
         """Return about how many bytes all counters take, with the lists of those that count each template."""
         counters = sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
         return counters + self._listed_bytes
-
-    @property
-    def max_bytes(self) -> int:
-        """Return how many they may take, with the nodes that there are now."""
-        return most_counter_bytes(self.size)
 
     def make_room(self) -> None:
         """Drop the counters of pods that are gone, and others if there are more, or they take more bytes, than may be.
@@ -903,7 +900,7 @@ class PodCounters:
 
     def resize(self, size: int) -> None:
         """Follow the node table to a new number of rows."""
-        self.size = size
+        self.size, self.max_bytes = size, most_counter_bytes(size)
         if size > self._capacity:
             self._capacity = max(size, self._capacity * 2)
             for counter in (*self._counters.values(), *self._making.values(), *self._carriers.values()):

@@ -156,9 +156,12 @@ class _Level:
             column = columns.get(resource)
             if column is None:
                 self.add(row, resource, step * amount)
-            elif resource != "pods":
+            elif column is not pods:
                 total = column.item(row) + step * amount
-                column[row] = total if -_MOST <= total < _MOST else _wrapped(total)
+                try:
+                    column[row] = total
+                except OverflowError:
+                    column[row] = _wrapped(total)
 
     def update_many(
         self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]

@@ -284,7 +284,8 @@ class Scheduler:
             self.deferred_resizes.look(now)
             if self.algorithm.policies is not None:
                 self.short_gangs.look(now)
-                self.above_max.look(self.algorithm.policies, now)
+                if now >= self.above_max.reclaim.look_at:
+                    self.above_max.look(self.algorithm.policies, now)
             for assumed in self.waiting_pods.unnominated(since=now - NOMINATE_AFTER_SECONDS):
                 self.context.announce(assumed.queued, assumed.host)
         self.waiting_pods.expire(now)

@@ -199,7 +199,7 @@ class SchedulingQueue:
 
         With the name of the line, and the rule. None: there is none, it is the pod itself, or it comes after it.
         """
-        if not self._active.has_backfill:
+        if not self._active.backfills:
             return None
         position = self._position(queued)
         first = self._active.first_waiting(position) if position.backfill is not None else None
@@ -709,7 +709,7 @@ class SchedulingQueue:
 
     def _waits_no_longer(self, queued: QueuedPod) -> None:
         """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""
-        if self._active.has_waited(queued.pod.uid) and self.first_before(queued) is None:
+        if queued.pod.uid in self._active.waited and self.first_before(queued) is None:
             self._ledger.note(ClusterEvent.RESERVATION)
 
     def _land(self, queued: QueuedPod, now: Steady) -> bool:
