@@ -327,7 +327,7 @@ class Templates:
             return known
         common = spec
         if spec.node_name or spec.volumes is not None:
-            common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
+            common = msgspec.structs.replace(spec, node_name="", volumes=volumes or None)
         content = (meta.namespace, meta.labels, controller, common)
         try:
             key = self._encoder.encode(content)
