@@ -631,7 +631,7 @@ class TemplateCache(Shared):
         """Whether it takes more bytes than when it was measured."""
         self._along: KeptView[Hashable, KeptAlong] = KeptView(most=_MAX_ALONG)
         """What else is kept of these templates; see `TemplateCaches.keep_along`."""
-        self._ok: BoolArray
+        self._ok: BoolArray = np.zeros(0, np.bool_)
         self.count: int
         """Nodes that passed every kept filter."""
         self._maxima: BlockMaxima | None = None
@@ -893,6 +893,7 @@ class TemplateCache(Shared):
         return renewals
 
     def _put_together(self) -> None:
+        before = len(self._ok), len(self._scaled)
         self._renewals = self._count_renewals()
         self._ok = self._passes(ALL_ROWS)
         self.count = int(np.count_nonzero(self._ok))
@@ -900,7 +901,7 @@ class TemplateCache(Shared):
         if self._maxima is not None:
             self._maxima = self._new_maxima()
         self.changes.note_all()
-        self.grew = True
+        self.grew |= before != (len(self._ok), len(self._scaled))
         self._passing = None
 
     def _new_maxima(self) -> BlockMaxima:
