@@ -679,8 +679,14 @@ class QuotaUsage:
     def claims_of(self, pod: PodInfo) -> Iterator[tuple[str, bool]]:
         """Yield the claims of a pod as `namespace/name`, and whether they were made for this pod alone."""
         if self._has_claims(pod):
-            own = {f"{pod.namespace}/{name}" for name in pod.claim_names.values()}
-            yield from ((key, key in own) for key in claim_keys(pod))
+            made = {f"{pod.namespace}/{name}" for name in pod.claim_names.values()}
+            yield from ((key, key in made and not self._is_shared(key, pod)) for key in claim_keys(pod))
+
+    def _is_shared(self, key: str, pod: PodInfo) -> bool:
+        """Return whether a claim that was made of a template was made for a PodGroup."""
+        claim = self._claims(key)
+        owners = (claim.metadata.owner_references or ()) if claim is not None else ()
+        return any(owner.controller and owner.uid != pod.uid for owner in owners)
 
     def claimed(self, key: str) -> Amounts:
         """Return what a claim adds to the first pod that counts for it; nothing once a placed pod does."""
