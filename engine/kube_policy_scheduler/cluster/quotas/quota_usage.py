@@ -943,16 +943,15 @@ class QuotaUsage:
 
     # --- shares ------------------------------------------------------------------------------------------
 
-    def share(self, queue: Quota, more: Amounts = (), *, step: int = 1) -> float:
-        """Return the dominant share of one queue: what it borrows, by capacity and weight; of all resources, the most.
+    def share(self, queue: Quota) -> float:
+        """Return the dominant share of a queue: what it will borrow by capacity and weight; of all resources, the most."""
+        return self._dominant(queue, self._will(queue))
 
-        more: amounts that are added first (`step` 1) or taken away (-1).
-        """
-        used = list(queue.used)
-        if more:
-            for resource, amount in more:
-                used[resource] += step * amount
-        return self._dominant(queue, used)
+    def _will(self, queue: Quota) -> list[int]:
+        """Return what a queue uses of each resource when the evictions under way are done."""
+        if not self._leaving and not self._nominated:
+            return [*queue.used]
+        return [*map(queue.will, range(self._size))]
 
     def share_of(self, queue: Quota, resources: Iterable[int], more: Amounts = (), *, step: int = 1) -> float:
         """Return the share of a queue of some resources: what it will borrow, by what is usable and weight; the most.
@@ -1009,7 +1008,7 @@ class QuotaUsage:
 
     def order_share(self, queue: Quota, more: Amounts) -> float:
         """Return the part of one queue in `order`."""
-        used: list[float] = [*queue.used]
+        used: list[float] = [*self._will(queue)]
         if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
             used = list(map(max, used, queue.remembered))
         for resource, amount in more:
