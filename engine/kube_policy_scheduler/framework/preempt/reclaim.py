@@ -785,9 +785,12 @@ class _Pool:
         self._looked_at = 0
         """How many had gone when it was looked for further ones."""
         self._is_extended = False
+        self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
+        self._alike: dict[tuple[_Kind, bool], _Standing] = {}
+        self._falls: dict[_Kind, bool] = {}
+        """What holds for all of a kind until the next one goes: these two."""
         self._heap = self._lines(candidates)
         heapq.heapify(self._heap)
-        self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
         self._went: set[Unit] = set()
         self.gone: list[Unit] = []
         self.needed: list[Unit] = []
@@ -892,7 +895,7 @@ class _Pool:
                 if each not in went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
             ]
             mine = [each for each in surplus if each in self._candidates]
-            if not candidate.reclaims and not self._rights.fairer(unit, self.gone, beside=[] if mine else surplus):
+            if not candidate.reclaims and not self._is_fairer(candidate, [] if mine else surplus):
                 self._next(line)  # the other share only falls
                 continue
             now = self._standing(candidate)
@@ -905,7 +908,18 @@ class _Pool:
             return self._go([min(mine, key=lambda each: self._key(self._candidates[each]))])
         return []
 
+    def _is_fairer(self, candidate: _Candidate, beside: Sequence[Unit]) -> bool:
+        unit, kind, rights = candidate.unit, candidate.kind, self._rights
+        if beside:
+            return rights.fairer(unit, self.gone, beside=beside)
+        falls = self._falls.get(kind)
+        if falls is None:
+            falls = self._falls[kind] = rights.shares_fall(unit)
+        return falls and rights.takes_no_guarantee(unit, self.gone)
+
     def _go(self, units: list[Unit]) -> list[Unit]:
+        self._alike.clear()
+        self._falls.clear()
         self._went.update(units)
         self.gone += units
         return units
@@ -929,6 +943,13 @@ class _Pool:
         )
 
     def _standing(self, candidate: _Candidate) -> _Standing:
+        key = candidate.kind, candidate.violates
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self._stands(candidate)
+        return found
+
+    def _stands(self, candidate: _Candidate) -> _Standing:
         unit, usage, short = candidate.unit, self._attempt.usage, self._rights.short
         theirs = usage.branch(self._rights.asks.queue, unit.queue)[1]
         sinks = any(
