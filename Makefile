@@ -7,7 +7,7 @@ WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint format bench record fuzz soak laws moves quotas faults reference docs vsix lock clean
+.PHONY: help demo test test-long test-all lint format bench record fuzz soak laws moves quotas faults reference docs picture vsix lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -77,6 +77,9 @@ reference: $(VENV)/.dev ## regenerate the language reference and the parser's ta
 
 docs: $(VENV)/.dev ## build the site into build/docs, without a network; open build/docs/index.html
 	@$(BIN)/sphinx-build -q -W -b html -c docs . build/docs
+
+picture: $(VENV)/.dev ## record the moving picture of the README: needs Chromium
+	@$(BIN)/python docs/picture.py
 
 vsix: ## test and build the VS Code extension into editors/vscode/dist; needs Node 20 and npm
 	@cp LICENSE editors/vscode/LICENSE

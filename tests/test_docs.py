@@ -78,8 +78,8 @@ def test_policies_have_no_errors(page: Path, tmp_path: Path) -> None:
 def test_links_and_paths_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     made = "generated/"  # when the site is built, which checks these links
-    links = [link for link in _LINK.findall(text) if not link.startswith(made)]
-    assert not [link for link in links if not (page.parent / link).exists()]
+    links = _LINK.findall(text)
+    assert not [link for link in links if made not in link and not (page.parent / link).exists()]
     assert not [path for path in _PATH.findall(text) if not (ROOT / path).exists()]
 
 
@@ -122,6 +122,25 @@ def test_the_page_on_installing_names_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     rows = re.findall(r"(?m)^\|(.*)\|$", (ROOT / "docs/start/install.md").read_text())
     assert set(project["optional-dependencies"]) - {"dev", "fuzz"} <= set(re.findall(r"`([\w-]+)`", " ".join(rows)))
+
+
+def test_the_page_of_policies_names_every_one() -> None:
+    page = ROOT / "policies/library/README.md"
+    shown = {(page.parent / link).resolve() for link in _LINK.findall(page.read_text()) if link.endswith(".policy")}
+    assert shown >= {*page.parent.glob("*.policy"), *(ROOT / "policies/queues").glob("*.policy")}
+
+
+def test_the_page_of_commands_has_the_headings_and_commands_of_the_help(tmp_path: Path) -> None:
+    helped, _ = command("policyctl --help", tmp_path)
+    text = (ROOT / "docs/start/commands.md").read_text()
+    parts = re.findall(r"(?ms)^(\w[^\n]*):\n(.*?)(?=^\w|\Z)", helped)
+    sections = {
+        title: re.findall(r"(?m)^  ([a-z-]+)  ", body) for title, body in parts if title not in ("Usage", "Options")
+    }
+    assert len(sections) > 3
+    for title, commands in sections.items():
+        cells = "".join(re.findall(r"(?m)^\|([^|]+)\|", text.partition(f"## {title}\n")[2].partition("\n## ")[0]))
+        assert set(commands) <= set(re.findall(r"[a-z][a-z-]+", cells)), title
 
 
 def test_the_makefile_has_the_targets_that_are_named() -> None:

@@ -46,8 +46,7 @@ def test_a_write_that_has_begun_is_brought_to_its_end_and_taken_back() -> None:
         web: Any = pod(cluster, "web")
         written: Any = writer
         binds = ApiClaimBinder(written, cluster, view=AlwaysCurrent(), clock=lambda: 0.0)
-        user = objects.ResourceClaimConsumerReference(resource="pods", name="web", uid="web")
-        reservation = ClaimReservation(web, "n", (ReservedClaim(claim, None, user), ReservedClaim(claim, None, user)))
+        reservation = ClaimReservation(web, "n", (ReservedClaim(claim, None), ReservedClaim(claim, None)))
 
         binding = asyncio.ensure_future(binds.bind(reservation))
         await writer.began.wait()

@@ -53,7 +53,7 @@ def leave(page: Page) -> None:
 STEPS: dict[str, tuple[Callable[[Page], None], ...]] = {
     "at the start": (),
     "a pinned node": (point,),
-    "who refused": (lambda page: page.locator("#colour").select_option("refused") and None,),
+    "who rejected": (lambda page: page.locator("#colour").select_option("rejected") and None,),
     "nodes as a table": (click("#table-button", "#rows tr"),),
     "two policies and a simulation": (
         click("#table-button"),

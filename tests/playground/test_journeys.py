@@ -224,7 +224,7 @@ def test_all_of_it_with_the_keyboard_alone(view: View) -> None:
 def test_the_racks_of_a_gang_are_groups_of_the_map(browser: Browser) -> None:
     session = Session({"a.policy": GANG.format(4)}, racks(members=8), pod=PodChoice(key="default/train-0"))
     with serving(session) as address, browser.open(address) as view:
-        shows(view, "#verdict", "is chosen, of 3 nodes that fit; 3 refused")
+        shows(view, "#verdict", "is chosen, of 3 nodes that fit; 3 rejected")
         assert view.run(lambda page: page.locator("#group").input_value()) == "gang"
         shows(view, "#node", "total")
         before = view.run(picture)

@@ -105,14 +105,14 @@ def test_what_an_edit_does_not_change_is_not_drawn_again(view: View) -> None:
 
 def test_lines_say_what_their_clauses_do(view: View) -> None:
     notes = view.texts("#mine .note")
-    assert "refuses 1" in notes
+    assert "rejects 1" in notes
     assert any(note.endswith("on average") for note in notes)
 
 
 def test_each_colour_of_the_map_has_a_picture_and_a_legend(view: View) -> None:
     seen = set()
     names = view.run(lambda page: page.locator("#colour option").evaluate_all("all => all.map(each => each.value)"))
-    assert {"total", "refused", "change", "clause:0"} <= set(names)
+    assert {"total", "rejected", "change", "clause:0"} <= set(names)
     for name in names:
         view.run(lambda page, name=name: page.locator("#colour").select_option(name))
         view.run(lambda page: page.locator("#legend li").first.wait_for())
@@ -145,7 +145,7 @@ def test_a_node_shows_its_sum_by_pointer_and_by_keys(view: View) -> None:
     shows(view, "#node", "labels")
 
 
-def test_a_pinned_node_that_is_refused_says_what_it_would_need(view: View) -> None:
+def test_a_pinned_node_that_is_rejected_says_what_it_would_need(view: View) -> None:
     view.run(lambda page: write(page, "filter node.free.cpu > 1000\n"))
     shows(view, "#verdict", "0/")
     view.run(lambda page: page.locator("#map-mine").click(position={"x": 10, "y": 30}))

@@ -98,7 +98,7 @@ async def test_the_first_questions_of_a_page(playground: Playground) -> None:
     assert status == 200
     assert answer["id"] == 1
     assert answer["diagnostics"] == []
-    assert len(answer["verdict"]["total"]) == len(state["names"]) == len(answer["verdict"]["refusedBy"])
+    assert len(answer["verdict"]["total"]) == len(state["names"]) == len(answer["verdict"]["rejectedBy"])
 
 
 async def test_a_port_that_is_taken_is_an_error(playground: Playground, session: Session) -> None:

@@ -95,20 +95,20 @@ def test_a_verdict_is_what_the_cycle_decides(policy: str, pod: str) -> None:
     total = np.asarray(verdict["total"], np.float64)
     assert np.flatnonzero(~np.isnan(total)).tolist() == whole.feasible.tolist()
     assert np.allclose(total[whole.feasible], whole.totals)
-    # each node that does not fit has its first refuser, each that fits has none
-    refused = np.asarray(verdict["refusedBy"])
-    assert ((refused < 0) == ~np.isnan(total)).all()
+    # each node that does not fit has its first rejector, each that fits has none
+    rejected = np.asarray(verdict["rejectedBy"])
+    assert ((rejected < 0) == ~np.isnan(total)).all()
     # scores add up to the total
     scores = [each["index"] for each in verdict["clauses"] if each["kind"] == "score"]
     if len(whole.feasible):
         parts = [asked.values(asked.opened, PodChoice(key=pod), index) for index in scores]
         added = sum((part for part in parts if part is not None), np.zeros(len(total)))
         assert np.allclose(added[whole.feasible], whole.totals)
-    # what a filter refuses is what the diagnosis counts for it, or more: others may come before it
+    # what a filter rejects is what the diagnosis counts for it, or more: others may come before it
     for index, clause in enumerate(verdict["clauses"]):
         values = asked.values(asked.opened, PodChoice(key=pod), index)
-        if clause["refuses"] is not None and values is not None:
-            assert clause["refuses"] == int((values == 0).sum()) >= int((refused == index).sum())
+        if clause["rejects"] is not None and values is not None:
+            assert clause["rejects"] == int((values == 0).sum()) >= int((rejected == index).sum())
 
 
 def test_asking_leaves_the_cluster_as_it_was() -> None:
@@ -199,7 +199,7 @@ def racks(*, members: int) -> OpenedCluster:
 GANG = "filter fits(cpu, mem)\ngang by pod.label.job size {} within one rack\n"
 
 
-def test_a_gang_takes_a_domain_and_the_nodes_of_others_refuse() -> None:
+def test_a_gang_takes_a_domain_and_the_nodes_of_others_reject() -> None:
     asked, files = Session({}, racks(members=4)), {NAME: GANG.format(4)}
     pod = PodChoice(key="default/train-0")
     verdict = asked.evaluate(files, pod)["verdict"]

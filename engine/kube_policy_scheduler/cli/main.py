@@ -22,6 +22,7 @@ import click
 
 from kube_policy_scheduler.cli import commands
 from kube_policy_scheduler.cli.files import rendered
+from kube_policy_scheduler.cli.sections import Section, SentenceGroup
 from kube_policy_scheduler.cli.terminal import say
 from kube_policy_scheduler.diagnostics import closest
 
@@ -49,7 +50,7 @@ Exit codes: 0 no problem; 1 a problem was found; 2 the command could not run.
 """
 
 
-class Commands(click.Group):
+class Commands(SentenceGroup):
     """Finds subcommands in `cli.commands`; nothing registers itself."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,6 +64,12 @@ class Commands(click.Group):
             return None
         found: click.Command = import_module(f"{commands.__name__}.{module}").command
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their sections."""
+        of = {name: import_module(f"{commands.__name__}.{module}").SECTION for name, module in _modules().items()}
+        for section in Section:
+            self.write_list(ctx, formatter, section.value, sorted(name for name in of if of[name] is section))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

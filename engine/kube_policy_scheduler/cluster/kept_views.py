@@ -133,7 +133,7 @@ def _nothing(key: Any, value: Any) -> int:
 class KeptView(Measured, Generic[KeyT, ValueT]):
     """Results of one kind. Beyond a number of them the least recently used one goes."""
 
-    __slots__ = ("__weakref__", "_dropped", "_entries", "_most", "_size_of", "kept_bytes", "position")
+    __slots__ = ("__weakref__", "_dropped", "_entries", "_most", "_position", "_size_of", "kept_bytes")
 
     def __init__(
         self,
@@ -157,8 +157,7 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
         self._dropped = dropped
         self._entries: OrderedDict[KeyT, _Entry[ValueT]] = OrderedDict()
         """The least recently used first."""
-        self.position: Hashable = None
-        """Where the results were computed, see `follow`."""
+        self._position: Hashable = None
         if kept_bytes is not None:
             kept_bytes.join(self)
 
@@ -174,9 +173,9 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
 
     def follow(self, position: Hashable) -> None:
         """Drop all results if they were computed at another position: of the ledger, or of what they follow from."""
-        if position != self.position:
+        if position != self._position:
             self.clear()
-            self.position = position
+            self._position = position
 
     def get(self, key: KeyT) -> ValueT | None:
         """Return a result, None if it is not there. It counts as used."""

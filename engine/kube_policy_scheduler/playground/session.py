@@ -168,7 +168,7 @@ class _Row:
     name: str
     values: FloatArray | None = None
     """`float64[nodes]`: of a filter 1 where nodes pass, of a score what it adds where all filters pass."""
-    refuses: int | None = None
+    rejects: int | None = None
     average: float | None = None
 
 
@@ -191,8 +191,8 @@ class Verdict:
     policy: str | None
     rows: tuple[_Row, ...]
     total: FloatArray
-    refused_by: IntArray
-    """`int64[nodes]`: the index of the first clause that refuses, -1 where none does."""
+    rejected_by: IntArray
+    """`int64[nodes]`: the index of the first clause that rejects, -1 where none does."""
     chosen: str | None
     message: str
     gang: dict[str, Any] | None = None
@@ -404,7 +404,7 @@ class Session:
             "policy": verdict.policy,
             "namesVersion": self._version,
             "total": verdict.total.astype(np.float32),
-            "refusedBy": verdict.refused_by.astype(np.int16),
+            "rejectedBy": verdict.rejected_by.astype(np.int16),
             "clauses": [_shown_row(index, row, with_values=index == clause) for index, row in enumerate(verdict.rows)],
             "chosen": verdict.chosen,
             "message": verdict.message,
@@ -534,17 +534,17 @@ class Session:
         before = self._columns.get(side)
         rows, columns = _rows(inside, answers, go_on, of=of, before=before)
         self._columns[side], feasible = columns, columns.feasible
-        refused_by = np.full(size, -1)
+        rejected_by = np.full(size, -1)
         for index in range(len(rows) - 1, -1, -1):
             row = rows[index]
-            if row.kind != "score" and row.refuses and row.values is not None:
-                refused_by[row.values == 0.0] = index
+            if row.kind != "score" and row.rejects and row.values is not None:
+                rejected_by[row.values == 0.0] = index
         total = nothing
         if len(feasible):
             total[feasible] = answers.totals(inside, feasible)
         go_on()
         gang = self._gang(answer)
-        return Verdict(inside.profile.name, rows, total, refused_by, answer.host, answer.text, gang)
+        return Verdict(inside.profile.name, rows, total, rejected_by, answer.host, answer.text, gang)
 
     def _gang(self, answer: Answer) -> dict[str, Any] | None:
         """Return the domains from which a pod's gang gets one, and which it gets; None if it may be on any nodes."""
@@ -896,15 +896,15 @@ def _shown_row(index: int, row: _Row, *, with_values: bool) -> dict[str, Any]:
         "kind": row.kind,
         "text": " ".join(row.clause.text.split()) if row.clause is not None else row.name,
         "note": _note(row),
-        "refuses": row.refuses,
+        "rejects": row.rejects,
         "average": row.average,
         "values": row.values.astype(np.float32) if with_values and row.values is not None else None,
     }
 
 
 def _note(row: _Row) -> str:
-    if row.refuses is not None:
-        return f"refuses {row.refuses:,}" if row.refuses else "refuses none"
+    if row.rejects is not None:
+        return f"rejects {row.rejects:,}" if row.rejects else "rejects none"
     return f"{signed(row.average)} on average" if row.average is not None else ""
 
 
@@ -937,9 +937,9 @@ def _rows(
             values = probe(frame, plugin).passes().astype(np.float64)
         if evaluate is not None:
             passing[evaluate] = values
-        refuses = size - int(np.count_nonzero(values))
-        if clause is not None or refuses:
-            done.append(_Row(clause, "filter" if clause is not None else "rule", plugin.name, values, refuses))
+        rejects = size - int(np.count_nonzero(values))
+        if clause is not None or rejects:
+            done.append(_Row(clause, "filter" if clause is not None else "rule", plugin.name, values, rejects))
         go_on()
     feasible = np.flatnonzero(answers.passing(inputs))
     if before is not None and not np.array_equal(before.feasible, feasible):

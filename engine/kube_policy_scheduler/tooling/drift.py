@@ -75,7 +75,7 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The pods that would be placed elsewhere now, of all that were checked."""
+    """What came of looking at all pods."""
 
     checked: int
     drifted: tuple[Drifted, ...]

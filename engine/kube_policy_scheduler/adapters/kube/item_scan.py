@@ -46,7 +46,7 @@ class Models(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The result of a comparison."""
+    """What comes of it."""
 
     found: Any
     """`int64[items]`: the model of each item."""

@@ -12,6 +12,7 @@ import click
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.owners import owner_options, use_config_map
 from kube_policy_scheduler.cli.policies import asked, named
+from kube_policy_scheduler.cli.sections import Section, SentenceGroup
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ Exit codes: 0 success; 1 there is no canary; 2 the command failed and changed no
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
-@click.group(epilog=_GROUP_EPILOG)
+SECTION = Section.CHANGE
+
+
+@click.group(cls=SentenceGroup, epilog=_GROUP_EPILOG)
 def command() -> None:
     """List canaries, promote them, or remove them.
 

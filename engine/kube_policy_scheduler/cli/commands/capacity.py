@@ -11,6 +11,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import interruptible, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ cheapest mix of several shapes of nodes.
 Exit codes: 0 everything that was asked about fits; 1 something does not fit, or a loss ends pods that nothing creates
 again; 2 the command could not run; 130 Ctrl-C.
 """
+
+
+SECTION = Section.CLUSTER
 
 
 @click.command(epilog=EPILOG)

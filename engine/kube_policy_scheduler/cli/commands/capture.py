@@ -13,6 +13,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say, status_line
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ Examples:
 Exit codes: 0 the test is written and passes; 2 nothing was written.
 """
 _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
+
+
+SECTION = Section.UNDERSTAND
 
 
 @click.command(epilog=EPILOG)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from kube_policy_scheduler.cli.sections import Section
+
 EPILOG = """
 \b
 Examples:
@@ -11,6 +13,9 @@ Examples:
   policyctl completion zsh > "${fpath[1]}/_policyctl"                   # every zsh
   policyctl completion fish > ~/.config/fish/completions/policyctl.fish
 """
+
+
+SECTION = Section.SET_UP
 
 
 @click.command(epilog=EPILOG)

@@ -12,6 +12,7 @@ import click
 
 from kube_policy_scheduler.cli.files import source
 from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ Examples:
 Exit codes: 0 no differences; 1 a difference; 2 a file cannot be read or used, or contains no case.
 """
 _SHOWN = 3
+
+
+SECTION = Section.CHANGE
 
 
 @click.command(epilog=EPILOG)

@@ -10,6 +10,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ Examples:
 Exit codes: 0 no findings; 1 a warning or a problem; 2 the command could not run. The report lists what could not be
 checked; with --strict, this counts as a finding.
 """
+
+
+SECTION = Section.UNDERSTAND
 
 
 @click.command(epilog=EPILOG)

@@ -11,6 +11,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ more than --margin, in points of the policy's scores. The command moves and evic
 \b
 Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not run.
 """
+
+
+SECTION = Section.CHANGE
 
 
 @click.command(epilog=EPILOG)

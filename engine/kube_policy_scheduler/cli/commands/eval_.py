@@ -9,6 +9,7 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import format_option, say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
         for item in items
         if item.start >= begun
     ]
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

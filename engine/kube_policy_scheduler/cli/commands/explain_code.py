@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli.listing import completing
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ Examples:
   policyctl explain-code             # list all codes
   policyctl explain-code P0102       # its meaning, an example, and the correction
 """
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

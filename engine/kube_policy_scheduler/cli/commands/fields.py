@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kube_policy_scheduler.cli.listing import Entry, completing, show
+from kube_policy_scheduler.cli.sections import Section
 
 EPILOG = """
 \b
@@ -18,6 +19,9 @@ def _entries() -> list[Entry]:
     from kube_policy_scheduler.builtins.environment import environment
 
     return [Entry(one.path, one.written, one.doc) for one in environment().fields.values()]
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from kube_policy_scheduler.cli import files
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ Examples:
 \b
 Exit codes: 0 success; 1 with --check or --diff: a file would change; 2 a file cannot be used.
 """
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

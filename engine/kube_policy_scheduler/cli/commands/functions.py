@@ -6,6 +6,7 @@ import click
 
 from kube_policy_scheduler.cli.listing import Entry, completing, show
 from kube_policy_scheduler.cli.owners import owner_options, owners
+from kube_policy_scheduler.cli.sections import Section
 
 EPILOG = """
 \b
@@ -20,6 +21,9 @@ def _entries() -> list[Entry]:
     from kube_policy_scheduler.builtins.environment import environment
 
     return [Entry(one.name, one.signature, one.doc) for one in environment().builtins.values()]
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -13,6 +13,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, ruleset_of, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
         if found is None:
             self.fail(f"expected a number of pods or a percentage such as 5%, not `{value}`", param, ctx)
         return (int(found[1]), None) if found[1] is not None else (None, float(found[2]) / 100)
+
+
+SECTION = Section.CHANGE
 
 
 @click.command(epilog=EPILOG)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import files
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ Examples:
 Exit codes: 0 everything was converted; 1 something could not be converted exactly: see the comments in the policy and
 standard error; 2 the input cannot be used.
 """
+
+
+SECTION = Section.SET_UP
 
 
 @click.command("import", epilog=EPILOG)

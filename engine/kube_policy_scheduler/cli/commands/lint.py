@@ -12,6 +12,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import format_option, say
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source
 from kube_policy_scheduler.wording import plural
@@ -70,6 +71,9 @@ FORMATS: dict[str, Callable[[Sequence[Diagnostic]], str]] = {
     "sarif": _sarif,
     "github": _github,
 }
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kube_policy_scheduler.cli.owners import owner_options, owners
+from kube_policy_scheduler.cli.sections import Section
 
 EPILOG = """
 \b
@@ -16,6 +17,9 @@ Examples:
 Exit codes: 0 the editor ended the session; 2 the server could not start.
 """
 _PACKAGES = ("pygls", "lsprotocol", "cattrs", "attrs")
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say
 
 EPILOG = """
@@ -62,6 +63,9 @@ class _RoffFormatter(click.HelpFormatter):
         """Write a list of terms, each with its meaning."""
         for term, meaning in rows:
             self.write(f".TP\n.B {_escaped(term)}\n{_escaped(meaning)}\n")
+
+
+SECTION = Section.SET_UP
 
 
 @click.command(epilog=EPILOG)

@@ -19,6 +19,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given
 from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _LONGEST_PATH = 1000
 _SHARED = re.compile(r'\s*\{\s*"playground"')
 _MOST_KEPT = 64
 """Sets of queries whose answers are kept."""
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -7,6 +7,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, terminal
 
 EPILOG = """
@@ -25,6 +26,9 @@ what is borrowed, or guaranteed by a weaker resource, is evicted for a guarantee
 \b
 Exit codes: 0 the queues are shown; 2 the command could not run, or the policies have no queues.
 """
+
+
+SECTION = Section.UNDERSTAND
 
 
 @click.command(epilog=EPILOG)

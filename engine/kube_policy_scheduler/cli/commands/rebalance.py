@@ -11,6 +11,7 @@ from kube_policy_scheduler.cli import cluster_sources
 from kube_policy_scheduler.cli.commands.drift import selected
 from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import (
     format_option,
     interruptible,
@@ -64,6 +65,9 @@ in place, local storage and pods without a controller are respected.
 Exit codes: 0 no pod is to be moved, or all were evicted; 1 pods are to be moved (without --apply), or some could not
 be evicted; 2 the command could not run; 130 Ctrl-C.
 """
+
+
+SECTION = Section.CLUSTER
 
 
 @click.command(epilog=EPILOG)
@@ -227,7 +231,7 @@ def _make_room(
 
 
 def _evicted(moves: Sequence[Move | RoomMove], given: Given, stop: Callable[[], bool]) -> dict[str, str]:
-    """Evict the pods of a plan in turn, and return the outcome of each, by uid."""
+    """Evict the pods of a plan in turn, and return what became of each, by uid."""
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError

@@ -14,6 +14,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.policies import SUFFIX, asked, named
+from kube_policy_scheduler.cli.sections import Section, SentenceGroup
 from kube_policy_scheduler.cli.terminal import format_option, say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ DEFAULT_NAMESPACE = "policy-scheduler"
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
-@click.group(epilog=GROUP_EPILOG)
+SECTION = Section.CHANGE
+
+
+@click.group(cls=SentenceGroup, epilog=GROUP_EPILOG)
 def command() -> None:
     """Show the rollout of policies to the replicas, or go back to an earlier version."""
 

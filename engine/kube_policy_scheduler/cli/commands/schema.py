@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from kube_policy_scheduler.cli.sections import Section
+
 EPILOG = """
 \b
 Examples:
@@ -13,6 +15,9 @@ Examples:
 \b
 Exit codes: 0 success; 2 the command line is wrong.
 """
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -16,6 +16,7 @@ from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
 from kube_policy_scheduler.cli.extenders import say_not_asked
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, terminal
 from kube_policy_scheduler.times import short_duration
 from kube_policy_scheduler.wording import plural
@@ -68,6 +69,9 @@ class Share(click.ParamType[float]):
         if found is None or not 0 < float(found[1]) <= 1000:
             self.fail(f"expected a share such as 130%, found {value!r}", param, ctx)
         return float(found[1]) / 100
+
+
+SECTION = Section.CHANGE
 
 
 @click.command(epilog=EPILOG)

@@ -12,6 +12,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, with_given
 from kube_policy_scheduler.cli.kubernetes_option import chosen_rules
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say, status_line
 from kube_policy_scheduler.wording import plural
 
@@ -44,6 +45,9 @@ the label values of zone, region, architecture, operating system, instance type,
 Exit codes: 0 success; 1 written, but some objects could not be read; 2 nothing was written.
 """
 _METRICS_SUFFIX = ".metrics.yaml"
+
+
+SECTION = Section.CLUSTER
 
 
 @click.command(epilog=EPILOG)
@@ -143,12 +147,12 @@ _MOST_KEY_BYTES = 1 << 20
 def _key(path: Path | None) -> bytes | None:
     if path is None:
         return None
-    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
+    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
 
     try:
         key = read_bounded(path, most_bytes=_MOST_KEY_BYTES).strip()
     except UnreadableFileError as error:
-        raise click.ClickException(problem_of(path, error)) from error
+        raise click.ClickException(f"cannot read {path}: {error}") from error
     if len(key) < 16:
         raise click.ClickException(
             f"{path} holds {len(key)} bytes, expected at least 16 random bytes: head -c 32 /dev/urandom > FILE"

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.files import replace_file
 from kube_policy_scheduler.cli.kubernetes_option import kubernetes_option
 from kube_policy_scheduler.cli.owners import owner_options
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of
 from kube_policy_scheduler.cli.terminal import format_option, say
 from kube_policy_scheduler.wording import plural
@@ -42,6 +43,9 @@ Examples:
 Exit codes: 0 every case passed; 1 a case failed, or the result is below --threshold; 2 a file cannot be used, or
 there is nothing to run.
 """
+
+
+SECTION = Section.WRITE
 
 
 @click.command(epilog=EPILOG)

@@ -14,6 +14,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
 from kube_policy_scheduler.cli.commands import simulate
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ _BATCH = 4
 """Trials that are proposed together: the same on every machine, so that results do not depend on the cores."""
 _INTERRUPTED = 130
 _OBJECTIVES = ("unplaced", "wait", "unused", "fragmentation", "nodes", "moves", "price")
+
+
+SECTION = Section.CHANGE
 
 
 @click.command(epilog=EPILOG)

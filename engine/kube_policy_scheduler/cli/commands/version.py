@@ -6,6 +6,7 @@ import platform
 
 import click
 
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import format_option, say_json, say_lines
 
 EPILOG = """
@@ -18,6 +19,9 @@ Examples:
 \b
 Exit codes: 0 success.
 """
+
+
+SECTION = Section.SET_UP
 
 
 @click.command(epilog=EPILOG)

@@ -11,6 +11,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options, owners
+from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ Exit codes: 0 the pod fits; 1 no node fits; 2 the command could not run.
 _ROOM_SECONDS = 5.0
 _SOLVER_SECONDS = 1.0
 """Of each program; there are few of them."""
+
+
+SECTION = Section.UNDERSTAND
 
 
 @click.command(epilog=EPILOG)

@@ -156,8 +156,8 @@ CLAUSE_NAMED = "policy clause "
 
 def rejecting_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
     """Return the names of the clauses that reject the pod, in the order in which they ran."""
-    rejecting = diagnosis.rejectors() & profile.clauses
-    return [plugin.name for plugin in profile.filters if plugin.name in rejecting] if rejecting else []
+    rejectors = diagnosis.rejectors()
+    return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.clauses]
 
 
 def rejection_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:

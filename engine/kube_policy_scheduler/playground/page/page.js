@@ -263,9 +263,9 @@ function tell() {
     text = problems ? `${many(problems, "error")}${elsewhere ? `, in ${elsewhere.file}` : ""}${verdict ? ": the map shows the last policy without errors" : ""}.` : "No policy governs this pod.";
     tone = problems ? "bad" : "warn";
   } else {
-    const refused = verdict.refusedBy.reduce((sum, each) => sum + (each >= 0), 0);
+    const rejected = verdict.rejectedBy.reduce((sum, each) => sum + (each >= 0), 0);
     text = verdict.chosen
-      ? `${verdict.chosen} is chosen, of ${many(verdict.total.length - refused, "node")} that fit; ${whole(refused)} refused.`
+      ? `${verdict.chosen} is chosen, of ${many(verdict.total.length - rejected, "node")} that fit; ${whole(rejected)} rejected.`
       : verdict.message || "No node fits.";
     tone = verdict.chosen ? "good" : "warn";
     if (state.against) text += ` B: ${state.against.chosen ? `${state.against.chosen} is chosen.` : "no node fits."}`;
@@ -413,7 +413,7 @@ function problem(found, at, place) {
 function showNotes() {
   if (state.stale || !state.verdict) return;
   const found = state.verdict.clauses.filter((each) => each.file === state.file && each.line && each.note);
-  mine.setNotes(found.map((each) => ({ line: each.line, text: each.note, kind: each.kind === "filter" ? (each.refuses ? "filter" : "") : "score" })));
+  mine.setNotes(found.map((each) => ({ line: each.line, text: each.note, kind: each.kind === "filter" ? (each.rejects ? "filter" : "") : "score" })));
 }
 
 $("format-button").addEventListener("click", () => tried(format));
@@ -573,14 +573,14 @@ function look(verdict, values, before) {
   }
   if (!verdict) return { kinds, styles: [{ fill: tint.line }], legend: [] };
 
-  if (state.colour === "refused") {
+  if (state.colour === "rejected") {
     const counts = new Map();
-    for (const by of verdict.refusedBy) counts.set(by, (counts.get(by) || 0) + 1);
+    for (const by of verdict.rejectedBy) counts.set(by, (counts.get(by) || 0) + 1);
     const order = [...counts.keys()].filter((by) => by >= 0).sort((a, b) => counts.get(b) - counts.get(a));
     const hatches = ["falling", "rising", "dots", "crossed", "lying", "standing", "grid"];
     const styles = [{ fill: tint.heat[1] }, ...order.slice(0, 12).map((_, at) => ({ fill: tint.paper, ink: tint.series[at % 6], pattern: hatches[at % 7] })), { fill: tint.line }];
     const kindOf = new Map(order.map((by, at) => [by, Math.min(at + 1, styles.length - 1)]));
-    for (let node = 0; node < count; node++) kinds[node] = verdict.refusedBy[node] < 0 ? 0 : kindOf.get(verdict.refusedBy[node]);
+    for (let node = 0; node < count; node++) kinds[node] = verdict.rejectedBy[node] < 0 ? 0 : kindOf.get(verdict.rejectedBy[node]);
     return {
       kinds, styles,
       legend: [[styles[0], `fits: ${whole(counts.get(-1) || 0)}`], ...order.slice(0, 12).map((by, at) => [styles[at + 1], `${shortText(verdict.clauses[by])}: ${whole(counts.get(by))}`])],
@@ -595,7 +595,7 @@ function look(verdict, values, before) {
       kinds[node] = kind;
       counts[kind]++;
     }
-    const texts = ["same", "refused as before", "higher", "lower", "fits now", "refused now"];
+    const texts = ["same", "rejected as before", "higher", "lower", "fits now", "rejected now"];
     return { kinds, styles, legend: styles.map((style, at) => [style, `${texts[at]}: ${whole(counts[at])}`]).filter((_, at) => counts[at]) };
   }
 
@@ -607,7 +607,7 @@ function look(verdict, values, before) {
       kinds[node] = values[node] === null ? 2 : values[node] > 0 ? 0 : 1;
       passes += kinds[node] === 0;
     }
-    return { kinds, styles, legend: [[styles[0], `passes: ${whole(passes)}`], [styles[1], `refused: ${whole(count - passes)}`]] };
+    return { kinds, styles, legend: [[styles[0], `passes: ${whole(passes)}`], [styles[1], `rejected: ${whole(count - passes)}`]] };
   }
   const shown = clause ? values || [] : verdict.total;
   let low = Infinity, high = -Infinity;
@@ -618,16 +618,16 @@ function look(verdict, values, before) {
   }
   const styles = [...ramp, hatched];
   const span = high - low;
-  let refused = 0;
+  let rejected = 0;
   for (let node = 0; node < count; node++) {
     const each = shown[node];
     if (each === null || each === undefined) {
       kinds[node] = LEVELS;
-      refused++;
+      rejected++;
     } else kinds[node] = span > 0 ? Math.min(LEVELS - 1, Math.floor(((each - low) / span) * LEVELS)) : LEVELS - 1;
   }
   const legend = low <= high ? (span > 0 ? [[styles[0], `lowest ${value(low)}`], [styles[3], value(low + span / 2)], [styles[LEVELS - 1], `highest ${value(high)}`]] : [[styles[LEVELS - 1], `all ${value(low)}`]]) : [];
-  if (refused) legend.push([hatched, `refused: ${whole(refused)}`]);
+  if (rejected) legend.push([hatched, `rejected: ${whole(rejected)}`]);
   return { kinds, styles, legend };
 }
 
@@ -695,8 +695,8 @@ function showLegend(found, theirs) {
 }
 
 function showColours() {
-  const clauses = (state.verdict?.clauses || []).filter((each) => each.kind === "score" || each.refuses !== null);
-  const wanted = [["total", "total"], ["refused", "who refused"], ["change", state.other ? "difference A to B" : "change since the last edit"]];
+  const clauses = (state.verdict?.clauses || []).filter((each) => each.kind === "score" || each.rejects !== null);
+  const wanted = [["total", "total"], ["rejected", "who rejected"], ["change", state.other ? "difference A to B" : "change since the last edit"]];
   if (state.simulation) wanted.push(["time", "use over time"]);
   for (const each of clauses) wanted.push([`clause:${each.index}`, `${each.line ? `line ${each.line}: ` : ""}${shortText(each)}`]);
   const key = JSON.stringify(wanted);
@@ -749,7 +749,7 @@ function nodeLine(node) {
     return used === null || used === undefined ? name : `${name}: ${Math.round(100 * used)} % used`;
   }
   if (!verdict) return name;
-  const by = verdict.refusedBy[node];
+  const by = verdict.rejectedBy[node];
   return by >= 0 ? `${name}: rejected by ${shortText(verdict.clauses[by])}` : `${name}: ${value(verdict.total[node])}`;
 }
 
@@ -842,9 +842,9 @@ function putNode(node, found) {
   if ($("node").dataset.key === key) return;
   $("node").dataset.key = key;
   const name = state.names[node];
-  const by = state.verdict?.refusedBy[node] ?? -1;
+  const by = state.verdict?.rejectedBy[node] ?? -1;
   const parts = [make("h3", { textContent: name })];
-  parts.push(make("span", { className: found.passes ? "good" : "bad", textContent: found.passes ? `total ${value(found.total)}${found.rank ? `, rank ${whole(found.rank)}` : ""}` : "refused" }));
+  parts.push(make("span", { className: found.passes ? "good" : "bad", textContent: found.passes ? `total ${value(found.total)}${found.rank ? `, rank ${whole(found.rank)}` : ""}` : "rejected" }));
   parts.push(" ", button(pinned ? "Unpin" : "Pin", () => {
     state.pinned = pinned ? -1 : node;
     mark();
@@ -914,7 +914,7 @@ function showTable() {
   const rows = order.slice(from, from + PER_PAGE).map((node, at) => {
     const total = verdict.total[node], then = state.before?.total[node];
     const change = total !== null && then !== null && then !== undefined ? total - then : null;
-    const by = verdict.refusedBy[node];
+    const by = verdict.rejectedBy[node];
     return make("tr", { className: state.names[node] === verdict.chosen ? "chosen" : "" },
       make("td", { className: "number", textContent: total === null ? "–" : whole(from + at + 1) }),
       make("th", { scope: "row" }, button(state.names[node], () => pin(node), { "aria-pressed": String(node === state.pinned) })),
@@ -1006,7 +1006,7 @@ async function simulate() {
   $("when").max = Math.max(0, frames - 1);
   const { arrived, placed, evicted, waiting, reasons } = state.simulation.summary;
   const counts = [`${many(arrived, "pod")} arrived`, `${whole(placed)} placed`, `${whole(evicted)} evicted`, `${whole(waiting)} pending in the end`];
-  $("summary").textContent = [counts.join(", "), ...Object.entries(reasons || {}).map(([text, pods]) => `Refused ${many(pods, "pod")}: ${text}`)].join(". ");
+  $("summary").textContent = [counts.join(", "), ...Object.entries(reasons || {}).map(([text, pods]) => `Rejected ${many(pods, "pod")}: ${text}`)].join(". ");
   state.colour = "time";
   showColours();
   toFrame(0);

@@ -32,7 +32,7 @@ def never() -> bool:
 
 @dataclass(slots=True)
 class Seated:
-    """The pods that got a place, and those that did not."""
+    """What became of some pods."""
 
     placed: dict[str, str] = field(default_factory=dict)
     """Node by uid."""

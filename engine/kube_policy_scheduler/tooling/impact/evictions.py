@@ -44,7 +44,7 @@ class GivesWay:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """The evictions under both sets of policies."""
+    """What came of both sets."""
 
     old: tuple[GivesWay, ...]
     new: tuple[GivesWay, ...]

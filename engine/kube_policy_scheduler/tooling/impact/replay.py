@@ -217,7 +217,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The results of both runs."""
+    """What came of both runs."""
 
     old: ClusterState
     """The cluster afterwards."""
