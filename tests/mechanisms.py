@@ -405,7 +405,7 @@ TABLE: Sequence[Count] = (
     Count("clusters for trials that can be undone", 1, 1, undoable_classes),
     Count("attributes of plugins found by name", 0, 0, attributes_by_name),
     Count("messages compared with texts", 0, 0, texts_as_control_flow),
-    Count("values compared with sentences", 0, 5, sentences_compared),
+    Count("values compared with sentences", 0, 0, sentences_compared),
     Count(f"functions with more than {MOST_PARAMETERS} parameters", 0, 0, long_signatures),
     Count("signatures that hand a budget or a mode of turns down", 0, 0, budgets_passed_down),
     Count("protocols of one class that the package could name", 0, 0, lonely_protocols),

@@ -59,8 +59,8 @@ class Profile:
     """Whether PostFilter runs."""
     preemption: PreemptionRule | None = None
     """Which pods may preempt and be evicted, in addition to Kubernetes' own rules."""
-    clauses: frozenset[str] = frozenset()
-    """The names of the filters that are clauses of a policy."""
+    clauses: Mapping[str, str | None] = field(default_factory=dict)
+    """The clauses of a policy by name, each with its message if the author of the policy wrote it."""
     ties: Ties = Ties.HASH
     """Which of several best nodes is taken."""
     devices: DeviceOrder | None = None

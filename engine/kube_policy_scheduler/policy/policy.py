@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster.previous_nodes import workload
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters, kubernetes_scores
-from kube_policy_scheduler.framework.evaluate.diagnosis import CLAUSE_NAMED, by_policy
+from kube_policy_scheduler.framework.evaluate.diagnosis import by_policy
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
@@ -159,7 +159,7 @@ class Policy:
     def held_by(self, clause: CompiledTest) -> str:
         """Return what is said of pods that a `hold` clause holds."""
         reason = clause.reason.removesuffix(".")
-        unnamed = [] if CLAUSE_NAMED in reason else [clause.name]
+        unnamed = [clause.name] if clause.has_own_words else []
         return f"{reason}. {by_policy('Held', self.name, unnamed)}"
 
     @cached_property
@@ -281,7 +281,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         ties=Ties(compiled.ties) if compiled.ties else Ties.HASH,
         devices=compiled.devices,
         domains=compiled.domains,
-        clauses=frozenset(clause.name for clause in clauses),
+        clauses={clause.name: clause.reason if clause.has_own_words else None for clause in clauses},
         # an order decides when a pod is tried, not where it goes
         by_template=not any(
             clause.depends & (Depends.POD | Depends.CLOCK)

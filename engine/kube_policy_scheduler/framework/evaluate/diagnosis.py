@@ -150,10 +150,6 @@ def with_rejections(diagnosis: Diagnosis, plugin: str, rejections: Sequence[Reje
     return Diagnosis((*diagnosis.plugins, plugin), first, (*diagnosis.rejections, *added))
 
 
-CLAUSE_NAMED = "policy clause "
-"""Reasons that are made of a clause's source have this before it."""
-
-
 def rejecting_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
     """Return the names of the clauses that reject the pod, in the order in which they ran."""
     rejectors = diagnosis.rejectors()
@@ -166,7 +162,7 @@ def rejection_message(diagnosis: Diagnosis, profile: Profile, *, after: str = ""
     if not clauses:
         return diagnosis.message(after)
     reasons = diagnosis.reasons()
-    unnamed = [name for name in clauses if not any(CLAUSE_NAMED in reason for reason in reasons.get(name, ()))]
+    unnamed = [name for name in clauses if reasons.get(name) == {profile.clauses[name]}]
     who = by_policy("Rejected", profile.name, unnamed)
     return diagnosis.message(f"{who} {after}" if after else who)
 

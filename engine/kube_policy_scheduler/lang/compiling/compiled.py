@@ -34,6 +34,8 @@ class _Common(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The formatted statement."""
     reason: str
     """The message when it rejects."""
+    has_own_words: bool
+    """Whether the author of the policy wrote that message, so that it need not name the clause."""
     span: Span
     depends: Depends
     inputs: tuple[Any, ...]

@@ -329,16 +329,18 @@ class _Maker:
         for root in roots:
             depends |= root.info.depends
         text = show_statement(clause.tree)
-        reason = getattr(clause.tree, "reason", None) or f"{_REFUSES} {clause.name}"
+        own_words = getattr(clause.tree, "reason", None)
+        reason = own_words or f"{_REFUSES} {clause.name}"
         if clause.kind in (ClauseKind.REQUIRE, ClauseKind.HOLD, ClauseKind.LIMIT):
             what = "held" if clause.kind is ClauseKind.HOLD else "rejected"
-            reason = getattr(clause.tree, "reason", None) or f"pod is {what} by policy clause {clause.name}"
+            reason = own_words or f"pod is {what} by policy clause {clause.name}"
         return {
             "kind": clause.kind,
             "name": clause.name,
             "inputs": _inputs(roots),
             "text": text,
             "reason": reason,
+            "has_own_words": bool(own_words),
             "span": clause.tree.span,
             "depends": depends,
             "checked": clause,
