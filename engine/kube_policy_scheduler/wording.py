@@ -28,6 +28,11 @@ def plural(count: int, /, noun: str, many: str = "") -> str:
     return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
 
 
+def part_of(count: int, whole: int, /, noun: str, many: str = "") -> str:
+    """Return a part of a count with its noun: `1 of 4 pods`, `0 of 1 pod`."""
+    return f"{count:,} of {plural(whole, noun, many)}"
+
+
 def listed(names: Iterable[object], /, word: str = "and") -> str:
     """Return names as a sentence has them: `a`, `a and b`, `a, b and c`."""
     *first, last = [str(name) for name in names] or [""]

@@ -253,7 +253,7 @@ def test_what_is_under_way_is_seen_from_outside(
 
     def seen() -> bool:
         code, text = process.get("/readyz?verbose")
-        return code == 200 and "1 pods in flight" in text and "1 of pod-status to be sent, 1 of them failing" in text
+        return code == 200 and "1 pod in flight" in text and "1 of pod-status to be sent, 1 of them failing" in text
 
     eventually(seen)
     code, text = process.get("/metrics")

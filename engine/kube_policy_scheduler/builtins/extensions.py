@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.search_work import OutOfTurn
 from kube_policy_scheduler.lang.environment import Texts
 from kube_policy_scheduler.lang.signature import Builtin, Unavailable
 from kube_policy_scheduler.lang.types import Kind
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -206,7 +207,7 @@ class _Guard(msgspec.Struct):
                 missing &= np.logical_or.reduce(absent) if absent else np.zeros(len(column), np.bool_)
             if (bad & ~missing).any():
                 count = int((bad & ~missing).sum())
-                raise ExtensionFault(f"{self.what} returned {count} values that are infinite or missing")
+                raise ExtensionFault(f"{self.what} returned {plural(count, 'infinite or missing value')}")
         return column
 
     def _truth(self, result: Any, size: int | None) -> Any:

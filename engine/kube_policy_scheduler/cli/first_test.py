@@ -12,6 +12,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.terminal import say
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.first_test.search import Change, Found, Search
@@ -79,7 +80,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     more = search.noticing(found, list(_unnoticed(first, policy.name)))
     if more.cases != found.cases:
         first = _passing(search, more, shown_as, policy=path, name=policy.name)
-    message = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
+    message = f"{plural(first.count, 'case')}, {first.coverage}, {summary(first.tried)}"
     if any(one.status is MutantStatus.SURVIVED for one in first.tried):
         message += f"\nto see what no case detects yet: policyctl test --mutate -q {target or 'FILE'}"
     return first.text, message

@@ -82,6 +82,7 @@ from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Fr
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
@@ -583,8 +584,8 @@ class Daemon:
         if not assumed and not len(bindings):
             return None
         return Remark(
-            f"{len(bindings)} pods in flight, the oldest for {bindings.oldest_seconds:.1f} s; {len(assumed)} assumed,"
-            f" the oldest for {assumed.oldest_seconds(self._scheduler.context.clock()):.1f} s"
+            f"{plural(len(bindings), 'pod')} in flight, the oldest for {bindings.oldest_seconds:.1f} s;"
+            f" {len(assumed):,} assumed, the oldest for {assumed.oldest_seconds(self._scheduler.context.clock()):.1f} s"
         )
 
     def _turn_was_long(self, turn: LongTurn[QueuedPod]) -> None:
@@ -598,7 +599,8 @@ class Daemon:
         recent, waiting = self._turns.recent(), self._queue.waiting_last()
         if not recent and not waiting:
             return None
-        last = f"{waiting} pods wait behind all others, as deciding them took too long" if waiting else ""
+        wait = "pod waits" if waiting == 1 else "pods wait"
+        last = f"{waiting:,} {wait} behind all others, as deciding them took too long" if waiting else ""
         return Remark("; ".join(filter(None, (recent, last))))
 
     def _look_at_writes(self) -> str | None:

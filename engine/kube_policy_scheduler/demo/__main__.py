@@ -25,6 +25,7 @@ from kube_policy_scheduler.demo.pods import Pods
 from kube_policy_scheduler.demo.screen import Screen, screen
 from kube_policy_scheduler.demo.story import SCHEDULER, STEPS, Nodes, Step, devices_of, nodes_of
 from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
+from kube_policy_scheduler.wording import plural
 
 STEP_SECONDS = 20.0
 POLICY_FILE = "demo.policy"
@@ -144,12 +145,14 @@ class Demo:
             more = f" (and {len(problems) - PROBLEMS_SHOWN} more)" if len(problems) > PROBLEMS_SHOWN else ""
             raise DemoFailed("; ".join(problems[:PROBLEMS_SHOWN]) + more)
         waiting = f", {len(step.pending)} wait as expected" if step.pending else ""
-        self._show.say(f"{len(names) - len(step.pending)} pods bound as the policy requires{waiting}", style="green")
+        self._show.say(
+            f"{plural(len(names) - len(step.pending), 'pod')} bound as the policy requires{waiting}", style="green"
+        )
 
     def _unfinished(self, step: Step, names: list[str]) -> str:
         unbound = [name for name in names if name not in self._placed and name not in step.pending]
         reasons = {name: self._why.get(name, "nothing") for name in (*unbound[:3], *step.pending)}
-        late = f"after {STEP_SECONDS:.0f} s {len(unbound)} pods are not bound"
+        late = f"after {STEP_SECONDS:.0f} s {plural(len(unbound), 'pod')} not bound"
         return f"{late}; reasons given: {reasons}; {self._log_tail()}"
 
     async def _until(self, done: Callable[[], bool], explain: Callable[[], str]) -> None:

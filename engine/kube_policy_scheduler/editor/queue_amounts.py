@@ -17,7 +17,7 @@ from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS
 from kube_policy_scheduler.policy.queues import quota_tree
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, stored_objects
-from kube_policy_scheduler.wording import amount, plural
+from kube_policy_scheduler.wording import amount, part_of, plural
 
 MOST_CLUSTERS = 3
 """Recorded clusters that are shown."""
@@ -90,7 +90,7 @@ def _in_cluster(tree: QuotaTree, spec: QuotaSpec, cluster: RecordedCluster, sche
     if len(states) == 1:
         title += f", share {amount(states[0].share, 3)}"
     if len(states) > _MOST_QUEUES:
-        title += f"; {_MOST_QUEUES} of {len(states)} queues"
+        title += f"; {part_of(_MOST_QUEUES, len(states), 'queue')}"
     if not rows:
         return title
     return f"{title}\n\n{_table(('', 'guaranteed', 'maximum', 'used', 'borrowed', 'pending'), rows)}"

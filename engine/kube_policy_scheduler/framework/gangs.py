@@ -9,6 +9,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.wording import plural
 
 
 class Group(NamedTuple):
@@ -159,7 +160,7 @@ class GangRequirement(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         rule = f"policy {self.policy}: {self.text}" if self.policy else self.text
         of = f" in {self.tree.number} of its groups" if self.tree is not None else ""
-        return f'gang "{self.group}" starts with {self.size} pods{of} ({rule})'
+        return f'gang "{self.group}" starts with {plural(self.size, "pod")}{of} ({rule})'
 
 
 def outermost_first(requirements: Iterable[GangRequirement]) -> list[GangRequirement]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kube_policy_scheduler.wording import plural
+
 MOST_COLUMNS = 100
 _LEVELS = 10
 _CELL = 10
@@ -72,7 +74,7 @@ def heat_map(use: Use, nodes: Nodes, *, columns: int) -> HeatMap:
         row, column = divmod(at, columns)
         paths.setdefault(level, []).append(f"M{column * _CELL} {row * _CELL}h{side}v{side}h-{side}z")
     rows = -(-len(use.shares) // columns) if use.shares else 0
-    about = f"{use.name}: {use.total}, {100 * use.share:.0f} %, on {len(nodes.names)} nodes"
+    about = f"{use.name}: {use.total}, {100 * use.share:.0f} %, on {plural(len(nodes.names), 'node')}"
     cells = [Cells(level, "".join(parts)) for level, parts in sorted(paths.items())]
     return HeatMap(use.name, about, columns * _CELL - _GAP, max(0, rows * _CELL - _GAP), cells)
 

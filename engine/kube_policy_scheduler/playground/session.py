@@ -755,8 +755,7 @@ class CapturedTest:
         document: dict[str, Any] = {"policy": list(policies) if len(policies) > 1 else policies[0]}
         if made.others:
             document["cluster"] = beside
-        kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
-        text = suite_text(document | made.document, comment=f"captured by policyctl: {kept}")
+        text = suite_text(document | made.document, comment=f"captured by policyctl: {made.kept} matter")
         return text, "".join(yaml_list_lines(made.others, annotations={})) if made.others else ""
 
 
@@ -847,7 +846,7 @@ _DROPPED_SPEC = ("nodeName", "priority", "preemptionPolicy")
 def check_files(files: Files) -> None:
     """Raise a `RequestError` if policies are too many or too large, or if the name of one is not a policy's."""
     if len(files) > MOST_FILES:
-        raise RequestError(f"{len(files):,} files, at most {MOST_FILES} are allowed")
+        raise RequestError(f"{plural(len(files), 'file')}, at most {MOST_FILES} are allowed")
     total = sum(map(len, files.values()))
     if total > MOST_TEXT:
         raise RequestError(f"the policies have {total:,} characters, at most {MOST_TEXT:,} are allowed")

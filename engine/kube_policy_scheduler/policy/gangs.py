@@ -11,6 +11,7 @@ from kube_policy_scheduler.framework.gangs import GangRequirement, Group, Role
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGang
 from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.wording import plural
 
 
 class GangOf(NamedTuple):
@@ -103,5 +104,5 @@ def _roles(clause: CompiledGang, frame: Frame, gang_of: GangOf, group: Group, *,
         found.append(Role(role.text, max(0, math.ceil(number)), of_role.group(group), of_role))
     needed = sum(role.number for role in found)
     if needed > size:
-        raise ValueError(f"{clause.text}: the roles need {needed} pods, but the size is {size} for this pod")
+        raise ValueError(f"{clause.text}: the roles need {plural(needed, 'pod')}, but the size is {size} for this pod")
     return tuple(found)

@@ -25,6 +25,7 @@ from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
+from kube_policy_scheduler.wording import plural
 
 _BY_NAME: Mapping[str, type] = {"Node": objects.Node, "Pod": objects.Pod}
 
@@ -57,7 +58,7 @@ class ClusterState:
         if found:
             raise UnknownPod(f"several pods have the name `{name}`: {', '.join(sorted(found))}; specify --namespace")
         meant = closest(wanted, self.pods) or closest(wanted, (key.partition("/")[2] for key in self.pods))
-        advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(self.pods)} pods"
+        advice = f"did you mean `{meant}`?" if meant else f"the cluster has {plural(len(self.pods), 'pod')}"
         raise UnknownPod(f"there is no pod `{wanted}`: {advice}")
 
     def create(self, pod: objects.Pod) -> None:

@@ -95,7 +95,7 @@ class TestGuard4ACaseWithoutAnAssertionIsAnError:
     def test_a_property_that_concerns_no_pod_fails(self, folder: Folder) -> None:
         text = "forall: [{name: all, pods: templates, where: schedulable, expect: {node: b1}}]\n"
         ended = folder.suite(SUITE.replace("cpu: 500m", "cpu: 64").replace("{node: b1}", "{schedulable: false}") + text)
-        assert (ended.code, "none of 1 pods does" in ended.out) == (1, True), ended
+        assert (ended.code, "none of 1 pod does" in ended.out) == (1, True), ended
 
 
 class TestGuard5WhatIsThereTwiceIsAnError:

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import interruptible, say_json, say_lines, status_line, terminal
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -210,7 +211,7 @@ def _shapes(seats: Seats, likes: Sequence[str]) -> list[Shape]:
     for name in likes:
         if name not in rows:
             meant = closest(name, rows)
-            advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(rows)} nodes"
+            advice = f"did you mean `{meant}`?" if meant else f"the cluster has {plural(len(rows), 'node')}"
             raise click.ClickException(f"--like: there is no node `{name}`: {advice}")
     return [shape_like(seats.cluster, name) for name in likes] or node_shapes(seats.cluster, most=_SHAPES)
 

@@ -15,6 +15,7 @@ from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say, status_line
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.diagnostics import Source
@@ -234,8 +235,7 @@ def _frozen(
     document: dict[str, Any] = {"policy": references if len(references) > 1 else references[0]}
     if made.others:
         document["cluster"] = beside.name
-    kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
-    text = suite_text(document | made.document, comment=f"captured by policyctl: {kept}")
+    text = suite_text(document | made.document, comment=f"captured by policyctl: {made.kept} matter")
     texts = [text, "".join(yaml_list_lines(made.others, annotations={}))] if made.others else [text]
     return made, texts
 
@@ -285,11 +285,11 @@ def _verify(text: str, made: Frozen, target: Path) -> None:
 
 def _summary(made: Frozen, target: Path, beside: Path) -> str:
     text = (
-        f"{target}: {made.document['cases'][0]['name']}; {made.nodes[1]} of {made.nodes[0]} nodes,"
-        f" {made.pods[1]} of {made.pods[0]} pods; after {made.trials} decisions; it passes"
+        f"{target}: {made.document['cases'][0]['name']}; {made.kept};"
+        f" after {plural(made.trials, 'decision')}; it passes"
     )
     if made.others:
-        text += f"\n{beside}: {len(made.others)} other objects that it needs"
+        text += f"\n{beside}: {plural(len(made.others), 'other object')} that it needs"
     if not made.same_margin:
         text += "\nthe margin is that of the reduced cluster, because it depends on all nodes"
     return text

@@ -15,6 +15,7 @@ from kube_policy_scheduler.cli.given import Given, ruleset_of, scheduler_of, wit
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, status_line, terminal
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
@@ -189,7 +190,7 @@ def _steps(
 
     if record is None:
         steps = steps_of(there, sides, now=now)
-        where = f"the cluster's {len(there.pods)} pods"
+        where = f"the cluster's {plural(len(there.pods), 'pod')}"
     else:
         from kube_policy_scheduler.tooling.impact.replay import recorded_steps
 

@@ -137,7 +137,8 @@ def _summary(checked: int, found: Sequence[Diagnostic], *, fixing: bool) -> str:
     words = [plural(counts[s], s.value) for s in Severity if counts[s]]
     text = f"{plural(checked, 'file')} checked: {', '.join(words) or 'nothing found'}"
     fixable = sum(1 for diagnostic in found if diagnostic.fix is not None and diagnostic.fix.safe)
-    return f"{text}; --fix can correct {fixable} of them" if fixable and not fixing else text
+    which = f"{fixable:,} of them" if fixable < len(found) else "it" if fixable == 1 else "all of them"
+    return f"{text}; --fix can correct {which}" if fixable and not fixing else text
 
 
 def _shown(read: dict[Path, Source], result: Fixed) -> bool:

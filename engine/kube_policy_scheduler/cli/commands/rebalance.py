@@ -21,6 +21,7 @@ from kube_policy_scheduler.cli.terminal import (
     status_line,
     terminal,
 )
+from kube_policy_scheduler.wording import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -247,7 +248,7 @@ def _evicted(moves: Sequence[Move | RoomMove], given: Given, stop: Callable[[], 
         with status_line() as show:
             async for pod, outcome in asked:
                 outcomes[pod.uid] = outcome
-                show(f"{len(outcomes):,} of {len(pods):,} pods evicted")
+                show(f"{part_of(len(outcomes), len(pods), 'pod')} evicted")
                 if stop():
                     await asked.aclose()
                     break

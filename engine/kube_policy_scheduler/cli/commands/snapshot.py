@@ -155,7 +155,7 @@ def _key(path: Path | None) -> bytes | None:
         raise click.ClickException(f"cannot read {path}: {error}") from error
     if len(key) < 16:
         raise click.ClickException(
-            f"{path} holds {len(key)} bytes, expected at least 16 random bytes: head -c 32 /dev/urandom > FILE"
+            f"{path} holds {plural(len(key), 'byte')}, expected at least 16 random ones: head -c 32 /dev/urandom > FILE"
         )
     return key
 
@@ -249,7 +249,8 @@ def _report(listing: Listing, failures: Mapping[str, str]) -> bool:
 def _written(things: Sequence[Json], output: Path, metrics: Path | None, measured: dict[str, Any]) -> str:
     nodes = sum(thing["kind"] == "Node" for thing in things)
     pods = sum(thing["kind"] == "Pod" for thing in things)
-    text = f"{output}: {nodes} nodes, {pods} pods, {len(things) - nodes - pods} other objects"
+    counted = (plural(nodes, "node"), plural(pods, "pod"), plural(len(things) - nodes - pods, "other object"))
+    text = f"{output}: {', '.join(counted)}"
     if metrics is not None:
         count = len(measured) - ("absent" in measured)
         text += f"; {metrics}: {plural(count, 'metric')}"

@@ -16,6 +16,7 @@ from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, 
 from kube_policy_scheduler.cli.commands import simulate
 from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, status_line, terminal
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.compute.optimizer import Optimizer
@@ -359,5 +360,5 @@ def _write(folder: Path, sources: Sequence[Source]) -> None:
         raise click.ClickException(f"cannot create {folder}: {(error.strerror or str(error)).lower()}") from error
     for source in sources:
         files.replace_file(folder / Path(source.name).name, source.text)
-    say(f"policyctl: wrote {len(sources)} files to {folder}" if len(sources) > 1 else
+    say(f"policyctl: wrote {plural(len(sources), 'file')} to {folder}" if len(sources) > 1 else
         f"policyctl: wrote {folder / Path(sources[0].name).name}", err=True)  # fmt: skip

@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.status import fit_message
 from kube_policy_scheduler.policy.extension import Rejections, may_evict, priorities, rejections
 from kube_policy_scheduler.tooling.decision_record import Outcome
+from kube_policy_scheduler.wording import part_of
 
 UNKNOWN_NODE = "node(s) that the policy scheduler has not seen yet"
 
@@ -169,7 +170,7 @@ class Extender:
             pods = [there[victim.uid] for victim in victims.pods or () if victim.uid in there]
             if may_evict(frame, profile, row, pods):
                 found[name] = victims
-        message = f"preemption may help on {len(found)} of {len(request.victims)} nodes"
+        message = f"preemption may help on {part_of(len(found), len(request.victims), 'node')}"
         self._pods.report(known, "preempt", Outcome.ANSWERED, message=message)
         return found
 

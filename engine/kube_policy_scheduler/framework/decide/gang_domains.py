@@ -44,7 +44,7 @@ from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
 from kube_policy_scheduler.framework.profile import DomainOrder, Profile
 from kube_policy_scheduler.framework.status import Rejection
-from kube_policy_scheduler.wording import listed
+from kube_policy_scheduler.wording import listed, plural
 
 Levels = tuple[str | None, ...]
 """Keys of node labels in turn; None: any nodes, in one domain or not."""
@@ -509,6 +509,6 @@ def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
         return None
     found = np.unique(domains.index[placed])
     if len(found) > 1:
-        return f"its placed members are in {len(found)} domains of {domains.key}"
+        return f"its placed members are in {plural(len(found), 'domain')} of {domains.key}"
     only = int(found[0])
     return only if only < domains.size else f"its placed members are on nodes without the label {domains.key}"

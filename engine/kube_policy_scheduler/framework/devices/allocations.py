@@ -41,6 +41,7 @@ from kube_policy_scheduler.framework.devices.device_order import ClaimableDevice
 from kube_policy_scheduler.framework.devices.requests import AllocationError, ClaimRequests, read_claim
 from kube_policy_scheduler.framework.devices.thrift import THRIFTY
 from kube_policy_scheduler.framework.frame import DeviceOrder
+from kube_policy_scheduler.wording import part_of
 
 _MOST_KINDS = 256
 """Kinds of claims with cached results: 8 bytes a node each, and what was found."""
@@ -438,7 +439,8 @@ class Allocations:
         nodes = self._cluster.nodes
         done = int(np.count_nonzero(self._outcomes != _UNKNOWN))
         why = (
-            f"the claims take more than the {most_steps(nodes.size)} steps of one attempt; {done} of {nodes.size} nodes"
+            f"the claims take more than the {most_steps(nodes.size)} steps of one attempt;"
+            f" {part_of(done, nodes.size, 'node')}"
         )
         text = f"node {nodes.infos[row].name}: {TIMED_OUT}: {why} are searched"
         self._keep(row, NodeAllocation(None, error=text))

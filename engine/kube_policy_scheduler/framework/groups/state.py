@@ -6,6 +6,7 @@ import msgspec
 
 from kube_policy_scheduler.framework.gangs import GangRequirement, NumberOf
 from kube_policy_scheduler.times import rfc3339
+from kube_policy_scheduler.wording import part_of
 
 
 class RoleState(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class GangState(msgspec.Struct, frozen=True):
         """Return it in one sentence, without an end."""
         where = f" in {self.domain}" if self.domain and self.placed else ""
         short = self.placed < self.size or (self.children is not None and self.children[0] < self.children[1])
-        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a node{where}"]
+        parts = [f"{part_of(self.placed, self.size, 'member')} {'has' if self.placed == 1 else 'have'} a node{where}"]
         if self.pending:
             parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
         if self.missing:
@@ -70,7 +71,7 @@ class GangState(msgspec.Struct, frozen=True):
         ]
         if self.children is not None and short:
             done, needed = self.children
-            parts.append(f"{done} of {needed} groups {'is' if done == 1 else 'are'} complete")
+            parts.append(f"{part_of(done, needed, 'group')} {'is' if done == 1 else 'are'} complete")
         held = f", held until {rfc3339(self.until)}" if self.until is not None and short else ""
         if self.rest_goes and short:
             parts.append(f"those that run are evicted {self.rest_goes} unless it is complete by then")

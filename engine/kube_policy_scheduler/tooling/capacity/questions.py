@@ -23,7 +23,7 @@ from kube_policy_scheduler.tooling.capacity.shapes import Shape, new_nodes
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
 from kube_policy_scheduler.tooling.programs import TOLERANCE, Solver, whole
 from kube_policy_scheduler.tooling.staying import Staying, node_reason
-from kube_policy_scheduler.wording import plural
+from kube_policy_scheduler.wording import part_of, plural
 
 Progress: TypeAlias = Callable[[str], None]
 """Takes a line that says how far the work is."""
@@ -178,7 +178,7 @@ def removable_nodes(
             complete = False
             break
         if number % 16 == 0:
-            progress(f"{number:,} of {len(candidates):,} nodes drained in thought, {len(found):,} could go")
+            progress(f"{part_of(number, len(candidates), 'node')} drained in thought, {len(found):,} could go")
         why = _drained(seats, name, found)
         if why:
             kept[_STAYS_FREE].append((name, why))
@@ -345,7 +345,7 @@ def pending_pods(
     mark = seats.mark()
     ordered = in_turn(pods)
     seated = seats.seat_all(
-        ordered, stop=stop, progress=lambda done: progress(f"{done:,} of {len(pods):,} pods placed")
+        ordered, stop=stop, progress=lambda done: progress(f"{part_of(done, len(pods), 'pod')} placed")
     )
     left = [pod for pod in ordered if pod.uid in seated.rejected]
     needed = nodes_needed(seats, left, shapes, most=most, solve=solve, stop=stop, progress=progress)
@@ -420,7 +420,7 @@ def _needed(
             if seats.is_alike(pod):
                 hopeless[pod.template] = reason
         if number % _EVERY == 0:
-            progress(f"like {shape.like}: {plural(nodes, 'new node')}, {number:,} of {len(pods):,} pods decided")
+            progress(f"like {shape.like}: {plural(nodes, 'new node')}, {part_of(number, len(pods), 'pod')} decided")
     seats.drop_short_gangs(pods, found)
     offered = _offered(seats, shape)
     seats.undo_to(start)
@@ -612,7 +612,7 @@ def lose(
 
     def show(done: int) -> None:
         if done % _EVERY == 0:
-            progress(f"{label}={value} lost: {done:,} of {len(ordered):,} pods placed")
+            progress(f"{label}={value} lost: {part_of(done, len(ordered), 'pod')} placed")
 
     seated = seats.seat_all(ordered, stop=stop, progress=show)
     left = [pod for pod in ordered if pod.uid in seated.rejected]

@@ -21,6 +21,7 @@ from kube_policy_scheduler.tooling.policy_reads import fields
 from kube_policy_scheduler.tooling.snapshot.fields import Json, recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms, anonymised
+from kube_policy_scheduler.wording import part_of
 
 _MOST_FILTERED = 8
 """Refused nodes up to which the test says of each why."""
@@ -45,6 +46,12 @@ class Frozen:
     pods: tuple[int, int]
     trials: int
     same_margin: bool
+
+    @property
+    def kept(self) -> str:
+        """Return how many nodes and pods are left, in words."""
+        nodes, pods = (part_of(left, there, noun) for (there, left), noun in ((self.nodes, "node"), (self.pods, "pod")))
+        return f"{nodes} and {pods}"
 
 
 def frozen(

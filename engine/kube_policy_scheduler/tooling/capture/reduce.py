@@ -22,6 +22,7 @@ from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.why.devices import claim_state, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.filters import Rejections, rejections
+from kube_policy_scheduler.wording import plural
 
 Item = TypeVar("Item")
 
@@ -361,7 +362,9 @@ def reduced(reducible: ReducibleInputs, *, progress: Progress = lambda text: Non
     same_margin = True
 
     def same(part: ReducibleInputs) -> bool:
-        progress(f"{len(part.nodes)} nodes, {len(part.placed)} pods: trial {reducible.trials[0] + 1}")
+        progress(
+            f"{plural(len(part.nodes), 'node')}, {plural(len(part.placed), 'pod')}: trial {reducible.trials[0] + 1}"
+        )
         return part.verdict().repeats(wanted, margin=same_margin)
 
     ordered, first = reducible.by_relevance()

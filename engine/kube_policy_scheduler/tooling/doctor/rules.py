@@ -19,6 +19,7 @@ from kube_policy_scheduler.tooling.cluster_state import waiting
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.policy_reads import fields_of_clause
 from kube_policy_scheduler.tooling.why.filters import rejections
+from kube_policy_scheduler.wording import plural
 
 MOST_PODS = 40
 """Kinds of pods tried for each policy: more say little that is new."""
@@ -119,7 +120,7 @@ def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
         else:
             least, most = min(refused for refused, _ in asked), max(refused for refused, _ in asked)
             share = f"{least}" if least == most else f"{least} to {most}"
-            yield Finding("filters", clause.name, Status.OK, f"rejects {share} of {asked[0][1]} nodes", place)
+            yield Finding("filters", clause.name, Status.OK, f"rejects {share} of {plural(asked[0][1], 'node')}", place)
 
 
 def _require(name: str, place: str, refused: Sequence[str], tried: Sequence[_Tried]) -> Finding:

@@ -50,6 +50,7 @@ from kube_policy_scheduler.tooling.tester.suite_file import (
 )
 from kube_policy_scheduler.tooling.tester.value_reader import ValueReader
 from kube_policy_scheduler.tooling.tester.wanted import Mismatch, number, says
+from kube_policy_scheduler.wording import plural
 
 AnyCase: TypeAlias = Case | Invalid
 
@@ -358,7 +359,7 @@ class SuiteRun:
             if mismatch is not None:
                 failures[each.path, each.key] = Failure(each, mismatch)
         if case.only_schedulable and all(outcome.host is None for outcome in outcomes):
-            nothing = Mismatch("a pod that fits somewhere", f"none of {len(outcomes)} pods does")
+            nothing = Mismatch("a pod that fits somewhere", f"none of {plural(len(outcomes), 'pod')} does")
             failures["where",] = Failure(Expected("where", (*case.path, "where")), nothing)
         return list(failures.values()), tuple(outcomes)
 

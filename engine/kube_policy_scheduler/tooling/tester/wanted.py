@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_policy_scheduler.patterns import compiled
-from kube_policy_scheduler.wording import listed, some
+from kube_policy_scheduler.wording import listed, plural, some
 
 _MOST_NAMES = 12
 """Longer lists are cut."""
@@ -56,7 +56,7 @@ def difference(wanted: frozenset[str], got: frozenset[str]) -> tuple[str, str]:
     missing, more = sorted(wanted - got), sorted(got - wanted)
     parts = [f"without {some(missing, limit=_MOST_NAMES)}"] if missing else []
     parts += [f"with {some(more, limit=_MOST_NAMES)}"] if more else []
-    return f"{len(wanted)} names", f"{len(got)} names, {listed(parts)}"
+    return plural(len(wanted), "name"), f"{plural(len(got), 'name')}, {listed(parts)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from kube_policy_scheduler.policy.clauses import LimitClause, PolicyClause, is_l
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.devices import claim_state, claims_on, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
+from kube_policy_scheduler.wording import plural
 
 RESOURCES = "NodeResourcesFit"
 
@@ -266,7 +267,7 @@ def _of_clause(unit: FilterVerdict, frame: Frame, row: int) -> str:
 def _resources(frame: Frame, row: int) -> Iterator[str]:
     nodes = frame.cluster.nodes
     if nodes.pod_count[row] >= nodes.allocatable("pods")[row]:
-        yield f"has its {int(nodes.allocatable('pods')[row])} pods"
+        yield f"has its {plural(int(nodes.allocatable('pods')[row]), 'pod')}"
     for resource, amount in frame.template.requests.items():
         offered = int(nodes.allocatable(resource)[row])
         free = offered - int(nodes.requested(resource)[row])
