@@ -415,7 +415,7 @@ TABLE: Sequence[Count] = (
     Count("names of classes that two classes have", 0, 0, twice_named),
     Count("modules of a package whose names are alike", 0, 0, like_named_modules),
     Count("private methods that other modules override", 0, 0, private_overrides),
-    Count("tables by group", 1, 2, tables_of_groups),
+    Count("tables by group", 1, 1, tables_of_groups),
     Count("classes that measure their bytes", 0, 9, measured_by_hand),
     Count("collections whose oldest item is dropped by hand", 0, 11, bounded_by_hand),
     Count("functions named as questions that change something", 0, 0, questions_that_change),

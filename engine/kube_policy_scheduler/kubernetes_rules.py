@@ -158,6 +158,13 @@ class Feature(Enum):
         since=None,
         known_since=36,
     )
+    DRA_WORKLOAD_RESOURCE_CLAIMS = Entry(
+        "DRAWorkloadResourceClaims",
+        "a PodGroup can have `resourceClaims`, which are reserved for it and shared by its pods. Without it, the pods"
+        " of such a group are held",
+        since=None,
+        known_since=36,
+    )
     DRA_FRACTIONAL_CAPACITY_RANGE = Entry(
         "DRAFractionalCapacityRange",
         "requests of a capacity with a `validRange` that is not of whole numbers are rounded in thousandths. Before,"

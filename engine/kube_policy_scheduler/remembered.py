@@ -18,7 +18,7 @@ _CLEAR: list[Callable[[], object]] = []
 
 
 def remembered(*, most: int) -> Callable[[Callable[..., T]], _lru_cache_wrapper[T]]:
-    """Remember the results of a function for the arguments that were used last, at most so many."""
+    """Remember the results of a function for the arguments that were used last, at most this many."""
 
     def remember(function: Callable[..., T]) -> _lru_cache_wrapper[T]:
         found = lru_cache(maxsize=most)(function)

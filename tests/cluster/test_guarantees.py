@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees
+from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit
 from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from tests.lang.clusters import policy_set
 
@@ -99,3 +101,40 @@ def test_queues_share_usable_nodes_less_what_pods_of_no_queue_use(second: dict[s
     assert usage.miscounted(cluster.pods.values()) == []
     cluster.set_node(first)
     assert usage.usable(0) == usable * 1000
+
+
+@st.composite
+def queues_and_units(draw: st.DrawFn) -> tuple[str, list[tuple[int, int, int, str]]]:
+    """Draw the guarantees of a queue, and units: cpu, GPUs, priority, and their gang; with a plus, they are surplus."""
+    least = draw(st.sampled_from(["cpu {0}", GPU + " {1}", GPU + " {1}, cpu {0}"]))
+    minimum = least.format(draw(st.integers(1, 12)), draw(st.integers(1, 4)))
+    one = st.tuples(st.integers(1, 5), st.integers(0, 2), st.integers(0, 1), st.sampled_from(["", "", "g", "+g", "h"]))
+    return minimum, draw(st.lists(one, min_size=3, max_size=12))
+
+
+@given(queues_and_units(), st.data())
+def test_a_victim_more_is_walked_as_if_all_were_walked_again(
+    case: tuple[str, list[tuple[int, int, int, str]]], data: st.DataObject
+) -> None:
+    minimum, drawn = case
+    rules = policy_set(f'queue a for pods where pod.namespace == "a" min {minimum}\n').queues
+    assert rules is not None
+    cluster = cluster_with([(f"p{number:02}", "a", cpu, gpus) for number, (cpu, gpus, _, _) in enumerate(drawn)])
+    usage = cluster.usage_of(rules.tree)
+    (queue,) = usage.queues()
+    units: list[Unit] = []
+    for number, (pod, (_, _, priority, named)) in enumerate(zip(cluster.pods.values(), drawn, strict=True)):
+        surplus, gang = named.startswith("+"), named.lstrip("+") or None
+        if not surplus and any(unit.gang == gang and not unit.is_surplus for unit in units):
+            gang = None  # what a gang needs is one unit
+        parts = ((queue, usage.amounts(pod)),)
+        units.append(Unit((pod,), parts, priority, float(number), gang, is_surplus=surplus))
+    new = units.pop()
+    new = msgspec.structs.replace(new, is_placed=False)
+    guarantees = Guarantees(usage, lambda queue: units)
+    gone: list[Unit] = []
+    while left := [unit for unit in units if unit not in gone]:
+        for victim in left:
+            expected = guarantees.rank_after(new, queue, {*gone, victim})
+            assert guarantees.rank_without(new, queue, gone, victim) == expected
+        gone.append(data.draw(st.sampled_from(left)))

@@ -256,11 +256,12 @@ def test_counts_equal_a_recount_after_any_events(
     watched: set[tuple[Any, bool]],
 ) -> None:
     """Also where sets and lists of terms are large: what they select is found in steps, between which events come."""
-    cluster = small_cluster()
-    watchers = [Watcher(cluster, pods, terminating=t) for pods, t in watched]
-    probe = make_pod(cluster, 99, PROBE)
-    other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
     with pytest.MonkeyPatch.context() as patch:
+        limit_bytes(patch, most)
+        cluster = small_cluster()
+        watchers = [Watcher(cluster, pods, terminating=t) for pods, t in watched]
+        probe = make_pod(cluster, 99, PROBE)
+        other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
         patch.setattr(pod_counters, "_MAX_TERMS", limit)
         patch.setattr(pod_counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
@@ -268,7 +269,6 @@ def test_counts_equal_a_recount_after_any_events(
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
         patch.setattr(affinity_module, "MANY", many)
         patch.setattr(pod_counters, "_COMPARED_AT_ONCE", at_once)
-        limit_bytes(patch, most)
         for event in events:
             apply(cluster, event)
             cluster.counters.make_room()
@@ -482,11 +482,11 @@ changes = st.lists(st.one_of(nodes, gone, sized, sized, sized, displaced), min_s
 def test_sums_extremes_and_different_values_equal_a_recount_after_any_events(
     events: list[tuple[Any, ...]], asked_at: int, journal: int, few: int, most: int
 ) -> None:
-    cluster = small_cluster()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pod_counters, "_FEW_ROWS", few)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
         limit_bytes(patch, most)
+        cluster = small_cluster()
         for number, event in enumerate(events):
             apply(cluster, event)
             cluster.counters.make_room()

@@ -87,3 +87,17 @@ def test_requests_labels_and_namespaces_make_another_template_of_the_same_shape(
     assert pods[-1].requests == {"cpu": 2000}
     assert pods[-1].spec.containers is not None
     assert pods[-1].spec.containers[0].resources == _REQUESTS["resources"], "the pod's own objects stay as they are"
+
+
+@pytest.mark.parametrize("node_name", ["", "a"])
+@pytest.mark.parametrize("volumes_first", [True, False])
+@pytest.mark.parametrize("volumes", [[], [objects.Volume(name="data")]])
+def test_volumes_that_hold_no_image_make_no_other_template_whatever_came_before(
+    volumes: list[objects.Volume], volumes_first: bool, node_name: str
+) -> None:
+    templates = Templates()
+    specs = [spec(node_name=node_name, volumes=volumes), spec(node_name=node_name)]
+    first, last = specs if volumes_first else specs[::-1]
+    found = template(templates, first)
+    between = template(templates, spec(priority=9))  # the last template of pods without a controller is another one
+    assert template(templates, last) is found is not between

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_policy_scheduler.cluster import objects, pod_counters
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter_kinds import Counter
@@ -149,8 +149,7 @@ def test_what_templates_list_is_counted_and_bounded(monkeypatch: pytest.MonkeyPa
         world.cluster.place(pod, "n")
     kept = [world.asks(pod, number) for number, pod in enumerate(pods)]
     assert world.cluster.counters.bytes > sum(counter.bytes for counter in kept)
-    monkeypatch.setattr(pod_counters, "MIN_COUNTER_BYTES", 4096)
-    monkeypatch.setattr(pod_counters, "COUNTER_BYTES_PER_NODE", 0)
+    monkeypatch.setattr(world.cluster.counters, "max_bytes", 4096)
     world.cluster.counters.make_room()
     for pod in pods:
         world.cluster.remove(pod.uid)

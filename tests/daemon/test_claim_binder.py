@@ -46,7 +46,8 @@ def test_a_write_that_has_begun_is_brought_to_its_end_and_taken_back() -> None:
         web: Any = pod(cluster, "web")
         written: Any = writer
         binds = ApiClaimBinder(written, cluster, view=AlwaysCurrent(), clock=lambda: 0.0)
-        reservation = ClaimReservation(web, "n", (ReservedClaim(claim, None), ReservedClaim(claim, None)))
+        user = objects.ResourceClaimConsumerReference(resource="pods", name="web", uid="web")
+        reservation = ClaimReservation(web, "n", (ReservedClaim(claim, None, user), ReservedClaim(claim, None, user)))
 
         binding = asyncio.ensure_future(binds.bind(reservation))
         await writer.began.wait()

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
-from tests.daemon.test_pod_groups import native, nodes_of, pods
+from tests.daemon.test_pod_groups import SINCE_137, native, nodes_of, pods
 from tests.simulation.calm import Calm, story
+from tests.simulation.chaos import containers
 
 RACK, BLOCK = "topology.kubernetes.io/rack", "topology.kubernetes.io/block"
 
@@ -271,6 +272,44 @@ def test_part_of_a_tree_that_is_disrupted_whole_is_never_evicted(mode: Any, chil
         assert ("important" in calm.on_nodes()) is goes
 
     story("", tell, cpus=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("modes", "priority", "gone"),
+    [
+        ({"root": {"all": {}}}, 0, {"a0", "b0", "c0"}),
+        ({"tree": {"all": {}}}, 0, {"a0", "b0"}),
+        ({"tree": {"all": {}}, "a": {"all": {}}}, 0, {"a0", "b0"}),
+        ({"a": {"all": {}}, "root": {"single": {}}}, 0, {"a0"}),
+        ({"root": {"all": {}}}, 10, set()),
+        ({"root": {"later": {}}, "tree": {"all": {}}}, 0, set()),
+    ],
+)
+def test_since_1_37_a_tree_that_is_disrupted_whole_is_one_victim(
+    modes: dict[str, Any], priority: int, gone: set[str]
+) -> None:
+    """The preemptor fits only where `a0` is; `c0` has a priority."""
+
+    async def tell(calm: Calm) -> None:
+        exist(calm, composite("root", 1, disruptionMode=modes.get("root")))
+        exist(calm, composite("tree", 2, parent="root", disruptionMode=modes.get("tree")))
+        exist(calm, *(child(name, 1, disruptionMode=modes.get(name)) for name in "ab"), child("c", 1, of="root"))
+        pods(calm, "a", "a0")
+        await calm.after(5)
+        assert calm.on_nodes() == []
+        pods(calm, "b", "b0")
+        await calm.after(5)
+        group = {"schedulingGroup": {"podGroupName": "c"}, "priority": priority}
+        calm.server.create_pod("c0", group | containers(1000), {})
+        await calm.after(5)
+        assert calm.on_nodes() == ["a0", "b0", "c0"]
+        where = {"kubernetes.io/hostname": calm.server.pods["a0"]["spec"]["nodeName"]}
+        calm.server.create_pod("important", {"priority": 10, "nodeSelector": where} | containers(1000), {})
+        await calm.after(60)
+        assert {"a0", "b0", "c0"} - set(calm.server.pods) == gone
+        assert ("important" in calm.on_nodes()) is bool(gone)
+
+    story("", tell, cpus=(1, 1, 1), kubernetes=SINCE_137)
 
 
 def test_groups_that_do_not_fit_together_hold_nothing() -> None:

@@ -106,7 +106,7 @@ def test_a_file_is_checked_and_what_is_in_force_is_printed(tmp_path: Path) -> No
         (HEAD + "log: {level: loud}\n", "config.yaml:3:14"),
         (HEAD + "htp: {}\n", "http"),
         ("kind: Pod\n", "PolicySchedulerConfiguration"),
-        (None, "no such file"),
+        (None, "does not exist"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, text: str | None, said: str) -> None:

@@ -262,6 +262,11 @@ CASES: dict[str, Sample] = {
     "leader_election_master_status": lives("{name=policy-scheduler}", 1, lease=LEASE),
     # devices
     "scheduler_resourceclaim_creates": (Given.claim, "_total{status=success}", 1),
+    "dynamic_resource_allocation_resourceclaim_creates": (
+        Given.claim,
+        "_total{owner_api_group=,owner_api_kind=Pod,status=success}",
+        1,
+    ),
     "scheduler_dra_bindingconditions_allocations": (Given.claim, f"_total{CONDITIONS}", 1),
     "scheduler_dra_bindingconditions_wait_duration_seconds": (Given.claim, f"_sum{CONDITIONS}", 600),
     "policy_scheduler_claims_binding_duration_seconds": (Given.claim, "_sum{result=success}", 0.5),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodCondition, PodGroup, PodGroupStatus
-from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules, KubernetesVersion
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import containers
 
@@ -283,6 +283,17 @@ def test_since_1_37_a_group_that_is_disrupted_whole_is_one_victim(policy: str) -
         )
 
     story(policy, tell, cpus=(1, 1, 1), kubernetes=SINCE_137)
+
+
+def test_a_group_that_shares_claims_starts_if_the_feature_gate_is_on() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, resourceClaims=[{"name": "net", "resourceClaimName": "net"}]))
+        pods(calm, "train", "a", "b")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b"]
+
+    gates = {Feature.DRA_WORKLOAD_RESOURCE_CLAIMS.entry.name: True}
+    story("", tell, cpus=(2,), kubernetes=KubernetesRules(KubernetesVersion(37), gates))
 
 
 def test_since_1_37_a_whole_group_is_spared_where_a_pod_alone_does() -> None:

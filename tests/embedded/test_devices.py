@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kube_policy_scheduler.embedded.requests import Target
+from kube_policy_scheduler.embedded.resources import resource
 from tests.embedded.test_controllers import Driver, Json, driver
 
 __all__ = ["driver"]
@@ -87,3 +89,55 @@ async def test_a_claim_whose_finalizer_was_just_added_keeps_it(driver: Driver) -
     driver.create("pods", claiming("web", resourceClaimTemplateName="gpu"))
     await driver.until(lambda: made_for(driver, "web"))
     assert (driver.get(CLAIMS, "next") or {})["metadata"]["finalizers"] == [FINALIZER]
+
+
+GROUPS = "scheduling.k8s.io/podgroups"
+
+
+def group_with(driver: Driver, **claim: str) -> None:
+    """Create the PodGroup `train` with a claim."""
+    spec = {"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "gpu", **claim}]}
+    target = Target("create", resource("podgroups", group="scheduling.k8s.io", version="v1alpha2"), "default", "", "")
+    driver.cluster.api.create(target, {"metadata": {"name": "train"}, "spec": spec})
+
+
+def member(name: str, **reference: str) -> Json:
+    pod = claiming(name, **reference)
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    return pod
+
+
+async def test_pods_of_a_group_get_one_claim_of_a_template_also_if_the_group_comes_later(driver: Driver) -> None:
+    driver.create("resourceclaimtemplates", template("gpu"), DRA)
+    for name in "ab":
+        driver.create("pods", member(name, resourceClaimTemplateName="gpu"))
+    group_with(driver, resourceClaimTemplateName="gpu")
+    await driver.until(lambda: made_for(driver, "a") and made_for(driver, "b"))
+
+    name = made_for(driver, "a")
+    assert made_for(driver, "b") == name
+    assert driver.status(GROUPS, "train")["resourceClaimStatuses"] == [{"name": "gpu", "resourceClaimName": name}]
+    owner = (driver.get(CLAIMS, name) or {})["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"]) == ("PodGroup", "train")
+
+
+async def test_a_claim_that_is_reserved_for_a_group_keeps_its_devices_as_long_as_the_group_exists(
+    driver: Driver,
+) -> None:
+    driver.create("resourceclaims", {"metadata": {"name": "shared"}, "spec": SPEC}, DRA)
+    group_with(driver, resourceClaimName="shared")
+    driver.create("pods", member("a", resourceClaimName="shared"))
+    allocate(driver, "shared")
+    claim, uid = driver.get(CLAIMS, "shared") or {}, (driver.get(GROUPS, "train") or {})["metadata"]["uid"]
+    user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": uid}
+    claim["status"]["reservedFor"] = [user]
+    driver.cluster.api.store.collection(CLAIMS).put(claim)
+    driver.delete("pods", "a")
+    await driver.until(lambda: driver.get("pods", "a") is None)
+    assert driver.status(CLAIMS, "shared")["reservedFor"] == [user]
+
+    target = Target(
+        "delete", resource("podgroups", group="scheduling.k8s.io", version="v1alpha2"), "default", "train", ""
+    )
+    driver.cluster.api.delete(target, {})
+    await driver.until(lambda: not driver.status(CLAIMS, "shared"))

@@ -54,8 +54,9 @@ def test_a_version_is_told_and_its_kinds_are_served(serve: Serve, version: str, 
     assert [each["version"] for each in found["versions"]] == groups, "the preferred one is the first"
     for each in groups[1:]:
         kinds = client.send("GET", f"{GROUP}/{each}").body["resources"]
-        plural = "compositepodgroups" if each == "v1alpha3" else "podgroups"
-        assert [kind["name"] for kind in kinds] == [plural, f"{plural}/status"]
+        composite = ["compositepodgroups", "compositepodgroups/status"] if each == "v1alpha3" else []
+        names = sorted(kind["name"] for kind in kinds)
+        assert names == [*composite, "podgroups", "podgroups/status", "workloads"]
     devices = client.send("GET", "/apis/resource.k8s.io/v1").body["resources"]
     assert ("devicetaintrules" in [kind["name"] for kind in devices]) == ("v1beta1" in groups)
     document = client.send("GET", f"/openapi/v3/apis/scheduling.k8s.io/{groups[1]}").body
@@ -75,6 +76,32 @@ def test_groups_are_kept_in_the_version_that_is_served(serve: Serve) -> None:
     assert client.send("POST", f"{GROUP}/v1alpha3/namespaces/default/compositepodgroups", body=tree).code == 201
     old = f"{GROUP}/v1alpha2/namespaces/default/podgroups"
     assert client.send("POST", old, body=group("v1alpha2", "PodGroup", GANG)).code == 404
+
+
+def test_a_group_is_the_same_in_both_versions(serve: Serve) -> None:
+    client = serve("1.37")
+    beta, alpha = (f"{GROUP}/{version}/namespaces/default/podgroups" for version in ("v1beta1", "v1alpha3"))
+    made = client.send("POST", alpha, body=group("v1alpha3", "PodGroup", GANG))
+    assert (made.code, made.body["apiVersion"]) == (201, "scheduling.k8s.io/v1alpha3")
+    for at, version in ((beta, "v1beta1"), (alpha, "v1alpha3")):
+        one, many = client.send("GET", f"{at}/train").body, client.send("GET", at).body
+        assert (one["apiVersion"], many["apiVersion"]) == (f"scheduling.k8s.io/{version}",) * 2
+        assert one == made.body | {"apiVersion": one["apiVersion"]}
+        assert [item["metadata"]["name"] for item in many["items"]] == ["train"]
+    patch = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "PodGroup",
+        "spec": {"schedulingPolicy": {"basic": {}}},
+    }
+    for media in ("application/merge-patch+json", "application/apply-patch+yaml"):
+        changed = client.send("PATCH", f"{alpha}/train?fieldManager=me", body=patch, content_type=media)
+        assert (changed.code, changed.body["apiVersion"]) == (200, "scheduling.k8s.io/v1alpha3"), media
+        assert client.send("GET", f"{beta}/train").body["apiVersion"] == "scheduling.k8s.io/v1beta1"
+    replaced = client.send("PUT", f"{alpha}/train", body=changed.body)
+    assert replaced.code == 200
+    work = group("v1beta1", "Workload", {"podGroupTemplates": [{"name": "t", "schedulingPolicy": {"basic": {}}}]})
+    assert client.send("POST", f"{GROUP}/v1beta1/namespaces/default/workloads", body=work).code == 201
+    assert client.send("GET", f"{GROUP}/v1alpha3/namespaces/default/workloads/train").code == 200
 
 
 def test_a_kind_is_stored_in_one_place_in_every_version() -> None:

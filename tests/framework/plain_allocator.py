@@ -1,8 +1,8 @@
-"""The search for devices as kube-scheduler does it, candidate by candidate: what `allocator` must come to, faster.
+"""The search for devices as kube-scheduler does it, candidate by candidate: `allocator` must find the same, faster.
 
 Claims in order, their requests in order, the first alternative with a full solution. Depth first, and the
-first full solution wins. Nothing is left out, it does not pause, and all that it remembers is what it has taken: what
-that leaves is counted anew for each candidate.
+first full solution wins. It prunes nothing and does not pause. It remembers only what it has taken, and recomputes what
+is left for each candidate.
 """
 
 from __future__ import annotations

@@ -300,6 +300,16 @@ def test_no_surplus_pod_stays_of_a_gang_that_goes() -> None:
     assert sorted(name for _, victims in found.values() for name in victims) == ["a0", "a1", "a2"]
 
 
+def test_a_surplus_pod_stays_though_another_one_of_its_gang_goes() -> None:
+    low = [(2, 5, "n0"), (2, 5, "n0"), (2, 4, "n0"), (2, 0, "n1")]
+    stage = Stage({"n0": 7, "n1": 3, "n2": 2}, low)
+    for number, name, priority in ((0, "n2", 1), (1, "n2", 1), (2, "n0", 0), (3, "n1", 0)):
+        stage.run(f"a{number}", name, cores=1, priority=priority, job="a", size=2)
+    found = stage.tried(stage.gang([3] * 3, size=3))
+    assert found is not None
+    assert sorted(name for _, victims in found.values() for name in victims) == ["a3", "low0", "low1", "low2", "low3"]
+
+
 def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def tried() -> Found:
         stage = Stage({f"n{number}": 2 for number in range(4)}, [(2, 0, f"n{number}") for number in range(4)])

@@ -63,6 +63,12 @@ def _two_queues(n: int) -> str:
     return 'queue a for pods where pod.label.q == "a" min cpu 6000\nqueue b for pods where pod.label.q == "b"\n'
 
 
+def _below_one(n: int) -> str:
+    """Return two queues whose guarantee is that of the one above both: most borrowers are guaranteed there."""
+    lines = ["queue p min cpu 6000", *(f'queue {name} of p for pods where pod.label.q == "{name}"' for name in "ab")]
+    return "\n".join([*lines, ""])
+
+
 def _tree(n: int) -> str:
     """Return a tree of three levels: one queue, ten below it, and below these one for each value of a label."""
     lines = ["queue top"]
@@ -75,6 +81,7 @@ def _tree(n: int) -> str:
 SCENES = (
     Scene("units of a queue", lambda n: _two_queues(n) + "reclaim\n", _filled, lambda n: ROOM // n),
     Scene("units of a queue, fair", lambda n: _two_queues(n) + "reclaim fair\n", _filled, lambda n: ROOM // n),
+    Scene("units below a guarantee", lambda n: _below_one(n) + "reclaim fair\n", _filled, lambda n: 8 * ROOM // n),
     Scene("queues of a tree", lambda n: _tree(n) + "reclaim\n", _filled_by_all, lambda n: ROOM // n, "b1"),
     Scene("queues of a tree, fair", lambda n: _tree(n) + "reclaim fair\n", _filled_by_all, lambda n: ROOM // n, "b1"),
     Scene("gangs that wait", lambda n: _two_queues(n) + GANG + "reclaim\n", _waiting_gangs, lambda n: 100_000),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import Cluster, Embedded
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
 from tests.integration.devices import DRIVER, claim, claim_pod, device_class, resource_slice
@@ -74,6 +75,42 @@ def test_the_rules_of_the_server_are_followed_and_its_groups_are_told_by_their_n
         eventually(partial(is_told, newer, f"{GROUPS}/{part}", {"PodGroupInitiallyScheduled": scheduled}))
     if len(parts) == 2:
         eventually(partial(is_told, newer, f"{TREES}/tree", {"CompositePodGroupInitiallyScheduled": scheduled}))
+
+
+@pytest.mark.kubernetes("1.37")
+def test_pods_of_a_group_share_a_claim_that_is_made_for_the_group(
+    newer: Cluster, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    if not isinstance(newer, Embedded):
+        pytest.skip("needs the feature gate DRAWorkloadResourceClaims in the API server")
+    newer.add_nodes(node("n1"), node("n2"))
+    newer.api.create("deviceclasses", device_class("gpu"))
+    for name in ("n1", "n2"):
+        newer.api.create("resourceslices", resource_slice(name, devices=("gpu0",)))
+    template = {"metadata": {"name": "one"}, "spec": {"spec": claim("web")["spec"]}}
+    newer.api.create("resourceclaimtemplates", {"apiVersion": "resource.k8s.io/v1", **template})
+    shared = {"name": "gpus", "resourceClaimTemplateName": "one"}
+    gang = {"gang": {"minCount": 2}}
+    group = of("v1beta1", "PodGroup", "train", schedulingPolicy=gang)
+    group["spec"]["resourceClaims"] = [shared]
+    newer.api.request("POST", GROUPS, group)
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text(
+        "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
+        "kubernetes: {featureGates: [DRAWorkloadResourceClaims=true]}\n"
+    )
+    scheduler(f"--config={configuration}").start_ready()
+    newer.add_pods(
+        *(
+            pod(name, scheduler=OURS, schedulingGroup={"podGroupName": "train"}, resourceClaims=[shared])
+            for name in "ab"
+        )
+    )
+    placed = newer.wait_bound("a", "b")
+    assert len(set(placed.values())) == 1, "the only device of the claim is on one node"
+    (made,) = newer.api.list("resourceclaims")
+    (user,) = made["status"]["reservedFor"]
+    assert (user["apiGroup"], user["resource"], user["name"]) == ("scheduling.k8s.io", "podgroups", "train")
 
 
 @pytest.mark.kubernetes("1.37")

@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.quotas import quota_usage
 from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods, QuotaUsage
 from kube_policy_scheduler.framework.quota import any_evictable
+from kube_policy_scheduler.times import Steady
 from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
 
@@ -329,6 +330,19 @@ def test_the_fair_order_shares_by_weight_within_one_pod(
     for name, other, weight in (("a", "b", weights[1]), ("b", "a", weights[0])):
         if waiting[other]:
             assert by_weight[name] <= by_weight[other] + 1 / weight + 1e-9
+
+
+def test_the_fair_order_counts_what_queues_use_when_the_evictions_under_way_are_done() -> None:
+    world = World.of(queues("a max 8", "b max 8"), 8)
+    world.runs("a", 3, name="large")
+    world.runs("b", 2)
+    assert order(world, "a", "b") == ["b", "a"]
+
+    world.cluster.note_evictions(("large",), Steady(0.0))
+    assert order(world, "a", "b") == ["a", "b"], "what is being evicted does not count"
+
+    world.cluster.nominate(world.pod("a", 4), "n0")
+    assert order(world, "a", "b") == ["b", "a"], "what waits for its victims to end does"
 
 
 # --- past usage --------------------------------------------------------------------------------------------

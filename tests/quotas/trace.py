@@ -91,7 +91,7 @@ class Trace:
 
     @property
     def returned(self) -> frozenset[str]:
-        """Return the pods of workloads that evicted others and were evicted since the last change; see `Asker.shares`."""
+        """Return the pods of workloads that evicted others and were evicted since a change; see `Asker.shares`."""
         last = max((step.changes for step in self.evictions), default=0)
         evictors, found = set[object](), set[object]()
         for step in self.evictions:

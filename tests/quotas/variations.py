@@ -24,7 +24,7 @@ def differences(case: Case, runs: Runs, *, chance: Random) -> Iterator[Finding]:
     plain = runs(case)
     beside = irrelevant(case, chance)
     every_pod_matters = any(node.offers["pods"] < MANY_PODS for node in case.nodes)
-    has_ties = len(case.nodes) > 1  # which nobody may decide by what there is beside
+    has_ties = len(case.nodes) > 1  # the law does not say how ties are broken, and other pods may change that
     if not every_pod_matters and not has_ties and decisions(plain) != decisions(runs(beside), without="idle"):
         yield Finding("14 irrelevance", "pods that request nothing that is short change evictions")
     if _ends_with_burst(case) and _uses(plain) != _uses(runs(apart(case))):

@@ -195,5 +195,5 @@ def test_invalid_files_are_named(tmp_path: Path, content: bytes, message: str) -
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CaseFileError, match="no such file"):
+    with pytest.raises(CaseFileError, match="does not exist"):
         list(read_lines(tmp_path / "none.jsonl"))

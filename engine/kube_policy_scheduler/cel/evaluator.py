@@ -22,6 +22,7 @@ from kube_policy_scheduler.cel.values import (
     CelError,
     CostLimitExceeded,
     Map,
+    MissingKeyError,
     Optional,
     Uint,
     as_text,
@@ -96,7 +97,7 @@ class Run:
         self._must_go_on = True
 
     def begin(self, most_steps: float) -> None:
-        """Begin, or go on after a pause, for so many steps."""
+        """Begin, or go on after a pause, for this many steps."""
         self.names, self.cost, self.at = dict(self._names), 0, 0
         self._most = self.nodes + most_steps * _NODES_A_STEP
         self._must_go_on = True
@@ -193,7 +194,9 @@ def member(value: Any, key: Any) -> Any:
 
 
 def _absent(value: Any, key: Any) -> CelError:
-    return CelError(f"{'index out of bounds' if type(value) is tuple else 'no such key'}: {as_text(key)}")
+    if type(value) is tuple:
+        return CelError(f"index out of bounds: {as_text(key)}")
+    return MissingKeyError(f"no such key: {as_text(key)}")
 
 
 def _select(operand: Step, field: str) -> Step:

@@ -22,6 +22,10 @@ class CelError(Exception):
     """The error of an evaluation, in cel-go's words."""
 
 
+class MissingKeyError(CelError):
+    """A map does not have the key that is read."""
+
+
 class CostLimitExceeded(Exception):
     """The evaluation exceeds its cost limit; nothing in an expression can catch it."""
 

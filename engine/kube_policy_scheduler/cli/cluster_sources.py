@@ -557,7 +557,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     Raises:
         click.ClickException: it cannot be read, or a line is no record.
     """
-    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, opened
+    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, opened, problem_of
     from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
 
     def cut(place: str) -> None:
@@ -571,7 +571,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     except RecordError as error:
         raise click.ClickException(str(error)) from error
     except UnreadableFileError as error:
-        raise click.ClickException(f"cannot read {path}: {error}") from error
+        raise click.ClickException(problem_of(path, error)) from error
 
 
 def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:

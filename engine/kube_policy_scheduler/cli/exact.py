@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.programs import Program, Solution, Solver
 
 SECONDS = 10.0
-"""One program takes at most so long; then the best solution so far counts, with its bound."""
+"""One program takes at most this long; then the best solution so far counts, with its bound."""
 
 
 def solver(stop: Callable[[], bool] = lambda: False, *, seconds: float = SECONDS) -> Solver | None:

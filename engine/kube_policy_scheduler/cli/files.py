@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = Path("-")
 TEST_SUFFIX = ".test.yaml"
+_POLICY_SUFFIX = ".policy"
 _MOST_RENDERED = 500
 """A file that is something else altogether may have an error in each of a million lines."""
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
@@ -30,7 +31,7 @@ def expanded(paths: Sequence[Path], *, suffix: str) -> list[Path]:
 
     Raises:
         click.ClickException: a path is not there, a folder holds no such file (nothing checked is no success), a
-            link that leads out of it, or something that is not a file.
+            link that leads out of it, or something that is not a file; or a file is one for another command.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -48,8 +49,24 @@ def expanded(paths: Sequence[Path], *, suffix: str) -> list[Path]:
         elif path != STANDARD_INPUT and not path.exists():
             raise click.ClickException(f"{path} does not exist")
         else:
+            _check_kind(path, suffix)
             found[path] = None
     return list(found)
+
+
+def _check_kind(path: Path, suffix: str) -> None:
+    """Check that a file is not one for another command.
+
+    Raises:
+        click.ClickException: it is a policy in the place of a test file, or the other way round.
+    """
+    if suffix == TEST_SUFFIX and path.suffix == _POLICY_SUFFIX:
+        test = path.with_suffix(TEST_SUFFIX)
+        advice = f"check it with `policyctl lint {path}`, write a first test with `policyctl test --init {path}`"
+        advice = f"its tests run with `policyctl test {test}`" if test.is_file() else advice
+        raise click.ClickException(f"{path} is a policy, not a test file: {advice}")
+    if suffix == _POLICY_SUFFIX and path.name.endswith(TEST_SUFFIX):
+        raise click.ClickException(f"{path} is a test file, not a policy: run `policyctl test {path}`")
 
 
 def root_of(path: Path) -> Path:
@@ -103,10 +120,19 @@ def source(path: Path) -> Source:
 
 def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:
     """Return diagnostics for people, an empty line between two; of very many the first."""
-    shown = [render(diagnostic, colour=colour(err=err), width=columns()) for diagnostic in diagnostics[:_MOST_RENDERED]]
+    shown = [_rendered(diagnostic, err=err) for diagnostic in diagnostics[:_MOST_RENDERED]]
     if len(diagnostics) > _MOST_RENDERED:
         shown.append(f"and {len(diagnostics) - _MOST_RENDERED:,} more")
     return "\n\n".join(shown)
+
+
+def _rendered(diagnostic: Diagnostic, *, err: bool) -> str:
+    """Return a diagnostic for people; of a file that has no text to point at, what commands say of any argument."""
+    from kube_policy_scheduler.documents.codes import UNREADABLE
+
+    if diagnostic.code == UNREADABLE.id and not diagnostic.span.source.text:
+        return f"Error: {diagnostic.message}"
+    return render(diagnostic, colour=colour(err=err), width=columns())
 
 
 @contextmanager

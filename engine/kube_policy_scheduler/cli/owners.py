@@ -172,7 +172,6 @@ def use_config_map(name: str) -> None:
 def _read(config: Path, chosen: str | None) -> Owners:
     from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.builtins.extensions import ExtensionError
-    from kube_policy_scheduler.cli.files import rendered
     from kube_policy_scheduler.documents.owner_settings import owner_of, read_shared, scope_problems
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.policy.policy_set import scope_problem
@@ -183,8 +182,6 @@ def _read(config: Path, chosen: str | None) -> Owners:
         own, settings = shared.path, shared.owners
         if problems := tuple(scope_problems(document, settings, scope_problem)):
             raise DocumentError(problems)
-    except DocumentError as error:
-        raise click.ClickException(rendered(error.diagnostics, err=True)) from error
     except ExtensionError as error:
         raise click.ClickException(f"{config}: {error}") from error
     found = tuple(owner_of(each, owners=len(settings)) for each in settings)

@@ -197,13 +197,13 @@ class _Named:
         try:
             self._check_below(part, path)
             there = path.is_file() or path.is_dir()
-            what = "it is not a file" if path.exists() else "no such file"
+            problem = f"cannot read {path}: it is not a file" if path.exists() else f"{path} does not exist"
         except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
             reason = getattr(error, "strerror", None) or str(error)
             raise self._problem(part, f"cannot read {str(path)[:200]!r}: {reason.lower()}") from error
         if not there:
             advice = "paths in a test file are relative to its folder"
-            raise self._problem(part, f"cannot read {path}: {what}", advice)
+            raise self._problem(part, problem, advice)
         return path
 
     def _check_below(self, part: Part, path: Path) -> None:

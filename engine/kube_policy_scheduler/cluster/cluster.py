@@ -48,7 +48,7 @@ __all__ = ["Cluster", "DryRunChange", "object_key"]
 
 ObjectT = TypeVar("ObjectT")
 UNSEEN_SECONDS = 30.0
-"""A pod that is evicted counts as terminating for so long, even if the watch does not show it yet."""
+"""A pod that is evicted counts as terminating for this long, even if the watch does not show it yet."""
 
 
 class DryRunChange(NamedTuple):
@@ -551,7 +551,7 @@ class Cluster:
         return usage
 
     def usage_in_steps(self, tree: QuotaTree) -> Iterator[None]:
-        """Prepare `usage_of` in steps, between which anything may happen; who asks before the end counts at once."""
+        """Prepare `usage_of` in steps, between which anything may happen; called before the end, it counts at once."""
         now = self.quota_usage
         if now is not None and now.tree is tree:
             return
@@ -639,8 +639,11 @@ class Cluster:
         if ports:
             self.ports.update(ports, row, step)
         if pod.volumes:
-            move = self.attached.place if step > 0 else self.attached.displace
-            move(pod, self.nodes.infos[row].name)
+            self._count_volumes(pod, row, step)
+
+    def _count_volumes(self, pod: PodInfo, row: int, step: int) -> None:
+        move = self.attached.place if step > 0 else self.attached.displace
+        move(pod, self.nodes.infos[row].name)
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
                 key = key_of(pod.namespace, volume.persistent_volume_claim.claim_name)
@@ -650,7 +653,7 @@ class Cluster:
                     users.pop(pod.uid, None)
                     if not users:
                         del self.claim_users[key]
-        for disk, use in disk_uses(pod.volumes).items() if pod.volumes else ():
+        for disk, use in disk_uses(pod.volumes).items():
             if step > 0:
                 self.disk_users.setdefault(disk, {})[pod.uid] = use
             elif (mounting := self.disk_users.get(disk)) is not None:

@@ -592,7 +592,7 @@ class ValueCounts:
         self.numbers[place] += bool(after) - bool(before)
 
     def extend(self, size: int) -> None:
-        """Make room for so many places."""
+        """Make room for this many places."""
         self.numbers = np.concatenate((self.numbers, np.zeros(size - len(self.numbers), np.int64)))
 
 

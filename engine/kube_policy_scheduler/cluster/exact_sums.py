@@ -77,7 +77,7 @@ class ExactSums:
         return 8 * self.size
 
     def add_many(self, slots: NDArray[np.int64], amount: float, times: NDArray[np.int64]) -> None:
-        """Add an amount to each of several slots, to each so many times."""
+        """Add an amount to each of several slots, to each this many times."""
         numerator, denominator = amount.as_integer_ratio()
         self._pending.append(_Some(slots, times, numerator, denominator.bit_length() - 1))
 
@@ -139,7 +139,7 @@ class ExactSums:
         return bool(load.max(initial=0.0) < _MOST_AT_ONCE)
 
     def add(self, slot: int, amount: float, times: int = 1) -> None:
-        """Add an amount so many times; a negative number of times takes it away."""
+        """Add an amount this many times; a negative number of times takes it away."""
         numerator, denominator = amount.as_integer_ratio()
         self.add_units(slot, numerator * times, denominator.bit_length() - 1)
 
@@ -150,7 +150,7 @@ class ExactSums:
         return self._total(slot), self._bits
 
     def add_units(self, slot: int, units: int, bits: int) -> None:
-        """Add so many times `1 / 2**bits`."""
+        """Add this many times `1 / 2**bits`."""
         if self._pending:
             self.settle()
         if bits > self._bits:
@@ -219,7 +219,7 @@ class ExactSums:
             self._stale |= {source, target}
 
     def extend(self, size: int) -> None:
-        """Make room for so many slots."""
+        """Make room for this many slots."""
         if self._pending:
             self.settle()
         if self._column is not None:

@@ -42,7 +42,7 @@ class Shared(Measured):
 def footprint(*things: object) -> tuple[int, dict[Shared, int]]:
     """Return about how many bytes things take that nothing shares, and those that something may share, with theirs."""
     walk = _Walk()
-    return sum([walk.add(thing) for thing in things]), walk.shared
+    return walk.own(things), walk.shared
 
 
 class _Walk:
@@ -50,47 +50,40 @@ class _Walk:
         self._seen: set[int] = set()
         self.shared: dict[Shared, int] = {}
 
-    def add(self, thing: object) -> int:
-        """Return the bytes of a thing without those of `Shared` ones."""
-        kind = type(thing)
-        if kind in _PLAIN:
-            return 0
-        if kind in _TEXTS:
-            return len(thing)  # type: ignore[arg-type]  # it is a text
-        if isinstance(thing, np.ndarray):
-            memory = thing if thing.base is None else thing.base
-            if _is_borrowed(thing) or id(memory) in self._seen:
-                return 0
-            self._seen.add(id(memory))
-            return thing.nbytes
-        if isinstance(thing, Measured):
-            if id(thing) in self._seen:
-                return 0
-            self._seen.add(id(thing))
-            if isinstance(thing, Shared):
-                self.shared[thing] = 0
-                self.shared[thing] = self._inside(thing)
-                return 0
-            return self._inside(thing)
-        if kind in _MAPPINGS:
-            values: Collection[object] = thing.values()  # type: ignore[attr-defined]  # it is a mapping
-            return len(values) * _ITEM_BYTES + self._all(values)
-        if kind in _COLLECTIONS:
-            return len(thing) * _PLACE_BYTES + self._all(thing)  # type: ignore[arg-type]  # it is a collection
-        return 0
+    def own(self, things: Iterable[object]) -> int:
+        """Return the bytes of things, and of what is in them, without those of `Shared` ones."""
+        found, todo = 0, list(things)
+        while todo:  # a loop, as most things are small: a call for each takes longer than it does
+            thing = todo.pop()
+            kind = type(thing)
+            if kind in _PLAIN:
+                continue
+            if kind in _TEXTS:
+                found += len(thing)  # type: ignore[arg-type]  # it is a text
+            elif kind in _COLLECTIONS or kind in _MAPPINGS:
+                is_mapping = kind in _MAPPINGS
+                items = cast("Collection[object]", thing.values() if is_mapping else thing)  # type: ignore[attr-defined]
+                found += len(items) * (_ITEM_BYTES if is_mapping else _PLACE_BYTES)
+                if len(items) <= _FEW or not _is_empty(next(iter(items))):
+                    todo += items
+            elif isinstance(thing, np.ndarray):
+                base = thing.base
+                is_part = isinstance(base, np.ndarray) and base.nbytes > thing.nbytes
+                if thing.flags.writeable and not is_part and self._note(thing if base is None else base):
+                    found += thing.nbytes
+            elif isinstance(thing, Measured) and self._note(thing):
+                if isinstance(thing, Shared):
+                    self.shared[thing] = 0
+                    self.shared[thing] = self.own(_attributes(thing))
+                else:
+                    todo += _attributes(thing)
+        return found
 
-    def _all(self, things: Collection[object]) -> int:
-        if len(things) > _FEW and _is_empty(next(iter(things))):
-            return 0
-        return sum([self.add(each) for each in things])
-
-    def _inside(self, thing: Measured) -> int:
-        return sum([self.add(value) for value in _attributes(thing)])
-
-
-def _is_borrowed(array: np.ndarray) -> bool:
-    base = array.base
-    return not array.flags.writeable or (isinstance(base, np.ndarray) and base.nbytes > array.nbytes)
+    def _note(self, thing: object) -> bool:
+        """Note a thing; return whether it was not met before."""
+        is_new = id(thing) not in self._seen
+        self._seen.add(id(thing))
+        return is_new
 
 
 def _is_empty(thing: object) -> bool:
@@ -101,14 +94,10 @@ def _is_empty(thing: object) -> bool:
     return not isinstance(thing, np.ndarray | Measured)
 
 
-def _attributes(thing: Measured) -> Iterable[object]:
+def _attributes(thing: Measured) -> list[object]:
     borrowed = thing.borrowed
-    for name in _slots(cast("Hashable", type(thing))):
-        if name not in borrowed:
-            yield getattr(thing, name, None)
-    for name, value in getattr(thing, "__dict__", {}).items():
-        if name not in borrowed:
-            yield value
+    slots = [getattr(thing, name, None) for name in _slots(cast("Hashable", type(thing))) if name not in borrowed]
+    return slots + [value for name, value in getattr(thing, "__dict__", {}).items() if name not in borrowed]
 
 
 @remembered(most=256)

@@ -19,7 +19,7 @@ _ROWS_IN_A_GROUP = 128
 _SPARE_ROOM = 8
 """For rows that are yet to come."""
 _MANY_NEW = 1_000
-"""So many new rows are grouped together with all others."""
+"""With more new rows, all rows are grouped again."""
 _HASHING = blake2b(digest_size=8)
 
 

@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster.objects import ContainerImage
 from kube_policy_scheduler.cluster.static_columns import IntArray
 
 _DENSE_SHARE = 64
-"""An image on more than one row in so many has a column of bits: a set of row numbers would take more memory."""
+"""An image on more than one row in this many has a column of bits: a set of row numbers would take more memory."""
 _FIRST_CAPACITY = 64
 _MOST_NEW = 4_096
 """Rows whose images wait to be taken in: some milliseconds."""

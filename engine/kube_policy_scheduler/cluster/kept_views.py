@@ -133,7 +133,7 @@ def _nothing(key: Any, value: Any) -> int:
 class KeptView(Measured, Generic[KeyT, ValueT]):
     """Results of one kind. Beyond a number of them the least recently used one goes."""
 
-    __slots__ = ("__weakref__", "_dropped", "_entries", "_most", "_position", "_size_of", "kept_bytes")
+    __slots__ = ("__weakref__", "_dropped", "_entries", "_most", "_size_of", "kept_bytes", "position")
 
     def __init__(
         self,
@@ -157,7 +157,8 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
         self._dropped = dropped
         self._entries: OrderedDict[KeyT, _Entry[ValueT]] = OrderedDict()
         """The least recently used first."""
-        self._position: Hashable = None
+        self.position: Hashable = None
+        """Where the results were computed, see `follow`."""
         if kept_bytes is not None:
             kept_bytes.join(self)
 
@@ -173,9 +174,9 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
 
     def follow(self, position: Hashable) -> None:
         """Drop all results if they were computed at another position: of the ledger, or of what they follow from."""
-        if position != self._position:
+        if position != self.position:
             self.clear()
-            self._position = position
+            self.position = position
 
     def get(self, key: KeyT) -> ValueT | None:
         """Return a result, None if it is not there. It counts as used."""

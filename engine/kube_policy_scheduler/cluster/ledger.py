@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.journal import Journal
 
 LEAST_KEPT = 4096
-"""Events that are kept; who asks for older ones must expect any."""
+"""Events that are kept; a reader that lags further behind must assume that anything happened."""
 
 Listener = Callable[[ClusterEvent], None]
 

@@ -43,7 +43,7 @@ class NameOrder:
         return self._places
 
     def in_steps(self) -> Iterator[None]:
-        """Sort the names in steps, if nobody asked for the places yet; who asks meanwhile sorts all at once."""
+        """Sort the names in steps, unless that was done; a caller that needs the order meanwhile sorts all at once."""
         version, names = self._nodes.identity_changes.end, self._nodes.names
         parts = []
         for start in range(0, len(names), _SORTED_AT_ONCE):

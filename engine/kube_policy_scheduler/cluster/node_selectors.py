@@ -308,7 +308,7 @@ def _find_in_steps(template: PodTemplate, nodes: NodeTable) -> Generator[None, N
 
 
 def _in_turns(template: PodTemplate, nodes: NodeTable) -> Iterator[None]:
-    """Compile and find with a turn after so many requirements; begin again when nodes have changed meanwhile."""
+    """Compile and find with a turn after this many requirements; begin again when nodes have changed meanwhile."""
     for compiling in (_required_in_steps(template), _preferred_in_steps(template)):
         for number, _ in enumerate(compiling):
             if number % _COMPILED_AT_ONCE == _COMPILED_AT_ONCE - 1:

@@ -309,7 +309,7 @@ class NodeTable:
         return self.coded_in_steps(("condition", kind), lambda info: info.conditions.get(kind))
 
     def coded_in_steps(self, key: Hashable, read: Callable[[NodeInfo], Value | None]) -> Iterator[None]:
-        """Make the column that `coded` returns a few rows at a time; who asks for it earlier makes it at once.
+        """Make the column that `coded` returns a few rows at a time; a caller that needs it earlier makes it at once.
 
         Between two steps anything may happen to nodes.
         """

@@ -84,7 +84,7 @@ _LISTS_SHARE = 4
 
 
 def most_counter_bytes(nodes: int) -> int:
-    """Return how many bytes counters may take with so many nodes."""
+    """Return how many bytes counters may take with this many nodes."""
     return max(MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE * nodes)
 
 
@@ -180,6 +180,8 @@ class PodCounters:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.size = 0
         """Rows of the node table."""
+        self.max_bytes = most_counter_bytes(0)
+        """How many all counters may take with these nodes."""
         self.changes = 0
         """Grows with every change of any counter."""
         self.grown = 0
@@ -266,7 +268,7 @@ class PodCounters:
         return counter
 
     def counter_in_steps(self, pods: PodSet, *, terminating: bool) -> Iterator[None]:
-        """Make the counter that `counter` returns some pods at a time; who asks for it earlier makes it at once.
+        """Make the counter that `counter` returns some pods at a time; a caller that needs it earlier makes it at once.
 
         Between two steps anything may happen. pods: a set that does not follow from labels of namespaces.
         """
@@ -387,7 +389,7 @@ class PodCounters:
         if looks and not self._under_way.go_on(known, lambda: every(_COMPARED_AT_ONCE, self._look(known, template))):
             return False
         large = [self._asked(CountKey(pods, terminating=True), template) for pods in sets if pods.is_large]
-        return all(
+        return not large or all(
             not counter.lags
             or self._under_way.go_on(counter, partial(every, _COMPARED_AT_ONCE, self._catch_up(counter)))
             for counter in large
@@ -523,22 +525,19 @@ class PodCounters:
         counters = sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
         return counters + self._listed_bytes
 
-    @property
-    def max_bytes(self) -> int:
-        """Return how many they may take, with the nodes that there are now."""
-        return most_counter_bytes(self.size)
-
     def make_room(self) -> None:
         """Drop the counters of pods that are gone, and others if there are more, or they take more bytes, than may be.
 
-        Who asks for one of these counts its pods again. Not while a pod is decided: its totals follow several counters,
+        A counter that is needed later is counted again. Not while a pod is decided: its totals follow several counters,
         all of which must be there.
         """
         self.in_use.let_go()
         if self._terms > _MAX_TERMS:
             self._evict()
-        self._drop_lists(at_least=0)
-        most = self.max_bytes - self._listed_bytes
+        most = self.max_bytes
+        if self._listed_bytes > most // _LISTS_SHARE:
+            self._drop_lists(at_least=0)
+        most -= self._listed_bytes
         if self._measured + self.grown <= most:
             return
         self._measured, self.grown = self.bytes - self._listed_bytes, 0
@@ -686,7 +685,7 @@ class PodCounters:
         self._drop_lists(at_least=1)
 
     def _drop_lists(self, *, at_least: int) -> None:
-        """Drop the lists that were made first while all take too much, but for so many templates."""
+        """Drop the lists that were made first while all take too much, but for this many templates."""
         while self._listed_bytes > self.max_bytes // _LISTS_SHARE and len(self._listed) > at_least:
             oldest = next(iter(self._listed))
             self._unlist(oldest)
@@ -855,7 +854,7 @@ class PodCounters:
             self._templates.setdefault(Value(family, family.value_of(template)), {})[template] = None
 
     def family_in_steps(self, family: Family) -> Iterator[None]:
-        """Find placed templates by their values in a family, some at a time; who asks earlier finds them at once.
+        """Find placed templates by their values in a family, some at a time; earlier callers find them at once.
 
         It is for rules that do not hold yet, which `forget_groups` begins with. Between two steps anything may happen.
         """
@@ -901,7 +900,7 @@ class PodCounters:
 
     def resize(self, size: int) -> None:
         """Follow the node table to a new number of rows."""
-        self.size = size
+        self.size, self.max_bytes = size, most_counter_bytes(size)
         if size > self._capacity:
             self._capacity = max(size, self._capacity * 2)
             for counter in (*self._counters.values(), *self._making.values(), *self._carriers.values()):

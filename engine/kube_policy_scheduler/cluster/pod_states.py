@@ -386,7 +386,7 @@ class PodStates:
                 placed.row = target
 
     def extend(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Make room for this many rows."""
         self._capacity = capacity
         for counter in self._counters.values():
             counter.extend(capacity)

@@ -327,7 +327,7 @@ class Templates:
             return known
         common = spec
         if spec.node_name or spec.volumes is not None:
-            common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
+            common = msgspec.structs.replace(spec, node_name="", volumes=volumes or None)
         content = (meta.namespace, meta.labels, controller, common)
         try:
             key = self._encoder.encode(content)
@@ -422,7 +422,7 @@ def _may_differ(pod: objects.Pod) -> bool:
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
         return True
-    if is_resize_infeasible(status.conditions):
+    if status.conditions and is_resize_infeasible(status.conditions):
         return True
     reported: list[objects.ContainerStatus] = []
     for statuses in (status.container_statuses, status.init_container_statuses):

@@ -20,7 +20,7 @@ _DENSE_SHARE = 64
 have as many priorities as they like."""
 _SPARSE_AGAIN = 4 * _DENSE_SHARE
 _FEW_ROWS = 16
-"""So few rows are looked up one by one."""
+"""Up to this many rows are looked up one by one."""
 _MOST = 2**63
 _MOST_SUMS = 8
 """Of all rows, kept until a pod comes or goes: one search for victims asks for the same few."""
@@ -156,9 +156,12 @@ class _Level:
             column = columns.get(resource)
             if column is None:
                 self.add(row, resource, step * amount)
-            elif resource != "pods":
+            elif column is not pods:
                 total = column.item(row) + step * amount
-                column[row] = total if -_MOST <= total < _MOST else _wrapped(total)
+                try:
+                    column[row] = total
+                except OverflowError:
+                    column[row] = _wrapped(total)
 
     def update_many(
         self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]

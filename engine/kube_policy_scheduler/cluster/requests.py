@@ -5,7 +5,7 @@ resources, overhead and in-place resize, which differs between versions. As ther
 the pod's sum is rounded up.
 
 One thing is not copied: there, a pod-level request written as a binary fraction ("0.5Gi") grows by the overhead
-each time it is looked at, as both share one number. What it is then depends on how often it was looked at.
+each time it is read, because both share one number: its value depends on how often it was read.
 """
 
 from __future__ import annotations

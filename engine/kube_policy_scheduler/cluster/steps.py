@@ -1,7 +1,8 @@
-"""Long work in steps: it yields where it may stop, and whoever wants its result says how far it goes at a time.
+"""Long work in steps: it yields wherever it may stop, and its caller decides how far it runs at a time.
 
-What has nothing to undo goes on in the next turn of the event loop where it stopped (`UnderWay`). What rests on the
-cluster as it is now is ended there; it keeps what it found, and begins again from that (`in_turn`).
+Work that has nothing to undo continues in the next turn of the event loop (`UnderWay`). Work that depends on the
+current state of the cluster is stopped at the end of its turn; it keeps its findings and starts again from them
+(`in_turn`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ T = TypeVar("T")
 
 
 class Unfinished(Enum):
-    """In place of the result of work that goes on in another turn of the event loop."""
+    """Stands for the result of work that continues in another turn of the event loop."""
 
     UNFINISHED = "unfinished"
 
 
 UNFINISHED = Unfinished.UNFINISHED
 ENDS_TURN = 2**62
-"""The work that a step tells which must be the last one of its turn."""
+"""The work reported by a step that must be the last one of its turn."""
 
 _MOST_UNDER_WAY = 16
 
@@ -33,9 +34,9 @@ class UnderWay:
         self._steps: dict[Hashable, Iterator[Any]] = {}
 
     def go_on(self, key: Hashable, begin: Callable[[], Iterator[Any]]) -> bool:
-        """Take the next step of what began under a key, or begin it; return whether it is over.
+        """Take the next step of the work under a key, or begin it; return whether it is finished.
 
-        Of very much that is under way, what began first begins again.
+        If too much work is under way, the oldest is dropped and begins again.
         """
         steps = self._steps.get(key)
         if steps is None:
@@ -49,7 +50,7 @@ class UnderWay:
 
 
 def every(number: int, steps: Iterator[Any]) -> Iterator[None]:
-    """Make one step of so many."""
+    """Combine this many steps into one."""
     for done, _ in enumerate(steps, 1):
         if done % number == 0:
             yield
@@ -66,7 +67,7 @@ def now(steps: Generator[object, None, T]) -> T:
 
 
 def in_turn(steps: Generator[int, None, T], *, most: float) -> T | Unfinished:
-    """Run long work to its end, or until its steps have told so much work: then it is ended, and keeps what it found.
+    """Run long work to its end, or until its steps have reported this much work: then stop it; it keeps its findings.
 
     Nothing else runs between the steps of a turn.
     """

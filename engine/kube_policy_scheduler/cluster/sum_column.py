@@ -21,7 +21,7 @@ class SumColumn:
     __slots__ = ("_beyond", "_most", "whole")
 
     def __init__(self, whole: _Column, *, most: int = MAX_INT64) -> None:
-        """Keep the sums in a column of zeros; show at most so much."""
+        """Keep the sums in a column of zeros; show at most this much."""
         self.whole = whole
         """`int64[capacity]`"""
         self._most = most

@@ -76,10 +76,10 @@ class TemplatesInUse:
 
         Not while a pod is decided or tried on other nodes: it may be about to use what is kept.
         """
-        for _ in range(_LET_GO_AT_ONCE):
-            if len(self._idle) <= MOST_IDLE and self._idle_bytes <= MOST_IDLE_BYTES:
-                break
+        left = _LET_GO_AT_ONCE
+        while (len(self._idle) > MOST_IDLE or self._idle_bytes > MOST_IDLE_BYTES) and left:
             self._end(next(iter(self._idle)))
+            left -= 1
 
     def let_long_idle_go(self) -> None:
         """Let go of templates that nobody has had a pod of, or asked for, since this was called last.

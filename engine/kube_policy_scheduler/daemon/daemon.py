@@ -99,14 +99,14 @@ SWITCH_SECONDS = 0.0005
 placed. Before that the default of 5 ms stands: modules are imported beside the first lists, and a tenth of the
 processor time of a start went into changing between the two."""
 QUIET_PATIENCE_SECONDS = 30.0
-"""For so long kernels wait until no pod is active or being bound: loading them takes half a second from decisions."""
+"""For this long kernels wait until no pod is active or being bound: loading them takes half a second from decisions."""
 QUIET_SECONDS = 0.5
 LOAD_AFTER_SECONDS = 2.0
 IMPORTED_LATER = ("numpy.ma", "importlib.metadata")
 """Modules that the first bindings do not need: NumPy imports its one with the first `np.unique`, in 50 ms, and the
 version of the scheduler is looked up with the first scrape."""
 SERVE_AFTER_SECONDS = 2.0
-"""For so long the first decisions come before who asks for metrics, if there are any: aiohttp takes 0.1 s to import."""
+"""The first decisions have precedence over scrapes for this long, if pods wait: aiohttp takes 0.1 s to import."""
 SERVE_POLL_SECONDS = 0.02
 IDLE_SECONDS = 30.0
 """The loop that decides has a turn at least every five."""

@@ -30,12 +30,21 @@ class Readable(Protocol):
     """An opened file."""
 
     def read(self, size: int = -1, /) -> bytes | None:
-        """Return so many bytes at most; none at the end."""
+        """Return at most this many bytes; none at the end."""
         ...
 
 
 class UnreadableFileError(Exception):
     """A file cannot be read, or not within the bounds; the text says why and does not name it."""
+
+
+class MissingFileError(UnreadableFileError):
+    """There is no such file."""
+
+
+def problem_of(path: Path, error: UnreadableFileError) -> str:
+    """Return why a file cannot be used, with its name: the one wording for people."""
+    return f"{path} does not exist" if isinstance(error, MissingFileError) else f"cannot read {path}: {error}"
 
 
 def read_bounded(path: Path, *, most_bytes: int | None = None) -> bytes:
@@ -144,6 +153,8 @@ def lines_of(raw: Readable) -> Iterator[bytes]:
 def _reading() -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError as error:
+        raise MissingFileError("no such file or directory") from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableFileError(reason.lower()) from error

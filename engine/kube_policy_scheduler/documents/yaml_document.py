@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, in_order, render
-from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
 from kube_policy_scheduler.documents.codes import SYNTAX, UNREADABLE
 from kube_policy_scheduler.documents.quick_values import json_value, yaml_values
 from kube_policy_scheduler.documents.yaml_nodes import (
@@ -121,7 +121,7 @@ def read_source(path: Path) -> Source:
         content = read_bounded(path)
     except UnreadableFileError as error:
         nowhere = Span(Source(str(path), ""), 0, 0)
-        raise DocumentError([UNREADABLE.at(nowhere, f"cannot read the file: {error}")]) from error
+        raise DocumentError([UNREADABLE.at(nowhere, problem_of(path, error))]) from error
     return decoded(content, name=str(path))
 
 

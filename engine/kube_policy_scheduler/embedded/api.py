@@ -202,8 +202,7 @@ class Api:
     def _metadata(self, obj: Json, target: Target) -> Json:
         """Return the object's metadata after checking that it belongs where the request puts it."""
         resource = target.resource
-        # events are stored as core v1 in any version they were sent
-        expected = "v1" if resource.storage_key == "events" else resource.api_version
+        expected = resource.stored_api_version
         kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or expected
         if (version, kind) != (expected, resource.kind):
             known = (version, kind) in self.catalog.by_kind

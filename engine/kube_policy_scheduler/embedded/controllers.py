@@ -12,11 +12,18 @@ from datetime import timedelta
 from kube_policy_scheduler.embedded import disruption
 from kube_policy_scheduler.embedded.api import Api
 from kube_policy_scheduler.embedded.cells import at
-from kube_policy_scheduler.embedded.devices import RESOURCE_CLAIMS, TEMPLATES, USES_TEMPLATES, Devices
+from kube_policy_scheduler.embedded.devices import (
+    POD_GROUPS,
+    RESOURCE_CLAIMS,
+    TEMPLATES,
+    USES_TEMPLATES,
+    Devices,
+    claims_of_group,
+)
 from kube_policy_scheduler.embedded.devices import claims_of as resource_claims_of
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.requests import Target
-from kube_policy_scheduler.embedded.store import DELETED, Change, Entry, Key
+from kube_policy_scheduler.embedded.store import ADDED, DELETED, Change, Entry, Key
 from kube_policy_scheduler.embedded.volumes import CLAIMS, VOLUMES, Volumes, claims_of
 from kube_policy_scheduler.embedded.workloads import Workloads
 from kube_policy_scheduler.times import parse_rfc3339
@@ -112,6 +119,11 @@ class Controllers:
                 self._add(_BUDGETS, budget.key)
         elif storage_key == RESOURCE_CLAIMS:
             self._add(storage_key, entry.key)
+        elif storage_key == POD_GROUPS:
+            for pod in self._devices.waiting_for(entry) if change.type == ADDED else ():
+                self._add("pods", pod)
+            for name in claims_of_group(entry) if change.type == DELETED else ():
+                self._add(RESOURCE_CLAIMS, (entry.key[0], name))
         elif storage_key == TEMPLATES:
             for pod in self._devices.waiting_for(entry):
                 self._add("pods", pod)

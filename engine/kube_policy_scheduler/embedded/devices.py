@@ -14,6 +14,7 @@ from kube_policy_scheduler.embedded.store import Entry, Key
 
 RESOURCE_CLAIMS = "resource.k8s.io/resourceclaims"
 TEMPLATES = "resource.k8s.io/resourceclaimtemplates"
+POD_GROUPS = "scheduling.k8s.io/podgroups"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim: which entry of its pod it was made for."""
@@ -31,19 +32,26 @@ class Devices:
         self._pods = api.store.collection("pods")
         self._claims = api.store.collection(RESOURCE_CLAIMS)
         self._templates = api.store.collection(TEMPLATES)
+        self._groups = api.store.collection(POD_GROUPS)
 
     def settle_pod(self, entry: Entry) -> None:
         """Make the claims that a pod needs of templates, and name them in its status."""
         if USES_TEMPLATES not in entry.body or _is_done(entry) or b'"deletionTimestamp":"' in entry.body:
             return
         pod = entry.decode()
+        group = at(pod, "spec", "schedulingGroup", "podGroupName")
+        if group and self._groups.get((entry.key[0], group)) is None:
+            return  # some of the claims may be the group's
         statuses: list[Json] = list(at(pod, "status", "resourceClaimStatuses", default=[]))
         known = {one["name"] for one in statuses}
         for reference in at(pod, "spec", "resourceClaims", default=[]):
             template = self._templates.get((entry.key[0], reference.get("resourceClaimTemplateName") or ""))
             if reference["name"] in known or template is None:
                 continue
-            name = self._claim_for(pod, reference["name"], template.decode())
+            group = self._sharing(pod, reference)
+            name = self._claim_for(group or pod, reference["name"], template)
+            if name is not None and group is not None:
+                self._name_in_group(group, reference["name"], name)
             if name is not None:
                 statuses.append({"name": reference["name"], "resourceClaimName": name})
         if len(statuses) > len(known):
@@ -72,21 +80,36 @@ class Devices:
         elif not left and users and self._is_of_a_finished_pod(meta):
             self._api.delete(_target("delete", *entry.key), {})
 
-    def waiting_for(self, template: Entry) -> list[Key]:
-        """Return the pods that may need claims of a template."""
-        name = template.key[1].encode()
-        return [pod.key for pod in self._pods.scan(template.key[0]) if USES_TEMPLATES in pod.body and name in pod.body]
+    def waiting_for(self, source: Entry) -> list[Key]:
+        """Return the pods that may need claims of a template or of a PodGroup."""
+        name = source.key[1].encode()
+        return [pod.key for pod in self._pods.scan(source.key[0]) if USES_TEMPLATES in pod.body and name in pod.body]
 
-    def _claim_for(self, pod: Json, reference: str, template: Json) -> str | None:
-        """Return the name of the claim for an entry of a pod, made now if it does not exist."""
-        meta = pod["metadata"]
+    def _sharing(self, pod: Json, reference: Json) -> Json | None:
+        """Return the PodGroup of a pod if a claim of the pod is the group's."""
+        name = at(pod, "spec", "schedulingGroup", "podGroupName")
+        entry = self._groups.get((pod["metadata"]["namespace"], name)) if name else None
+        group = entry.decode() if entry is not None else None
+        return group if group is not None and reference in at(group, "spec", "resourceClaims", default=[]) else None
+
+    def _name_in_group(self, group: Json, reference: str, name: str) -> None:
+        """Name a claim that was made for a PodGroup in its status."""
+        statuses: list[Json] = list(at(group, "status", "resourceClaimStatuses", default=[]))
+        if all(one["name"] != reference for one in statuses):
+            statuses.append({"name": reference, "resourceClaimName": name})
+            group.setdefault("status", {})["resourceClaimStatuses"] = statuses
+            self._groups.put(group)
+
+    def _claim_for(self, maker: Json, reference: str, template: Entry) -> str | None:
+        """Return the name of the claim for an entry of a pod or PodGroup, made now if it does not exist."""
+        meta = maker["metadata"]
         for entry in self._claims.scan(meta["namespace"]):
             if meta["uid"].encode() in entry.body:
                 found = entry.decode()["metadata"]
                 owner: Json = next((one for one in found.get("ownerReferences") or () if one.get("controller")), {})
                 if owner.get("uid") == meta["uid"] and at(found, "annotations", _POD_CLAIM_NAME) == reference:
                     return str(found["name"])
-        inner = copy.deepcopy(template["spec"])
+        inner = copy.deepcopy(template.decode()["spec"])
         wanted: Json = inner.get("metadata") or {}
         made: Json = {
             "metadata": {
@@ -94,8 +117,8 @@ class Devices:
                 "annotations": {**(wanted.get("annotations") or {}), _POD_CLAIM_NAME: reference},
                 "ownerReferences": [
                     {
-                        "apiVersion": "v1",
-                        "kind": "Pod",
+                        "apiVersion": maker["apiVersion"],
+                        "kind": maker["kind"],
                         "name": meta["name"],
                         "uid": meta["uid"],
                         "controller": True,
@@ -114,6 +137,9 @@ class Devices:
         return str(made["metadata"]["name"])
 
     def _still_uses(self, user: Json, namespace: str) -> bool:
+        if user.get("resource") == "podgroups" and user.get("apiGroup") == "scheduling.k8s.io":
+            group = self._groups.get((namespace, user.get("name", "")))
+            return group is not None and group.uid == user.get("uid")
         if user.get("resource") != "pods" or user.get("apiGroup"):
             return True
         pod = self._pods.get((namespace, user.get("name", "")))
@@ -129,6 +155,12 @@ class Devices:
     def _update(self, claim: Json, finalizers: list[str]) -> None:
         claim["metadata"]["finalizers"] = finalizers
         self._api.update(_target("update", claim["metadata"]["namespace"], claim["metadata"]["name"]), claim)
+
+
+def claims_of_group(group: Entry) -> set[str]:
+    """Return the names of the resource claims that a PodGroup shares among its pods and that were not made for it."""
+    named = (one.get("resourceClaimName") for one in at(group.decode(), "spec", "resourceClaims", default=[]))
+    return {name for name in named if name}
 
 
 def claims_of(pod: Entry) -> set[str]:

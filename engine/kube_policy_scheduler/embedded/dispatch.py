@@ -62,7 +62,7 @@ def view_of(call: Call, *, now: Callable[[], datetime]) -> View:
             break
     if resource.storage_key == "events" and resource.group:
         return views.NewEvents()
-    return views.Stored(resource)
+    return views.OtherVersion(resource) if resource.stored_as else views.Stored(resource)
 
 
 def read_object(call: Call) -> Json:
@@ -118,7 +118,8 @@ class FieldReader:
             ApiError: 400, or 422 after a patch: a value of the wrong type, or an unknown field if that is strict.
         """
         resource = self._resource
-        obj.setdefault("apiVersion", "v1" if resource.storage_key == "events" else resource.api_version)
+        if obj.get("apiVersion", resource.api_version) == resource.api_version:
+            obj["apiVersion"] = resource.stored_api_version
         obj.setdefault("kind", resource.kind)
         try:
             done = self._decoder.decode(obj)

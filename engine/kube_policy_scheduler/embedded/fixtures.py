@@ -51,7 +51,7 @@ def _store(api: Api, obj: Mapping[str, Any], *, classes: Mapping[str, Mapping[st
     done: Json = defaulting.default_object(obj, priority_classes=classes)
     if resource.storage_key == "events" and resource.group:
         done = views.to_core(done)
-    done["apiVersion"], done["kind"] = done.get("apiVersion", version), kind
+    done["apiVersion"], done["kind"] = resource.stored_api_version, kind
     meta = done["metadata"] = copy.copy(done.get("metadata") or {})
     if not meta.get("name"):
         raise ValueError(f"a {kind} without metadata.name cannot be loaded")

@@ -55,6 +55,8 @@ class Resource:
     fields: tuple[SelectableField, ...] = ()
     storage: str = ""
     """Key of the collection in the store; two resources with one key are two views of the same objects."""
+    stored_as: str = ""
+    """The API version that the objects have in the store; "": the resource's own."""
     counts_generation: bool = False
     """Whether `metadata.generation` counts changes of `spec`."""
     status_on_create: bool = False
@@ -71,6 +73,11 @@ class Resource:
     def api_version(self) -> str:
         """Return `v1` or `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def stored_api_version(self) -> str:
+        """Return the API version that the objects have in the store."""
+        return self.stored_as or self.api_version
 
     @property
     def storage_key(self) -> str:
@@ -148,6 +155,10 @@ def _cluster(group: str, plural: str, kind: str, **more: Any) -> Resource:
 
 def _groups(version: str, plural: str, kind: str, **more: Any) -> Resource:
     return Resource("scheduling.k8s.io", version, plural, kind, subresources=_STATUS, counts_generation=True, **more)
+
+
+def _workloads(version: str, **more: Any) -> Resource:
+    return Resource("scheduling.k8s.io", version, "workloads", "Workload", counts_generation=True, **more)
 
 
 _STATUS = ("status",)
@@ -271,7 +282,16 @@ _TABLE = (
         "networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), counts_generation=True
     ),
     _cluster("node.k8s.io", "runtimeclasses", "RuntimeClass"),
-    Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",), fields=_NEW_EVENT, storage="events"),
+    Resource(
+        "events.k8s.io",
+        "v1",
+        "events",
+        "Event",
+        short_names=("ev",),
+        fields=_NEW_EVENT,
+        storage="events",
+        stored_as="v1",
+    ),
     Resource(
         "policy",
         "v1",
@@ -292,8 +312,12 @@ _TABLE = (
     _cluster(
         _DRA, "resourceslices", "ResourceSlice", fields=_fields("spec.nodeName", "spec.driver"), counts_generation=True
     ),
+    _workloads("v1alpha2", before=37),
     _groups("v1alpha2", "podgroups", "PodGroup", before=37),
+    _workloads("v1beta1", since=37),
     _groups("v1beta1", "podgroups", "PodGroup", since=37),
+    _workloads("v1alpha3", since=37, stored_as="scheduling.k8s.io/v1beta1"),
+    _groups("v1alpha3", "podgroups", "PodGroup", since=37, stored_as="scheduling.k8s.io/v1beta1"),
     _groups("v1alpha3", "compositepodgroups", "CompositePodGroup", since=37),
     Resource(
         "policy-scheduler.dev",

@@ -164,6 +164,6 @@ def encode_list(resource: Resource, page: Page) -> bytes:
     head = orjson.dumps(
         {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": page.metadata()}
     )
-    skip = len(b'{"apiVersion":"%s","kind":"%s",' % (resource.api_version.encode(), resource.kind.encode()))
+    skip = len(b'{"apiVersion":"%s","kind":"%s",' % (resource.stored_api_version.encode(), resource.kind.encode()))
     items = b",{".join([entry.body[skip:] for entry in page.entries])
     return b"".join((head[:-1], b',"items":[{' if items else b',"items":[', items, b"]}"))

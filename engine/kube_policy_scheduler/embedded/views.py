@@ -95,6 +95,28 @@ class Stored:
         return body
 
 
+class OtherVersion:
+    """Objects that are stored in one API version, in another one with the same fields."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._stored, self._shown = (
+            b'{"apiVersion":"%s",' % version.encode() for version in (resource.stored_api_version, resource.api_version)
+        )
+
+    def one(self, body: bytes) -> bytes:
+        """Return the object in the other version."""
+        return body.replace(self._stored, self._shown, 1)
+
+    def many(self, page: Page) -> bytes:
+        """Return the kind's List."""
+        return selection.encode_list(self._resource, page)
+
+    def watched(self, body: bytes) -> bytes:
+        """Return the object in the other version."""
+        return self.one(body)
+
+
 class NewEvents:
     """Events, stored as core v1, as events.k8s.io/v1."""
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 class BoundedCounts(Mapping[str, int]):
     """Counts by name, which only grow. Beyond a number of names, the smallest count is added to that of its others.
 
-    So many names that were counted once take the place of none that was counted often. A name that comes back begins
-    at 0 again, as a counter may after a restart.
+    So a flood of names that are counted once displaces no name that is counted often. A name that comes back begins at
+    0 again, as a counter may after a restart.
     """
 
     def __init__(self, most: int) -> None:

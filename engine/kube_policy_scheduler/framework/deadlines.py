@@ -28,7 +28,7 @@ class Deadlines(Generic[KeyT]):
         return len(self._until)
 
     def pause(self, key: KeyT, now: Steady, *, seconds: float) -> None:
-        """Let something pause from now on for so long, whether it pauses already or not."""
+        """Let something pause from now on for this long, whether it pauses already or not."""
         if len(self._until) >= self._clean_at:
             self._until = {other: until for other, until in self._until.items() if until > now}
             self._clean_at = 2 * len(self._until) + _SLACK

@@ -128,13 +128,14 @@ class Profile:
 
     def live_scores_of(self, template: PodTemplate) -> tuple[tuple[Weighted, ...], tuple[Weighted, ...]]:
         """Return the live scores that may apply to pods of a template without volumes, and with volumes."""
-        without = [score for score in self.live_scores if score.plugin.may_score(template)]
-        about_volumes = any(score.plugin.is_about_volumes for score in self.live_scores)
-        if not about_volumes:
-            return tuple(without), tuple(without)
-        with_volumes = [
-            score for score in self.live_scores if score.plugin.is_about_volumes or score.plugin.may_score(template)
-        ]
+        without: list[Weighted] = []
+        with_volumes: list[Weighted] = []
+        for score in self.live_scores:
+            if score.plugin.may_score(template):
+                without.append(score)
+                with_volumes.append(score)
+            elif score.plugin.is_about_volumes:
+                with_volumes.append(score)
         return tuple(without), tuple(with_volumes)
 
     @property

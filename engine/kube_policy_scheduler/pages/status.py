@@ -250,7 +250,7 @@ class Status:
     pending: Sequence[PendingGroup]
     pending_left_out: int
     pending_looked_at: int
-    """So many pods were looked at, and the numbers of pods that wait are estimates; 0: all were."""
+    """The size of the sample from which the numbers of pending pods are estimated; 0: all were counted."""
     gangs: Sequence[Gang]
     policies: Sequence[PolicyFile]
     counted: str

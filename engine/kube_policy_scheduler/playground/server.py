@@ -1,6 +1,6 @@
 """Serves the playground's page on this machine and carries its questions to a session.
 
-Whoever knows the token may ask; it is in the fragment of the address, which no browser sends. Every answer that is not
+A client needs the token, which is in the fragment of the address: no browser sends that. Every answer that is not
 a file of the page needs it. One thread answers: while it works, the newest evaluation waits and older ones are void.
 """
 

@@ -22,6 +22,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, GroupTree, MissingGroupError
 from kube_policy_scheduler.framework.preempt.whole_groups import is_evicted_whole
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_WITHIN_SECONDS = 300.0
@@ -105,7 +106,7 @@ def _native_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]
     there = frame.cluster.get(PodGroup, str(group))
     if there is None:
         raise _missing(group)
-    if (unmet := _not_done(there.spec, frame.pod.priority)) is not None:
+    if (unmet := _not_done(there.spec, frame.pod.priority, frame.cluster.rules)) is not None:
         raise ValueError(f"PodGroup {group} {unmet}")
     key, is_child = _topology(there.spec.scheduling_constraints or {}), bool(there.spec.parent_composite_pod_group_name)
     if is_child:
@@ -240,16 +241,16 @@ def _composite_not_done(spec: CompositePodGroupSpec, priority: int) -> str | Non
     return None
 
 
-def _not_done(spec: PodGroupSpec, priority: int) -> str | None:
+def _not_done(spec: PodGroupSpec, priority: int, rules: KubernetesRules) -> str | None:
     """Return what a group asks for that this scheduler does not do, so that its pods must wait; None: nothing.
 
     priority: of the pod.
     """
     if (unmet := _unknown(spec.scheduling_policy, spec.scheduling_constraints)) is not None:
         return unmet
-    if spec.resource_claims:
+    if spec.resource_claims and (gate := Feature.DRA_WORKLOAD_RESOURCE_CLAIMS) not in rules:
         names = ", ".join(claim.name for claim in spec.resource_claims)
-        return f"shares resource claims among its pods ({names}), which this scheduler does not do"
+        return f"shares resource claims among its pods ({names}), which needs the feature gate {gate.entry.name}"
     # 1.37, which a disruption mode that is no text tells, rejects such pods; 1.36 does not
     is_1_37 = isinstance(spec.disruption_mode, dict) or bool(spec.parent_composite_pod_group_name)
     if is_1_37 and spec.priority is not None and spec.priority != priority:

@@ -192,7 +192,7 @@ def _place(policy: Policy) -> tuple[int, str, bool, str]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What came of a set of sources."""
+    """The result of loading a set of sources."""
 
     policy_set: PolicySet | None
     """None where anything is an error: half a set decides nothing."""

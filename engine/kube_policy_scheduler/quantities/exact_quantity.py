@@ -24,7 +24,7 @@ _MAX_LENGTH = 256
 _MAX_EXPONENT = 400
 """Larger exponents are cut: they exceed every amount, and the work stays bounded."""
 _INT64_DIGITS = 18
-"""A decimal number of at most so many digits is kept as an int64."""
+"""A decimal number of at most this many digits is kept as an int64."""
 _FORMAT_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _SUFFIX_WRONG = "unable to parse quantity's suffix"
 _PARTS = re.compile(r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<part>\d*))?(?P<suffix>[eEinumkKMGTP]*[+-]?\d*)", re.ASCII)
@@ -130,7 +130,7 @@ class Quantity(msgspec.Struct, frozen=True):
 
 
 def counted(value: int, digits: int, form: str) -> Quantity:
-    """Return a number of units of so many decimal digits (0: `resource.NewQuantity`, 3: `NewMilliQuantity`)."""
+    """Return a number of units of this many decimal digits (0: `resource.NewQuantity`, 3: `NewMilliQuantity`)."""
     return Quantity(value, -digits, form)
 
 

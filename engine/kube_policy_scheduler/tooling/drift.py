@@ -75,7 +75,7 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What came of looking at all pods."""
+    """The pods that would be placed elsewhere now, of all that were checked."""
 
     checked: int
     drifted: tuple[Drifted, ...]

@@ -215,8 +215,8 @@ def test_an_unreachable_prometheus_is_reported_and_the_metrics_are_absent(
         (["--prometheus-url", "http://x"], "requires --policies"),
         (["--metrics-output", "m.yaml"], "requires --prometheus-url"),
         (["--cluster", "c.yaml", "--context", "x"], "saved cluster"),
-        (["--cluster", "nowhere.yaml"], "no such file"),
-        (["--anonymise", "--key-file", "nowhere"], "cannot read nowhere"),
+        (["--cluster", "nowhere.yaml"], "nowhere.yaml does not exist"),
+        (["--anonymise", "--key-file", "nowhere"], "nowhere does not exist"),
         (["--kubeconfig", "nowhere"], "cannot read the cluster"),
     ],
 )

@@ -57,11 +57,11 @@ class TestGuard2AMissingFixtureIsAnError:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("cluster: gone.yaml", "cannot read gone.yaml: no such file"),
+            ("cluster: gone.yaml", "gone.yaml does not exist"),
             ("cluster: [empty]", "empty holds no .yaml, .yml, .json file"),
-            ("forall: [{name: all, pods: gone/, expect: {schedulable: true}}]", "cannot read gone: no such file"),
+            ("forall: [{name: all, pods: gone/, expect: {schedulable: true}}]", "gone does not exist"),
             ("forall: [{name: all, pods: nodes.yaml, expect: {schedulable: true}}]", "nodes.yaml contains no pods"),
-            ("invalid: [{policy: gone.policy}]", "cannot read gone.policy: no such file"),
+            ("invalid: [{policy: gone.policy}]", "gone.policy does not exist"),
         ],
     )
     def test_of_a_suite(self, folder: Folder, line: str, message: str) -> None:

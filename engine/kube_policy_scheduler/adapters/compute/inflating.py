@@ -27,14 +27,14 @@ class Inflater:
         self._inflater = self._library.decompressobj(_WINDOW)
 
     def inflate(self, data: bytes, *, most_bytes: int) -> bytes:
-        """Return what a piece holds, at most so many bytes of it. Raises InvalidGzip."""
+        """Return what a piece holds, at most this many bytes of it. Raises InvalidGzip."""
         try:
             return bytes(self._inflater.decompress(data, most_bytes))
         except self._library.error as error:
             raise InvalidGzip(str(error)) from error
 
     def inflate_whole(self, data: bytes, *, most_bytes: int) -> bytes:
-        """Return what a file that comes in one piece holds, at most so many bytes of it. Raises InvalidGzip.
+        """Return what a file that comes in one piece holds, at most this many bytes of it. Raises InvalidGzip.
 
         A file ends with the size of what it holds. With room for just that, zlib-ng takes a third of the time: it
         asks the system for memory again and again otherwise.

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.documents.bounded_files import Readable, UnreadableFileError, lines_of, opened
+from kube_policy_scheduler.documents.bounded_files import (
+    MissingFileError,
+    Readable,
+    UnreadableFileError,
+    lines_of,
+    opened,
+    problem_of,
+)
 
 _STANDARD_INPUT = "-"
 
@@ -36,6 +43,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if not isinstance(item, dict):
                     raise CaseFileError(f"{path}:{number}: expected a JSON object, got {type(item).__name__}")
                 yield number, item
+    except MissingFileError as error:
+        raise CaseFileError(problem_of(path, error)) from error
     except (OSError, UnreadableFileError) as error:
         reason = str(getattr(error, "strerror", None) or error).lower()
         where = f" after line {number}" if number else ""

@@ -23,7 +23,7 @@ MAX_BYTES = 2 << 20
 """Of all files together: twice what a ConfigMap can hold, and seconds of parsing."""
 ATTEMPTS = 50
 """Readings of one directory that may be overtaken by changes. The kubelet makes about one change a minute; what is
-still not there after so many (a few milliseconds) is not being changed but a link to nothing."""
+still not there after this many (a few milliseconds) is not being changed but a link to nothing."""
 
 _KUBELET_LINK = "..data"
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import requests
 
-from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
 
 _TIMEOUT_SECONDS = 10.0
 _MOST_TOKEN_BYTES = 1 << 20
@@ -45,7 +45,9 @@ def fetch_decisions(
     if token_file is not None:
         try:
             token = read_bounded(token_file, most_bytes=_MOST_TOKEN_BYTES).decode()
-        except (UnreadableFileError, UnicodeDecodeError) as error:
+        except UnreadableFileError as error:
+            raise DecisionLogError(problem_of(token_file, error)) from error
+        except UnicodeDecodeError as error:
             raise DecisionLogError(f"cannot read {token_file}: {error}") from error
         headers["Authorization"] = f"Bearer {token.strip()}"
     try:

@@ -1,4 +1,4 @@
-"""What an HTTP extender does to who asks it: nothing that can be used, or a request to be counted. Knows no HTTP."""
+"""The ways in which a request to an HTTP extender fails, for its callers. Knows no HTTP."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ REQUESTS_PER_SECOND = 50.0
 HANDSHAKES_PER_SECOND = 25.0
 """Of one address, of TLS."""
 BURST_SECONDS = 10.0
-"""So much of an address's rate may come at once."""
+"""An address may spend the requests of this much time at once."""
 LONGEST_WAIT_SECONDS = FIRST_REQUEST_SECONDS
 PROBES = frozenset({"livez", "readyz", "healthz"})
 """First parts of the paths that kubelets ask for. They have a rate of their own: who shares a kubelet's address and
 asks for other things, or for things that are no requests, does not delay them."""
 LONGEST_PROBE_WAIT_SECONDS = 0.5
 LONGEST_HANDSHAKE_WAIT_SECONDS = 1.5
-"""Kubelets give up after some seconds. Even so, all connections together get no more than so many answers."""
+"""Kubelets give up after some seconds. Even so, all connections together get no more than this many answers."""
 _MOST_ADDRESSES = 1024
 MAX_LINE_BYTES = 4096
 MAX_HEADER_BYTES = 16384
@@ -84,7 +84,7 @@ class RateLimit:
         """Note a request and return the seconds until it may be served.
 
         Args:
-            address: who asks.
+            address: of the client.
             now: seconds, never going back.
             cost: in requests.
         """

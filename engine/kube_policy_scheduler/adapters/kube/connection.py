@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def _limit(self, seconds: float) -> None:
-        """Have the exchange fail after so long. The timer of an earlier one serves, too, if it fires before that."""
+        """Have the exchange fail after this long. The timer of an earlier one serves, too, if it fires before that."""
         self._deadline, self._timeout_seconds = self._loop.time() + seconds, seconds
         if self._timer is not None and self._timer.when() > self._deadline:
             self._timer.cancel()

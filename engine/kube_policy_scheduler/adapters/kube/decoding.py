@@ -249,7 +249,7 @@ def _metadata_of(raw: msgspec.Raw) -> ObjectMeta:
 
 
 def pieces_of_lines(lines: bytes, most_bytes: int) -> Iterator[bytes]:
-    """Cut complete lines at line ends into pieces of at most so many bytes; a longer line is a piece of its own."""
+    """Cut complete lines at line ends into pieces of at most this many bytes; a longer line is a piece of its own."""
     at = 0
     while len(lines) - at > most_bytes:
         cut = lines.rfind(b"\n", at, at + most_bytes) + 1 or lines.index(b"\n", at + most_bytes) + 1

@@ -31,7 +31,7 @@ class Evicted(NamedTuple):
 async def evict(
     pods: Sequence[Evicted], *, kubeconfig: str | None, context: str | None
 ) -> AsyncGenerator[tuple[Evicted, str], None]:
-    """Evict pods in turn; yield each with what became of it: `evicted`, or why not.
+    """Evict pods in turn; yield each with the outcome: `evicted`, or why not.
 
     Raises:
         CredentialsError: no usable kubeconfig.

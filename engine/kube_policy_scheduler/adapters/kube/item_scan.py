@@ -46,7 +46,7 @@ class Models(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What comes of it."""
+    """The result of a comparison."""
 
     found: Any
     """`int64[items]`: the model of each item."""

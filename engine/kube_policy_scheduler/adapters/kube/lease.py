@@ -83,7 +83,7 @@ class HeldLease:
     """What we hold of a Lease: whether, and until when, we may act by it. One keeps it, the fence reads it."""
 
     def __init__(self, *, renew_deadline_seconds: float) -> None:
-        """Make one that is not held. renew_deadline_seconds: for so long after a renewal began we may act."""
+        """Make one that is not held. renew_deadline_seconds: for this long after a renewal began we may act."""
         self._renew_deadline_seconds = renew_deadline_seconds
         self.is_held = False
         self.until = 0.0

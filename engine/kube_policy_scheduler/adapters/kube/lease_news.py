@@ -74,7 +74,7 @@ class LeaseNews:
         self._news = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Return when the Lease has changed since the last call, at the latest after so many seconds."""
+        """Return when the Lease has changed since the last call, at the latest after this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()

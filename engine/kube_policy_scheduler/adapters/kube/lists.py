@@ -83,7 +83,7 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
 async def raw_objects(
     *, kubeconfig: str | None, context: str | None, kinds: Collection[str], most: int
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return objects of some kinds as decoded from JSON, at most so many of each, and whether there are more.
+    """Return objects of some kinds as decoded from JSON, at most this many of each, and whether there are more.
 
     Kinds that are not served, or may not be listed, are left out.
 

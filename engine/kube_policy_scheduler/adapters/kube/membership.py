@@ -208,7 +208,7 @@ class ReplicaMembership:
         for identity in self._seen.keys() - leases.keys():
             lease, at = self._seen.pop(identity)
             if identity in self.members:
-                # who had not renewed for so long when we looked last had stopped by then: nothing but its end is near
+                # a replica that had not renewed for this long at our last look had stopped by then; its end is near
                 had_stopped = self._asked - at > self._settings.renew_deadline_seconds
                 settled, ends = now + SETTLE_SECONDS, at + lease.lease_seconds
                 # a deleted Lease does not end what its holder may do

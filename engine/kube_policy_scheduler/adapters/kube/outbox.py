@@ -60,7 +60,7 @@ MOST_FAILING_FIRST = 2
 """First tries of a namespace at a time, once the last one failed: one that hangs does not hold up the next. Of what
 failed before, one at a time is tried again."""
 GIVE_UP_SECONDS = 3600.0
-"""After so long of refusals an item is given up."""
+"""An item is given up after it was refused for this long."""
 BEING_TERMINATED = "being terminated"
 """Part of the API server's message about a namespace in which nothing can be created any more."""
 MOST_FORBIDDEN = 5
@@ -74,7 +74,7 @@ WARN_EVERY_SECONDS = 60.0
 REMIND_EVERY_SECONDS = 600.0
 """The same where none begins to fail, and some go on."""
 TELL_REFUSED_SECONDS = 600.0
-"""For so long the status page tells why something was refused."""
+"""For this long the status page tells why something was refused."""
 
 
 class OutboxCounts(msgspec.Struct):

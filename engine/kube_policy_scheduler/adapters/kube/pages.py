@@ -18,7 +18,7 @@ PAGE_OBJECTS = 2_000  # with 500, 10,000 pods took a quarter of a second longer
 FIRST_PAGE_OBJECTS = 500  # of the first page, which shows how large objects are
 PAGE_BYTES = 8 << 20  # of a page, about: decoded in 20 ms, in which nothing else runs
 LIST_TIMEOUT_SECONDS = 60.0  # per page
-COMPARED_FROM = 20_000  # objects of a list: decoding so many takes as long as loading what compares the others
+COMPARED_FROM = 20_000  # objects of a list: decoding this many takes as long as loading what compares the others
 
 
 async def pages(

@@ -170,7 +170,7 @@ class PolicyHistory:
                     await self._wait_for_others(REFUSED_SECONDS)
 
     async def _wait_for_others(self, seconds: float) -> None:
-        """Return once there are other policies to store, or after so long to try these again."""
+        """Return once there are other policies to store, or after this long to try these again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stirred.wait()

@@ -77,7 +77,7 @@ WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn fro
 WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
 SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is reopened, at the same version
 HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, ends a row of failures
-GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is restarted as a routine
+GAP_SECONDS = 2.0  # for this long after it was current, a view is good enough while a watch is restarted as a routine
 QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that the view is current before its end
 FIRST_QUIET_SECONDS = 0.02  # the same for the watch after the first list; the server sends at once what it owes
 QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again, with twice the patience
@@ -125,7 +125,7 @@ class Patience(msgspec.Struct, frozen=True):
     """How long a reflector waits before it tries something else."""
 
     optional_seconds: float = OPTIONAL_PATIENCE_SECONDS
-    """For so long the first list of something optional may fail again and again."""
+    """For this long the first list of something optional may fail again and again."""
     silence_seconds: float = SILENCE_SECONDS
     """After which a watch is reopened."""
     watch_seconds: tuple[float, float] = WATCH_SECONDS

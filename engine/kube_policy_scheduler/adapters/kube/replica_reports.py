@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 PREFIX = "replica.policy-scheduler.dev/"
 RENEW_SECONDS = 60.0
 STALE_SECONDS = 3 * RENEW_SECONDS
-"""Without a renewal for so long a replica is not heard of any more."""
+"""A replica that has not renewed its report for this long is no longer shown."""
 FORGET_SECONDS = 600.0
-"""After so long without a renewal the others take the report away; clocks of nodes may differ by minutes."""
+"""After this long without a renewal the others take the report away; clocks of nodes may differ by minutes."""
 RETRY_SECONDS = 5.0
 LEAVE_SECONDS = 2.0
 PROBLEM_CHARACTERS = 500

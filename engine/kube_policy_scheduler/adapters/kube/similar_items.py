@@ -411,7 +411,7 @@ def merged(alike: list[Any], others: Iterable[tuple[int, Any]]) -> list[Any]:
 
 
 def _grown(array: Any, size: int) -> Any:
-    """Return an array with room for so many elements."""
+    """Return an array with room for this many elements."""
     if size <= len(array):
         return array
     more = np.zeros((max(size, 2 * len(array)) - len(array), *array.shape[1:]), array.dtype)

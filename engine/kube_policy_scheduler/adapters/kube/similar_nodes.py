@@ -76,7 +76,7 @@ class _Recipe:
 
 
 def _copies(thing: Any, count: int, fields: list[tuple[int, str]], columns: list[list[str]]) -> list[Any]:
-    """Return so many copies of a struct, with the strings of slots in fields."""
+    """Return this many copies of a struct, with the strings of slots in fields."""
     copy = thing.__copy__
     copies = [copy() for _ in range(count)]
     for slot, field in fields:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
 SLICE_SECONDS = 0.001
-"""For so long at a time, plus what the last step takes."""
+"""For this long at a time, plus what the last step takes."""
 SHARE = 0.1
 """Of the time, for all answers together."""
 
 TURN_SECONDS = 0.002
-"""For so long at a time what decisions wait for, plus what the last step takes."""
+"""For this long at a time what decisions wait for, plus what the last step takes."""
 
 Made = TypeVar("Made")
 
@@ -40,7 +40,7 @@ class SpareTime:
     async def run(self, steps: Generator[None, None, Made]) -> Made:
         """Run steps to their end and return what they return; between two of them anything may happen.
 
-        What the steps raise is raised. Who asks meanwhile waits until the answer is made.
+        Errors of the steps are raised. Other callers wait until the result is there.
         """
         async with self._turn:
             try:

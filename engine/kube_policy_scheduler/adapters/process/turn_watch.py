@@ -30,7 +30,7 @@ HANG_SECONDS = 1.0
 """Time that has passed after which a turn that is still under way is reported. Probes time out after 3 and 5 s."""
 LOOK_SECONDS = 0.5
 SAID_SECONDS = 10.0
-"""Of long turns in the same step, one is logged in so many seconds; all are counted."""
+"""Of long turns in the same step, one is logged in this many seconds; all are counted."""
 RECENT_SECONDS = 600.0
 FRAMES = 6
 """Functions that are named of a turn that hangs, the innermost ones."""

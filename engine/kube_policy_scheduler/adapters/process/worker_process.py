@@ -1,7 +1,7 @@
 """Work in a process of its own, which is killed where it takes too much time or memory. Knows nothing of the work.
 
 The process is started when it is first needed, does one thing after another, and ends when nothing has come for long.
-The first one may be a copy of who asks (`fork`), which has the modules: importing them takes longer than most work.
+The first one may be a copy of the caller (`fork`), which has the modules: importing them takes longer than most work.
 Frames on a socket pair: a kind (one byte), a length (four bytes, big-endian), the content.
 """
 
@@ -36,7 +36,7 @@ MEMORY_BYTES = 256 << 20
 MAX_FRAME_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 18
 IDLE_SECONDS = 300.0
-"""Without work for so long the process ends and gives its memory back; the next start takes half a second."""
+"""Without work for this long the process ends and gives its memory back; the next start takes half a second."""
 NICENESS = 5
 """Where processor time is scarce, who started the process gets three times as much once the first work is done: a start
 waits for that."""
@@ -450,7 +450,7 @@ def _limit_memory(more_bytes: int) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Have this process killed after so much more processor time."""
+    """Have this process killed after this much more processor time."""
     most = int(time.process_time()) + 1 + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
@@ -481,7 +481,7 @@ def _receive(connected: socket.socket) -> tuple[_Kind, bytes]:
 
 
 def _exactly(connected: socket.socket, length: int) -> bytes:
-    """Return so many bytes.
+    """Return this many bytes.
 
     Raises:
         EOFError: the other side hung up before.

@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster.signals import LabelSets, SeriesColumns
 PIECE_BYTES = 2**18
 """Decoded at once: about 800 series, half a millisecond in which no other thread runs Python."""
 MAX_PIECE_BYTES = 2**22
-"""Of what cannot be split, such as one series: decoded it takes at most ten times as much."""
+"""The most of an answer that cannot be split, such as one series: decoded it takes at most ten times as much."""
 MAX_WARNINGS = 10
 MAX_TEXT = 300
 """Characters of a text of the server that are kept."""

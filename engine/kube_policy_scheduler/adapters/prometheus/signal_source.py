@@ -295,7 +295,7 @@ class SignalSource:
             tracked.due = now
             tracked.attempted.clear()
         if self._unreachable is not None and not tracked.attempted.is_set() and now < self._blocked_until:
-            # known to be in vain: a policy reload need not wait for it
+            # known to fail: a policy reload need not wait for it
             self._failed(tracked, PrometheusUnreachableError(self._unreachable.text))
             tracked.attempted.set()
         self._wake.set()

@@ -232,7 +232,7 @@ def _make_room(
 
 
 def _evicted(moves: Sequence[Move | RoomMove], given: Given, stop: Callable[[], bool]) -> dict[str, str]:
-    """Evict the pods of a plan in turn, and return what became of each, by uid."""
+    """Evict the pods of a plan in turn, and return the outcome of each, by uid."""
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError

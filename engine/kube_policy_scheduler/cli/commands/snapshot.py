@@ -147,12 +147,12 @@ _MOST_KEY_BYTES = 1 << 20
 def _key(path: Path | None) -> bytes | None:
     if path is None:
         return None
-    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
+    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
 
     try:
         key = read_bounded(path, most_bytes=_MOST_KEY_BYTES).strip()
     except UnreadableFileError as error:
-        raise click.ClickException(f"cannot read {path}: {error}") from error
+        raise click.ClickException(problem_of(path, error)) from error
     if len(key) < 16:
         raise click.ClickException(
             f"{path} holds {plural(len(key), 'byte')}, expected at least 16 random ones: head -c 32 /dev/urandom > FILE"

@@ -13,7 +13,7 @@ import msgspec
 from kube_policy_scheduler.cel.evaluator import Paused, Run, Step, compile_node, node_count
 from kube_policy_scheduler.cel.functions import parse_semver
 from kube_policy_scheduler.cel.syntax import Mismatch, TooDeep, read
-from kube_policy_scheduler.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
+from kube_policy_scheduler.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, MissingKeyError, type_name
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.attribute_references import Reference, references, values
 from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
@@ -110,7 +110,8 @@ class SelectorRun:
         except Paused:
             return None
         except (CelError, CostLimitExceeded) as error:
-            return Match(False, f"CEL runtime error: {_shortened(str(error))}", run.cost)
+            text = f"CEL runtime error: {_shortened(str(error))}"
+            return Match(False, text, run.cost, misses_key=isinstance(error, MissingKeyError))
         except RecursionError:
             return Match(False, "CEL runtime error: the expression is nested too deeply", run.cost)
         finally:
@@ -128,6 +129,8 @@ class Match(msgspec.Struct, frozen=True):
     error: str = ""
     """The error of the evaluation, in cel-go's words; "" without an error."""
     cost: int = 0
+    misses_key: bool = False
+    """Whether the error is that the device does not have what is read."""
 
 
 def _size(key: object) -> int:

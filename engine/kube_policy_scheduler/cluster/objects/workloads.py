@@ -81,7 +81,11 @@ class PodGroupSchedulingPolicy(ApiStruct):
 
 
 class PodGroupResourceClaim(ApiStruct):
+    """One of the two others is set, as of a pod's."""
+
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class PodGroupSpec(ApiStruct):

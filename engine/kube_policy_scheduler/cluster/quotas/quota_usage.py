@@ -679,8 +679,14 @@ class QuotaUsage:
     def claims_of(self, pod: PodInfo) -> Iterator[tuple[str, bool]]:
         """Yield the claims of a pod as `namespace/name`, and whether they were made for this pod alone."""
         if self._has_claims(pod):
-            own = {f"{pod.namespace}/{name}" for name in pod.claim_names.values()}
-            yield from ((key, key in own) for key in claim_keys(pod))
+            made = {f"{pod.namespace}/{name}" for name in pod.claim_names.values()}
+            yield from ((key, key in made and not self._is_shared(key, pod)) for key in claim_keys(pod))
+
+    def _is_shared(self, key: str, pod: PodInfo) -> bool:
+        """Return whether a claim that was made of a template was made for a PodGroup."""
+        claim = self._claims(key)
+        owners = (claim.metadata.owner_references or ()) if claim is not None else ()
+        return any(owner.controller and owner.uid != pod.uid for owner in owners)
 
     def claimed(self, key: str) -> Amounts:
         """Return what a claim adds to the first pod that counts for it; nothing once a placed pod does."""
@@ -937,16 +943,15 @@ class QuotaUsage:
 
     # --- shares ------------------------------------------------------------------------------------------
 
-    def share(self, queue: Quota, more: Amounts = (), *, step: int = 1) -> float:
-        """Return the dominant share of one queue: what it borrows, by capacity and weight; of all resources, the most.
+    def share(self, queue: Quota) -> float:
+        """Return the dominant share of a queue: what it will borrow by capacity and weight, of its largest resource."""
+        return self._dominant(queue, self._will(queue))
 
-        more: amounts that are added first (`step` 1) or taken away (-1).
-        """
-        used = list(queue.used)
-        if more:
-            for resource, amount in more:
-                used[resource] += step * amount
-        return self._dominant(queue, used)
+    def _will(self, queue: Quota) -> list[int]:
+        """Return what a queue uses of each resource when the evictions under way are done."""
+        if not self._leaving and not self._nominated:
+            return [*queue.used]
+        return [*map(queue.will, range(self._size))]
 
     def share_of(self, queue: Quota, resources: Iterable[int], more: Amounts = (), *, step: int = 1) -> float:
         """Return the share of a queue of some resources: what it will borrow, by what is usable and weight; the most.
@@ -1003,7 +1008,7 @@ class QuotaUsage:
 
     def order_share(self, queue: Quota, more: Amounts) -> float:
         """Return the part of one queue in `order`."""
-        used: list[float] = [*queue.used]
+        used: list[float] = [*self._will(queue)]
         if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
             used = list(map(max, used, queue.remembered))
         for resource, amount in more:

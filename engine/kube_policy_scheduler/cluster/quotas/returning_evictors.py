@@ -2,9 +2,9 @@
 
 Where several resources are counted, or queues stand below each other, shares alone need not come to rest: what is short
 differs from pod to pod, so two queues can each have a reason to take from the other. So if a pod evicted others for a
-share and was evicted since, its workload does so no more, until something changes that is not the work of evictions: a
-pod ends, a new one starts in free room, a node changes, or the queues do. Between two such changes each pod evicts for
-a share at most once, so these evictions end (policies/QUEUES.md).
+share and was evicted since, its workload does so no more, until something changes that is not the work of evictions:
+a pod ends, a new one starts in free room, a node changes, or the queues do. Between two such changes each pod evicts
+once for a share, at most, so these evictions end (policies/QUEUES.md).
 
 What the rules do not know may still set evictions going: a webhook, a budget, a clock. As a safety net, a workload that
 was evicted, evicted others, and was evicted again evicts nobody for a while; it may start in free room. If this ever

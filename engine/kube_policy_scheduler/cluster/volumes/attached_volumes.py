@@ -62,7 +62,7 @@ def csi_volumes(pod: PodInfo, store: ObjectStore) -> PodVolumes:
     In-tree volumes count as volumes of the driver that replaced the plugin. kube-scheduler does this where the node
     has a CSINode; without one it has no limits either, so that the number is the same for all nodes.
     """
-    volumes: set[FoundVolume | None] = set()
+    volumes, migrated = set[VolumeId](), set[VolumeId]()
     claims, persistent, missing = [], [], ""
     stranger = None
     for use in claim_uses(pod):
@@ -76,17 +76,17 @@ def csi_volumes(pod: PodInfo, store: ObjectStore) -> PodVolumes:
         else:
             if claim.spec.volume_name:
                 persistent.append(claim.spec.volume_name)
-            volumes.add(_of_claim(claim, store))
+            found = _of_claim(claim, store)
+            if found is not None:
+                (migrated if found.is_migrated else volumes).add(found.volume)
     for volume in pod.volumes:
         if volume.persistent_volume_claim is None and volume.ephemeral is None:
             plugin = in_tree_plugin(volume)
             handle = volume_handle(plugin, volume, None) if plugin is not None else None
             if plugin is not None and handle is not None:
-                volumes.add(FoundVolume(VolumeId(plugin.driver, handle), True))
-    known = [each for each in volumes if each is not None]
-    migrated = frozenset(each.volume for each in known if each.is_migrated)
+                migrated.add(VolumeId(plugin.driver, handle))
     return PodVolumes(
-        frozenset(each.volume for each in known), migrated, tuple(claims), tuple(persistent), missing, stranger
+        frozenset(volumes | migrated), frozenset(migrated), tuple(claims), tuple(persistent), missing, stranger
     )
 
 

@@ -1,4 +1,4 @@
-"""The verb `bind` of an extender: a pod counts on its node at once, and the API server is told. Chooses nothing."""
+"""The verb `bind` of an extender: counts the pod on its node at once, and sends the binding to the API server."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class ExtenderRoutes:
             extender: answers.
             metrics: counts.
             max_bytes: of one body; all that are being read at the same time may have twice as many.
-            binds: whether `bind` is carried out: not where nobody knows who asks.
+            binds: whether `bind` is carried out: not for clients that are not authenticated.
         """
         self._binds = binds
         self._extender = extender

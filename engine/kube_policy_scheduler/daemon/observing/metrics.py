@@ -301,7 +301,7 @@ class SchedulerMetrics(Observer):
         self.pod_sli_seconds.of(attempts).observe(max(0.0, bound.at - bound.queued))
 
     def on_moved(self, moved: PodMoved) -> None:
-        """Count what became of a move."""
+        """Count the outcome of a move."""
         self._moves.of(moved.outcome.value).inc()
 
     def on_claims_bound(self, bound: ClaimsBound) -> None:
@@ -385,6 +385,12 @@ class DeviceMetrics:
             ("status",),
             registry=registry,
         )
+        self._creates_by_owner = Counter(
+            "dynamic_resource_allocation_resourceclaim_creates",
+            "The same under its name since Kubernetes 1.37, also by API group and kind of the owner of the claim.",
+            ("status", "owner_api_group", "owner_api_kind"),
+            registry=registry,
+        )
         self._conditions = Children(
             Counter(
                 "scheduler_dra_bindingconditions_allocations",
@@ -422,6 +428,7 @@ class DeviceMetrics:
         """Count what happened to the claims of a pod."""
         if bound.created:
             self._creates.labels(bound.created).inc()
+            self._creates_by_owner.labels(bound.created, "", "Pod").inc()
         for driver in bound.drivers if bound.conditions else ():
             labels = (bound.pod.scheduler_name, driver, bound.conditions)
             self._conditions.of(*labels).inc()

@@ -193,7 +193,7 @@ class ClaimsBound(msgspec.Struct, frozen=True):
 
 
 class PodMoved(msgspec.Struct, frozen=True):
-    """What became of a move that rebalancing planned."""
+    """The outcome of a move that rebalancing planned."""
 
     move: Move
     outcome: MoveOutcome
@@ -228,7 +228,7 @@ class Observer:
         """Note what an extender answered kube-scheduler."""
 
     def on_moved(self, moved: PodMoved) -> None:
-        """Note what became of a planned move; a move that is carried out is reported twice, evicted and landed."""
+        """Note the outcome of a planned move; a move that is carried out is reported twice, evicted and landed."""
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Note that a policy set was read, and whether it is in force now."""

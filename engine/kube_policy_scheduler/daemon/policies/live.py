@@ -76,7 +76,7 @@ class LivePolicies:
         return self._set.profile_of(pod)
 
     def rules(self, pod: PodInfo) -> Rules | None:
-        """Return what decides about the pod, for who asks what would become of it; None if no policy governs it."""
+        """Return the rules that decide the pod, for callers that try a decision; None if no policy governs it."""
         policy = self._set.governing(pod)
         return Rules(policy.profile, policy, policies=self._set) if policy is not None else None
 

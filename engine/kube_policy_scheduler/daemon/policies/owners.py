@@ -39,7 +39,7 @@ from kube_policy_scheduler.daemon.policies.reload import (
 from kube_policy_scheduler.documents.owner_settings import OwnerSettings, owner_of
 
 FIRST_SECONDS = 5.0
-"""So long a start waits for the policies of owners, so that no pod is placed without them; then it goes on."""
+"""A start waits this long for the policies of owners, so that no pod is placed without them; then it continues."""
 LEAST_REST_SECONDS = 1.0
 """Times the number of owners: all together change what is in force once a second at most, as each change lets pods that
 wait for their gang be decided again."""
@@ -270,7 +270,7 @@ class Owners:
         return self._objects.objects(namespace).get(name)
 
     def _report(self, record: ReloadRecord) -> None:
-        """Tell everybody what became of an owner's policies, and the objects that they were read from."""
+        """Report the result for an owner's policies, also in the objects that they were read from."""
         self._told(record)
         for source in self._sources:
             if source.settings.name == record.owner and source.home is not None and self._statuses is not None:

@@ -44,7 +44,7 @@ class CheckRequest(msgspec.Struct, array_like=True):
 
 
 class CheckResult(msgspec.Struct, array_like=True):
-    """What comes of it."""
+    """The result of a check."""
 
     problems: tuple[str, ...]
     """Rendered errors; there are none where the set is good."""
@@ -88,7 +88,7 @@ class PolicyChecker:
         trees: Sequence[str],
         owner: Owner | None = None,
     ) -> CheckResult:
-        """Return what comes of a set; blocks.
+        """Return the result for a set; blocks.
 
         Args:
             sources: the set.

@@ -59,7 +59,7 @@ class PartOfAll(msgspec.Struct, frozen=True):
     lock: asyncio.Lock
     """Held by the reloader that works: one owner's policies are taken over at a time, in the order of their arrival."""
     rest_seconds: Callable[[float], float]
-    """Returns how long an owner must wait after a change that took so many seconds."""
+    """Returns how long an owner must wait after a change that took this many seconds."""
     withdraw: Callable[[], None]
     """Takes the owner's policies out of those in force."""
 
@@ -353,7 +353,7 @@ class PolicyReloader(Generic[PolicySetT]):
             return await self._put_in_force_alone(found, arrived_at=arrived_at, origin=origin)
 
     async def _put_in_force_alone(self, found: PolicySources, *, arrived_at: float, origin: str) -> ReloadRecord:
-        """Compile, prepare and activate a set; return what came of it.
+        """Compile, prepare and activate a set; return the result.
 
         origin: where it comes from, if it is not the newest.
 

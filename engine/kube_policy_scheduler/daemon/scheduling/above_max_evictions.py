@@ -28,16 +28,14 @@ class AboveMaxEvictions:
     ) -> None:
         """serves: whether this replica decides a pod, as one replica does for all pods of queues."""
         self._context, self._in_flight, self._evictions, self._serves = context, in_flight, evictions, serves
-        self._reclaim = AboveMaxReclaim(context.cluster)
+        self.reclaim = AboveMaxReclaim(context.cluster)
         self.evicted = 0
         """Pods that were evicted."""
 
     def look(self, policies: Policies, now: Steady) -> None:
         """Start the eviction that is due. If it fails, the next look tries it again."""
-        if now < self._reclaim.look_at:
-            return
         each = (profile.queues for profile in policies.profiles if profile.queues is not None)
-        found = self._reclaim.due(lambda: next(each, None), now)
+        found = self.reclaim.due(lambda: next(each, None), now)
         if found is None or not self._serves(found.unit.pods[0]):
             return
         extra = {"queue": found.queue, "pods": [pod.key for pod in found.unit.pods], "why": found.why}

@@ -20,10 +20,10 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.002
-"""For so long at a time, at most about: with five seconds between two looks 0.04 % of a core."""
+"""For this long at a time, at most about: with five seconds between two looks 0.04 % of a core."""
 
 UNSHOWN_SECONDS = 900.0
-"""A binding that the watch has not shown for so long, current as it is, will not be shown: longer than any time-out."""
+"""A current watch that has not shown a binding for this long will not show it: longer than any time-out."""
 
 Kind = Literal["node", "pod", "queue", "binding"]
 

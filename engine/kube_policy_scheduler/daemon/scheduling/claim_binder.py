@@ -147,8 +147,8 @@ class ApiClaimBinder:
         try:
             for one in reservation.claims:
                 if one.allocation is None:
-                    await self._check_earlier(one.claim, reservation.pod, progress)
-                if not one.is_reserved_for(reservation.pod):
+                    await self._check_earlier(one, progress)
+                if not one.is_reserved:
                     await _to_its_end(self._bind_claim(one, reservation, progress))
             why = reservation.failure
             if not why and waits_for_binding_conditions(reservation):
@@ -171,7 +171,7 @@ class ApiClaimBinder:
     async def _bind_claim(self, one: ReservedClaim, reservation: ClaimReservation, progress: _Progress) -> None:
         if one.claim.metadata.name == CLAIM_NAME:
             if one.allocation is not None:
-                await self._bind_extended(one.claim, one.allocation, reservation, progress)
+                await self._bind_extended(one, one.allocation, reservation, progress)
             return
         uid = one.claim.metadata.uid
         lock = self._locks.get(uid)
@@ -185,10 +185,10 @@ class ApiClaimBinder:
                 claim = known
                 if allocation is not None and stored is not None and gives_the_same(stored, allocation):
                     allocation = None  # another member of the gang has written it
-            await self._reserve(claim, allocation, reservation.pod, progress)
+            await self._reserve(claim, allocation, one.user, progress)
             self._cluster.resource_claims.end_allocation(uid)
 
-    async def _check_earlier(self, claim: objects.ResourceClaim, pod: PodInfo, progress: _Progress) -> None:
+    async def _check_earlier(self, one: ReservedClaim, progress: _Progress) -> None:
         """Take back an allocation that was written earlier, if other claims have its devices and no other pod uses it.
 
         A scheduler that is killed before it can take back an allocation leaves such a claim. Nothing says any more
@@ -197,26 +197,26 @@ class ApiClaimBinder:
         Raises:
             ClaimChanged: the allocation does not stand.
         """
-        stored = self._cluster.resource_claims.stored(object_key(claim.metadata))
-        if stored is None or stored.metadata.uid != claim.metadata.uid or stored.status.allocation is None:
+        stored = self._cluster.resource_claims.stored(object_key(one.claim.metadata))
+        if stored is None or stored.metadata.uid != one.claim.metadata.uid or stored.status.allocation is None:
             return
-        if any(user.uid != pod.uid for user in stored.status.reserved_for or ()):
+        if any(user.uid != one.user.uid for user in stored.status.reserved_for or ()):
             return
         why = contention(stored, self._cluster)
         if why:
             progress.contended += 1
-            await self._withdraw(stored, pod)
+            await self._withdraw(stored, one.user)
             raise ClaimChanged(why)
 
     async def _bind_extended(
         self,
-        claim: objects.ResourceClaim,
+        one: ReservedClaim,
         allocation: objects.AllocationResult,
         reservation: ClaimReservation,
         progress: _Progress,
     ) -> None:
         """Create the claim for extended resources, with its devices, and name it in the pod's status."""
-        pod, claims = reservation.pod, self._cluster.resource_claims
+        claim, pod, claims = one.claim, reservation.pod, self._cluster.resource_claims
         progress.created = "failure"
         made = await self._writer.create(pod.namespace, extended_claim(pod, claim))
         progress.created = "success"
@@ -224,7 +224,7 @@ class ApiClaimBinder:
         claims.start_allocation(in_flight, pod_uid=pod.uid)  # now under the uid by which the watch shows it
         claims.end_allocation(claim.metadata.uid)
         try:
-            made = await self._reserve(made, allocation, pod, progress)
+            made = await self._reserve(made, allocation, one.user, progress)
             if reservation.mappings:
                 body = extended_claim_status(made.metadata.name, reservation.mappings)
                 await self._writer.patch_pod_status(namespace=pod.namespace, name=pod.name, body=body)
@@ -248,7 +248,7 @@ class ApiClaimBinder:
         self,
         claim: objects.ResourceClaim,
         allocation: objects.AllocationResult | None,
-        pod: PodInfo,
+        user: objects.ResourceClaimConsumerReference,
         progress: _Progress,
     ) -> objects.ResourceClaim:
         """Write a user to a claim, with its devices if it has none, and return it; take them back if others have them.
@@ -257,7 +257,6 @@ class ApiClaimBinder:
             ClaimChanged: the claim is not what it was, or its devices were allocated to another claim first.
             KubeError: it could not be written.
         """
-        user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         key = object_key(claim.metadata)
         if allocation is None:
             written = await self._writer.reserve(claim, user=user, allocation=None)
@@ -280,7 +279,7 @@ class ApiClaimBinder:
             del self._awaited[claim.metadata.uid]
         if why:
             progress.contended += 1
-            await self._withdraw(written, pod)
+            await self._withdraw(written, user)
             raise ClaimChanged(why)
         return written
 
@@ -293,7 +292,7 @@ class ApiClaimBinder:
             return f"claim {object_key(claim.metadata)} got deleted in the meantime"
         return contention(now, self._cluster)
 
-    async def _withdraw(self, claim: objects.ResourceClaim, pod: PodInfo) -> None:
+    async def _withdraw(self, claim: objects.ResourceClaim, user: objects.ResourceClaimConsumerReference) -> None:
         """Take back an allocation that does not stand. Never raises."""
         key, allocation = object_key(claim.metadata), claim.status.allocation
         logger.warning("Deallocating claim: its devices are another claim's", extra={"claim": key})
@@ -307,7 +306,7 @@ class ApiClaimBinder:
                     return
                 if allocation is None or not gives_the_same(now.status.allocation, allocation):
                     return
-                if any(user.uid != pod.uid for user in now.status.reserved_for or ()):
+                if any(other.uid != user.uid for other in now.status.reserved_for or ()):
                     break
                 claim = now
             except KubeError as error:
@@ -367,6 +366,7 @@ class ApiClaimBinder:
     async def unreserve(self, reservation: ClaimReservation) -> None:
         """Remove the pod from the users of its claims, and delete what was created for it. Never raises.
 
+        A claim that is reserved for a PodGroup stays so: others of its pods may use it.
         The devices stay the claims': the next attempt goes where they are, or takes them away.
         """
         undo(reservation, self._cluster)

@@ -182,7 +182,7 @@ class Policies(Protocol):
         ...
 
     def rules(self, pod: PodInfo) -> Rules | None:
-        """Return what decides about the pod, for who asks what would become of it; None if no policy governs it."""
+        """Return the rules that decide the pod, for callers that try a decision; None if no policy governs it."""
         ...
 
     @property

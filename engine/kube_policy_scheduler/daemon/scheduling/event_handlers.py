@@ -167,7 +167,7 @@ class EventHandlers:
             return False
         try:
             alike = self._cluster.templates.pods(pods)
-        except ValueError:  # one by one it is told which cannot be used
+        except ValueError:  # handled one by one, each pod that cannot be used is reported
             return False
         if any(example.terminal for example in alike.examples):
             return False

@@ -1,7 +1,7 @@
 """The only way in which a pod is evicted: one that is not bound yet is never deleted.
 
-Whoever evicts (preemption, reclaim, gangs, resizes, rebalancing) asks here. A pod that waits for its gang gives its
-place back, and one that is being bound has its binding cancelled: it keeps its uid and returns to the queue, as with
+Preemption, reclaim, gangs, resizes and rebalancing evict through it. A pod that waits for its gang gives its place
+back, and one that is being bound has its binding cancelled: it keeps its uid and returns to the queue, as with
 kube-scheduler 1.36. A binding that was sent cannot be taken back; the pod is deleted once it is known to be bound.
 (kube-scheduler deletes it at once, and loses a pod that nobody creates again where the deletion comes first.)
 """
@@ -26,14 +26,14 @@ from kube_policy_scheduler.framework.queue.pod_transitions import Standing, stan
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
-"""So long the end of a binding that cannot be cancelled is waited for; then the eviction has failed, and is tried again
-with the next attempt of the pod that it is for."""
+"""An eviction waits this long for the end of a binding that cannot be cancelled; then it has failed, and is tried again
+with the preemptor's next attempt."""
 POLL_SECONDS = 0.05
-"""How often a pod is looked at that another replica binds."""
+"""The interval at which a pod that another replica binds is checked."""
 
 
 class Eviction(Enum):
-    """What became of a victim."""
+    """The outcome of an eviction."""
 
     DELETED = "deleted"
     CANCELLED = "cancelled"

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 REPORT_AFTER_SECONDS = 5.0
 """How late a pod may be let in that a policy holds until some hour, or while some metric is high; and how long a pod
-waits, held or for its group, before people are told."""
+waits, held or for its group, before it is reported."""
 RENEWED_AT_ONCE = 20
 """Reports in one round about pods that now wait for another pod of their strict order than before: the first pod may
 change every second, and there may be ten thousand pods behind it."""
@@ -35,7 +35,7 @@ FIRST_IN_A_ROUND = 1000
 requests, whose answers come back as events: 50,000 held pods of one tenant would keep the API server, and the
 scheduler, busy for most of a minute after each start."""
 LOOK_SECONDS = 0.002
-"""For so long at a time; then decisions have their turn."""
+"""For this long at a time; then decisions have their turn."""
 
 
 def waits_behind(first: QueuedPod) -> str:
@@ -44,7 +44,7 @@ def waits_behind(first: QueuedPod) -> str:
 
 
 def in_turns(pods: Iterable[QueuedPod], most: int) -> list[QueuedPod]:
-    """Return so many of some pods at most: each namespace has one of its own in turn, in their order."""
+    """Return at most this many of some pods: one of each namespace in turn, in their order."""
     lanes: dict[str, list[QueuedPod]] = {}
     for queued in pods:
         lanes.setdefault(queued.pod.namespace, []).append(queued)

@@ -50,7 +50,7 @@ MOST_TRIES = 100
 MEMORY_RETRY_SECONDS = 30.0
 """After a failure to read or store what was moved, such as for want of a permission; moves go on meanwhile."""
 DOUBT_SECONDS = 30.0
-"""For so long room is kept where nobody knows whether the eviction was carried out."""
+"""Room stays reserved for this long if it is not known whether the eviction was carried out."""
 _BUSY = (Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.PERMIT)
 """Where pending pods are that go before moves. Unschedulable pods have no place anyway; gated ones ask for none."""
 

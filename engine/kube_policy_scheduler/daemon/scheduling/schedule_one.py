@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 WORK_IN_A_TURN = 3_000
 """Of a search for victims before other work gets its turn, in units of 2 µs (see `trials.NODE_WORK`)."""
 SPARE_TURNS = 10
-"""After the turns that it takes to ask about every pod: a search that is set back by changes for so long is finished in
+"""After the turns that it takes to ask about every pod: a search that changes set back for this long is finished in
 one turn."""
 LABELS_READ_AHEAD = ("kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 """Labels whose columns are made after the start: with 130,000 nodes, one of them holds up the loop for 20 to 100 ms."""
@@ -90,7 +90,7 @@ EVICT_AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 MOST_EXTENDER_ROUNDS = 3
 """How often extenders are asked about a pod in one attempt, if the nodes that they allowed are taken meanwhile."""
 NOMINATE_AFTER_SECONDS = 1.0
-"""So long a pod waits for its gang, its volumes or its devices before its node is written as its nominated node.
+"""A pod waits this long for its gang, its volumes or its devices before its node is written as its nominated node.
 kube-scheduler writes at once; most gangs are complete within milliseconds, and a write costs as much as a binding."""
 DOUBT_SECONDS = 5.0
 """Interval between two checks of a binding whose result is unknown after minutes."""
@@ -170,7 +170,7 @@ class Scheduler:
         self.event_handlers.signals_changed()
 
     def clock_was_set(self, ahead: float) -> None:
-        """Go by what the wall clock shows from now on, so many seconds ahead, wherever policies ask for it."""
+        """Go by what the wall clock shows from now on, this many seconds ahead, wherever policies ask for it."""
         self.cluster.ahead = ahead
         self.queue.sort_again()
         self.context.wakeups.requested.set()
@@ -284,7 +284,8 @@ class Scheduler:
             self.deferred_resizes.look(now)
             if self.algorithm.policies is not None:
                 self.short_gangs.look(now)
-                self.above_max.look(self.algorithm.policies, now)
+                if now >= self.above_max.reclaim.look_at:
+                    self.above_max.look(self.algorithm.policies, now)
             for assumed in self.waiting_pods.unnominated(since=now - NOMINATE_AFTER_SECONDS):
                 self.context.announce(assumed.queued, assumed.host)
         self.waiting_pods.expire(now)

@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
 from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.framework.devices.group_claims import RESOURCE
 from kube_policy_scheduler.wording import amount, plural, some
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ def _users(cluster: Cluster) -> Mapping[DeviceID, tuple[str, ...]]:
         if not results:
             continue
         space = claim.metadata.namespace
-        pods = [f"{space}/{user.name}" for user in claim.status.reserved_for or () if user.resource == "pods"]
+        users = claim.status.reserved_for or ()
+        pods = [f"{space}/{user.name}" for user in users if user.resource == "pods"]
+        pods += [f"PodGroup {space}/{user.name}" for user in users if user.resource == RESOURCE]
         whose = some(pods, limit=2) if pods else f"claim {object_key(claim.metadata)}"
         classes = _classes(claim)
         for result in results:

@@ -29,7 +29,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 def rendered(taken: Snapshot) -> Rendered:
     """Return the page of a snapshot. For a thread: with 5,000 nodes it takes about 50 ms."""
-    # templates are read by who asks for the page, not at every start
+    # the templates of the page are read with the first request, not at every start
     from kube_policy_scheduler.daemon.serving.status_words import put_into_words
     from kube_policy_scheduler.pages.status import render
 

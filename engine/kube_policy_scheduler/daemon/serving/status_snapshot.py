@@ -234,7 +234,7 @@ def _sampled(pods: Sequence[PodInfo]) -> Generator[None, None, list[tuple[str, f
 def take_snapshot(sources: SnapshotSources, found: Look | None = None) -> Snapshot:
     """Return the state of now. Call on the event loop.
 
-    found: what `look` has found; None: it is looked for at once.
+    found: the result of `look`; None: look at once.
     """
     if found is None:
         found = now(look(sources))

@@ -330,7 +330,7 @@ def _queues(taken: Snapshot) -> shown.Queues:
 
 
 def _rebalancing(state: RebalancingState) -> shown.Rebalancing:
-    """Return what moves, and what became of earlier moves."""
+    """Return the moves that are under way, and the outcomes of earlier ones."""
     mode = "Dry run: the scheduler evicts no pods." if state.dry_run else "The scheduler evicts pods to move them."
     looked = f"The last of {plural(state.passes, 'pass', 'passes')} looked at {plural(state.checked, 'pod')}."
     reserved = f" Room is reserved for {plural(state.reserved, 'replacement')}." if state.reserved else ""

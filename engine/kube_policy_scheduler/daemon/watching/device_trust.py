@@ -17,7 +17,7 @@ LOOK_EVERY_SECONDS = 60.0
 """How late it may be noticed that the policy was applied, or deleted."""
 RETRY_SECONDS = 2.0
 FIRST_LOOK_SECONDS = 5.0
-"""For so long a start waits for the first answer; until there is one, no annotation counts."""
+"""A start waits this long for the first answer; until there is one, no annotation counts."""
 
 
 class DeviceTrust:

@@ -24,7 +24,7 @@ ASK_SECONDS = 60.0
 OUT_OF_REACH_SECONDS = 1.0
 """From one question to the next while no server has been reached: what is assumed should not last."""
 AGREEING_ANSWERS = 3
-"""So many answers in a row must say other rules: while a control plane is upgraded, its API servers differ."""
+"""This many answers in a row must say other rules: while a control plane is upgraded, its API servers differ."""
 
 
 class RulesInForce(msgspec.Struct, frozen=True):

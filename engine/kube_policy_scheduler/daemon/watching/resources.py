@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 WATCH_AFTER_SECONDS = 1.5
-"""Watches of all but nodes and pods begin so long after their first list: 20 connections can wait for a start. A start
+"""Watches of other things than nodes and pods begin this long after their first list: 20 connections can wait. A start
 that takes longer opens them before its first binding, which takes 40 to 75 ms; later than this, a busy machine might
 open one when its list no longer counts as current (`GAP_SECONDS`)."""
 LISTS_AT_A_TIME = 4

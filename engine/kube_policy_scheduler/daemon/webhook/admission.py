@@ -27,7 +27,7 @@ MESSAGE_CHARACTERS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResult:
-    """What comes of one ConfigMap."""
+    """The verdict on one ConfigMap."""
 
     refusal: str | None
     """None: it may be written; else what its author reads."""

@@ -18,7 +18,7 @@ _decode = msgspec.msgpack.Decoder(ReviewWork).decode
 
 
 def check(work: bytes) -> bytes:
-    """Return what comes of a review."""
+    """Return the result of a review."""
     decoded = _decode(work)
     install_extensions(decoded.extensions, stopwatch=time.perf_counter)
     return msgspec.msgpack.encode(_reviewed(decoded))

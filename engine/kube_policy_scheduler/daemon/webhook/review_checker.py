@@ -41,7 +41,7 @@ class ReviewWork(msgspec.Struct, array_like=True):
 
 
 class ReviewResult(msgspec.Struct, array_like=True):
-    """What comes of a review."""
+    """The result of a review."""
 
     result: Result
     answer: bytes = b""
@@ -89,7 +89,7 @@ class ReviewChecker:
         self._worker.stop()
 
     def check(self, body: bytes, seconds: float) -> ReviewResult:
-        """Return what comes of a review; blocks, and kills the process when the time is over.
+        """Return the result of a review; blocks, and kills the process when the time is over.
 
         Raises:
             WorkerExceeded: it takes too much memory or processor time, or breaks the process.

@@ -117,6 +117,8 @@ class Backfill:
 
     def next_due(self) -> float | None:
         """Return when `look` has something to do, on the steady clock."""
+        if not self._kept:
+            return None
         times = (kept.look_at - self._cluster.ahead for kept in self._kept.values())
         return min((at for at in times if at < math.inf), default=None)
 

@@ -177,7 +177,7 @@ class _Departures:
                 self._devices.put_back()
 
     def seats_without(self, number: int, seats: Seats) -> Sequence[Seat] | None:
-        """Return the seats without the first so many of the pods; None: it does not fit."""
+        """Return the seats without this many of the first pods; None: it does not fit."""
         self._until(number)
         return seats()
 

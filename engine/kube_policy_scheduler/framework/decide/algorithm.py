@@ -72,7 +72,7 @@ class ScheduleAlgorithm(ABC):
             most=_MOST_PROFILES
         )
         self._last_beside: tuple[Profile, FilterPlugin, Profile] | None = None
-        """The profile that was narrowed last for a pod that must not delay another one, and what came of it."""
+        """Of the last pod that must not delay another one: its profile, the filter that narrows it, and the result."""
         self._run: MemberRun | None = None
         """Of the gang whose member was decided last."""
         self._run_goes_on: tuple[int, str, str] | None = None
@@ -180,7 +180,7 @@ class ScheduleAlgorithm(ABC):
 
         Args:
             queued: the pod.
-            preempts: whether it is looked for pods to evict.
+            preempts: whether to search for victims.
             memo: where rejections are remembered, for callers that try placements out.
             in_run: whether members of a gang may be decided together with those before them; for callers that count
                 what they place in `moves`.
@@ -200,20 +200,8 @@ class ScheduleAlgorithm(ABC):
             self.work += RUN_WORK
             return found
         self.work += VERDICT_WORK
-        decision = yield from self._counted(self.deciding_under(queued, profile, preempts=preempts))
-        memo.note(decision, profile, self.state, preempts=preempts)
-        self._note_entitled(queued, decision)
-        return decision
-
-    def _note_entitled(self, queued: QueuedPod, decision: Decision) -> None:
-        """Note since when a pod has waited for what its queue could guarantee it."""
-        if queued.entitled_since is None and decision.reclaim is not None and decision.reclaim.is_patient:
-            queued.entitled_since = self._clock()
-
-    def _counted(self, steps: Generator[int, None, Decision]) -> Generator[int, None, Decision]:
-        """Take steps, and count their work."""
         told = 0
-        with closing(steps):
+        with closing(self.deciding_under(queued, profile, preempts=preempts)) as steps:
             while True:
                 try:
                     done = next(steps)
@@ -225,7 +213,14 @@ class ScheduleAlgorithm(ABC):
                 yield done
         if decision.preemption is not None:
             self.work += decision.preemption.work - told
+        memo.note(decision, profile, self.state, preempts=preempts)
+        self._note_entitled(queued, decision)
         return decision
+
+    def _note_entitled(self, queued: QueuedPod, decision: Decision) -> None:
+        """Note since when a pod has waited for what its queue could guarantee it."""
+        if queued.entitled_since is None and decision.reclaim is not None and decision.reclaim.is_patient:
+            queued.entitled_since = self._clock()
 
     def _decide_in_run(self, queued: QueuedPod, profile: Profile) -> Decision | None:
         """Decide a member of a gang together with those before it; None: it must be decided alone."""

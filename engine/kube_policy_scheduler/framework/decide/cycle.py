@@ -85,7 +85,7 @@ class Decision(msgspec.Struct, frozen=True):
     preemption: Preemption | None = None
     """The result of preemption if no node is feasible."""
     reclaim: Reclaimed | None = None
-    """What came of `reclaim`, if it was tried and nobody is evicted."""
+    """The result of `reclaim`, if it was tried."""
     devices: Mapping[str, Chosen] = msgspec.field(default_factory=dict)
     """The devices of the host for the pod, by resource; written with the binding."""
     new_nodes: NewNodes | None = None
@@ -177,15 +177,10 @@ class Cycle:
         Raises:
             OutOfTurn: the search for devices took its turn of the attempt that is under way; call again.
         """
-        if not frame.cluster.nodes.size:
-            return Decision(frame.pod, None, message=NO_NODES)
-        if not has_claims(frame.template, frame.cluster):
-            return (yield from self._decide(frame, profile, preempts=preempts, verdict=verdict))
-        most = most_steps(frame.cluster.nodes.size)
-        with search_work(frame.cluster.store).attempt(frame.pod.uid, most=most):
-            return (yield from self._decide(frame, profile, preempts=preempts, verdict=verdict))
+        steps = self._deciding(frame, profile, preempts=preempts, verdict=verdict)
+        return _searching_devices(frame, steps) if has_claims(frame.template, frame.cluster) else steps
 
-    def _decide(
+    def _deciding(
         self,
         frame: Frame,
         profile: Profile,
@@ -195,6 +190,8 @@ class Cycle:
     ) -> Generator[int, None, Decision]:
         """Prepare, filter, score and choose; see the head of this module."""
         nodes = frame.cluster.nodes
+        if not nodes.size:
+            return Decision(frame.pod, None, message=NO_NODES)
         frame.cluster.counters.make_room()
         cache = self._kept.of(frame, profile.whole)
         passing = _passes(frame, profile, cache)
@@ -208,7 +205,8 @@ class Cycle:
         if not count:
             rejected = yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
             return rejected if verdict is None else msgspec.structs.replace(rejected, verdict=verdict)
-        only = _only(frame, cache, passing, count)
+        # most pods have no nomination and several nodes: nobody asks then which nodes pass
+        only = _only(frame, cache, passing, count) if count == 1 or frame.pod.nominated_node else None
         if only is not None:
             row, score, ties = only, None, 1
         else:
@@ -466,6 +464,13 @@ def _evicting(rejected: Decision, reclaimed: Reclaimed, message: str) -> Decisio
     return msgspec.structs.replace(rejected, preemption=evictions, reclaim=reclaimed, message=message)
 
 
+def _searching_devices(frame: Frame, steps: Generator[int, None, Decision]) -> Generator[int, None, Decision]:
+    """Take the steps of a decision for a pod with claims: its search for devices is one attempt."""
+    most = most_steps(frame.cluster.nodes.size)
+    with search_work(frame.cluster.store).attempt(frame.pod.uid, most=most):
+        return (yield from steps)
+
+
 def _only(frame: Frame, cache: TemplateCache, passing: BoolArray | None, count: int) -> int | None:
     """Return the row that is taken without scoring, as in kube-scheduler; None: nodes are scored.
 
@@ -479,7 +484,7 @@ def _only(frame: Frame, cache: TemplateCache, passing: BoolArray | None, count: 
     """
     nominated = frame.cluster.nodes.rows.get(frame.pod.nominated_node) if frame.pod.nominated_node else None
     if count > 1 and nominated is None:
-        return None  # most pods; nobody asks then which nodes pass
+        return None
     ok = cache.ok if passing is None else passing
     if nominated is not None and ok[nominated]:
         return nominated

@@ -42,7 +42,7 @@ class DeviceKind:
     """Whether pods request a number of them."""
 
     def text(self, number: int) -> str:
-        """Return so many of them, for people."""
+        """Return this many of them, for people."""
         return _devices_text(number, self.name) if self.is_counted else self.name
 
     def free(self, cluster: Cluster) -> IntArray:

@@ -175,7 +175,7 @@ class Shortfall(msgspec.Struct, frozen=True):
 ANY_DOMAIN = "any"
 """In metrics: gangs that were placed on any nodes, because no topology had a domain for them."""
 OTHER_TOPOLOGY = "other"
-"""In metrics: topologies beside the `MOST_TOPOLOGIES` with the largest number: whoever creates pods can name any."""
+"""In metrics: topologies beyond the `MOST_TOPOLOGIES` with the most gangs: users who create pods can name any label."""
 MOST_TOPOLOGIES = 50
 
 
@@ -286,7 +286,7 @@ def choose(
 
 
 def roomiest(cluster: Cluster, rest: Rest, *, within: BoolArray | None = None, most: int = 5) -> Iterator[DomainRoom]:
-    """Yield the domains of each level that have room for most of the members, at most so many of each level."""
+    """Yield the domains of each level that have room for most of the members, at most this many of each level."""
     kinds = kinds_of(cluster, rest.members)
     for key in rest.levels:
         domains = topology(cluster.nodes, key) if key is not None else None

@@ -18,7 +18,7 @@ Resource: TypeAlias = str | DeviceKind
 FreeOf = Callable[[Resource], IntArray]
 """Returns what is free of a resource, `int64[nodes]`; for "pods", how many more pods."""
 MOST_KINDS = 64
-"""Of so many kinds of members, the room is counted node by node; the others count as if there were room."""
+"""Of this many kinds of members, the room is counted node by node; the others count as if there were room."""
 
 
 class Members(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ def shortfall_text(search: DomainSearch, best: int, value: str, *, bound: int) -
         search: what was looked for.
         best: the domain with the most room.
         value: its name.
-        bound: no more than so many members fit there; if these are enough, it was tried in vain.
+        bound: at most this many members fit there; if that is enough for the gang, an attempt to place them failed.
     """
     where, needed = domain_name(search.domains.key, value), search.needed
     said = _too_little(search, best, where) or (_apart(search, best, where, bound) if bound >= needed else "")

@@ -9,7 +9,7 @@ waits for nobody.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable
 from enum import Enum
 from itertools import count
 
@@ -18,6 +18,7 @@ import msgspec
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall
 from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.queue.queued_groups import GroupTable, QueuedGroup
 from kube_policy_scheduler.times import Steady
 
 PAUSE_FACTOR = 20.0
@@ -48,20 +49,13 @@ class Loss(msgspec.Struct):
     """Whether it is known of one of them that it had not done its work."""
 
 
-class GangRecord(msgspec.Struct, eq=False):
-    """What is known of one gang."""
+class Plans(msgspec.Struct, eq=False):
+    """What came of the plans of a gang so far."""
 
-    group: Group
-    touched: int = 0
-    """Grows with the time of the last use."""
-    where: Domain | Anywhere | None = None
-    """On which nodes its members are decided; None: that is not settled."""
-    device_order: DeviceOrder | None = None
-    """In which its members get devices; None: in that of their policy."""
     shortfall: Shortfall | None = None
-    """Why the last plan failed; None: it did not, or there was none."""
+    """Why the last one failed; None: it did not, or there was none."""
     awaits_victims: bool = False
-    """Whether pods that it evicted were still there when it was looked last."""
+    """Whether pods that it evicted were still there at the last attempt."""
     state: Hashable = None
     """Of everything, when it was planned last and did not fit."""
     spent: float = 0.0
@@ -78,6 +72,18 @@ class GangRecord(msgspec.Struct, eq=False):
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     wanted_at: float | None = None
     """When it is to be planned again though no event says so; None: never."""
+
+
+class GangRecord(QueuedGroup, eq=False):
+    """What is known of one gang: its pending pods, its plans, and its pods that wait or are lost."""
+
+    touched: int = 0
+    """Grows with the time of the last use; 0: only its pods are known."""
+    where: Domain | Anywhere | None = None
+    """On which nodes its members are decided; None: that is not settled."""
+    device_order: DeviceOrder | None = None
+    """In which its members get devices; None: in that of their policy."""
+    plans: Plans = msgspec.field(default_factory=Plans)
     holding: int = 0
     """Its members that are assumed, and wait for others of their plan."""
     held_since: float = 0.0
@@ -85,32 +91,25 @@ class GangRecord(msgspec.Struct, eq=False):
     loss: Loss | None = None
     """Pods that it lost; None: it has as many as it needs, or none at all."""
 
+    @property
+    def is_used(self) -> bool:
+        """Return whether anything is known of it but its pods."""
+        return self.touched > 0
 
-class GangTable:
+
+class GangTable(GroupTable[GangRecord]):
     """The records of gangs; those of gangs without pending pods are dropped in the end."""
 
     def __init__(self) -> None:
-        self.in_use: Callable[[Group], bool] = lambda group: True
-        """Whether a gang has pending pods."""
+        super().__init__(GangRecord)
         self.pauses = True
         """Whether gangs pause after a plan that failed."""
-        self._records: dict[Group, GangRecord] = {}
         self._wanted: list[tuple[float, int, Group]] = []
         """A heap; an entry is stale where its gang is wanted at another time, or not at all."""
         self._numbers = count(1)
         self._free_at = 0.0
         """Until when no gang is planned that failed before."""
         self._clean_at = 2 * KEPT_WITHOUT_PODS
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[GangRecord]:
-        return iter(self._records.values())
-
-    def get(self, group: Group) -> GangRecord | None:
-        """Return the record of a gang; None if there is none."""
-        return self._records.get(group)
 
     def of(self, group: Group) -> GangRecord:
         """Return the record of a gang, which is made if there is none."""
@@ -125,26 +124,24 @@ class GangTable:
     def forget(self, group: Group) -> None:
         """Forget what happened to a gang that has started, but for where it is."""
         record = self._records.get(group)
-        if record is None:
-            return
-        if record.where is not None or record.holding:
-            holding, since = record.holding, record.held_since
-            self._records[group] = GangRecord(
-                group, record.touched, where=record.where, holding=holding, held_since=since
-            )
-        else:
-            del self._records[group]
+        if record is not None:
+            record.plans, record.device_order, record.loss = Plans(), None, None
+            self._let_go(record)
 
     def forget_rules(self) -> None:
         """Forget where and how gangs are decided, and what came of it: the rules have changed."""
-        kept = [each for each in self if each.loss is not None or each.holding]
-        self._records = {
-            each.group: GangRecord(
-                each.group, each.touched, holding=each.holding, held_since=each.held_since, loss=each.loss
-            )
-            for each in kept
-        }
+        for record in list(self):
+            record.plans = Plans()  # a plan that is under way ends with that, and takes its own rules back
+            record.where, record.device_order = None, None
+            self._let_go(record)
         self._wanted.clear()
+
+    def _let_go(self, record: GangRecord) -> None:
+        """Drop a record if nothing is known of the gang, or only its pods."""
+        if record.where is None and record.loss is None and not record.holding:
+            record.touched = 0
+            if not record.pods:
+                del self._records[record.group]
 
     def holding(self, group: Group) -> tuple[int, float | None]:
         """Return how many members of a gang are assumed and wait for others, and since when; None if there are none."""
@@ -182,9 +179,10 @@ class GangTable:
 
         state: of all that a plan may depend on.
         """
-        if record.state == state:
+        plans = record.plans
+        if plans.state == state:
             return False
-        again_at = max(self._free_at, record.planned_again_at) if record.failures else 0.0
+        again_at = max(self._free_at, plans.planned_again_at) if plans.failures else 0.0
         if again_at > now:
             self.want(record, again_at)
             return False
@@ -192,31 +190,37 @@ class GangTable:
 
     def went_on(self, record: GangRecord, *, seconds: float) -> None:
         """Note that a plan, which is not at its end, took so many seconds more."""
-        record.spent += seconds
+        record.plans.spent += seconds
 
     def failed(self, record: GangRecord, state: Hashable, now: Steady, *, seconds: float) -> None:
         """Note that a gang was planned, at the end for so many seconds, and does not fit."""
-        end = now + seconds
-        seconds, record.spent = seconds + record.spent, 0.0
-        record.state = state
+        end, plans = now + seconds, record.plans
+        seconds, plans.spent = seconds + plans.spent, 0.0
+        plans.state = state
         if not self.pauses:
             return
-        pause = seconds * PAUSE_FACTOR * 2.0 ** min(record.failures, MOST_DOUBLINGS)
-        record.planned_again_at = end + min(pause, MOST_PAUSE_SECONDS)
-        record.failures += 1
+        pause = seconds * PAUSE_FACTOR * 2.0 ** min(plans.failures, MOST_DOUBLINGS)
+        plans.planned_again_at = end + min(pause, MOST_PAUSE_SECONDS)
+        plans.failures += 1
         self._free_at = end + min(seconds * OTHERS_FACTOR, MOST_PAUSE_SECONDS)
 
     def succeeded(self, record: GangRecord) -> None:
         """Note that a gang fits, or may fit now: what failed before says nothing any more."""
-        record.state, record.planned_again_at, record.failures, record.spent = None, 0.0, 0, 0.0
-        record.shortfall, record.wanted_at = None, None
+        before = record.plans
+        record.plans = Plans(
+            awaits_victims=before.awaits_victims,
+            under_way=before.under_way,
+            restarts=before.restarts,
+            entitled_since=before.entitled_since,
+            reclaims_again_at=before.reclaims_again_at,
+        )
 
     # --- time ----------------------------------------------------------------------------------------
 
     def want(self, record: GangRecord, at: float) -> None:
         """Have `due` name a gang at a time, if it is not named earlier."""
-        if record.wanted_at is None or at < record.wanted_at:
-            record.wanted_at = at
+        if record.plans.wanted_at is None or at < record.plans.wanted_at:
+            record.plans.wanted_at = at
             heapq.heappush(self._wanted, (at, next(self._numbers), record.group))
 
     def due(self, now: Steady) -> Group | None:
@@ -225,7 +229,7 @@ class GangTable:
         if at is None or at > now:
             return None
         group = heapq.heappop(self._wanted)[2]
-        self._records[group].wanted_at = None
+        self._records[group].plans.wanted_at = None
         return group
 
     def next_due(self) -> float | None:
@@ -237,13 +241,15 @@ class GangTable:
 
     def _is_wanted(self, entry: tuple[float, int, Group]) -> bool:
         record = self._records.get(entry[2])
-        return record is not None and record.wanted_at == entry[0]
+        return record is not None and record.plans.wanted_at == entry[0]
 
     def _clean(self) -> None:
-        records = self._records.values()
-        idle = [each for each in records if each.under_way is None and each.loss is None and not each.holding]
-        unused = [record for record in idle if not self.in_use(record.group)]
-        unused.sort(key=lambda record: record.touched)
-        for record in unused[:-KEPT_WITHOUT_PODS]:
+        idle = [
+            record
+            for record in self
+            if not record.pods and record.plans.under_way is None and record.loss is None and not record.holding
+        ]
+        idle.sort(key=lambda record: record.touched)
+        for record in idle[:-KEPT_WITHOUT_PODS]:
             del self._records[record.group]
         self._clean_at = 2 * len(self._records) + KEPT_WITHOUT_PODS

@@ -107,7 +107,7 @@ def _by_kubernetes(profile: Profile, diagnosis: Diagnosis | None) -> NewNodes:
 
 
 FillsPlace: TypeAlias = Callable[[Mapping[PodTemplate, int]], bool]
-"""Returns whether a pod fills a place that its gang still needs, beside so many members of each template."""
+"""Returns whether a pod fills a place that its gang still needs, beside this many members of each template."""
 
 
 class Needs(msgspec.Struct, frozen=True):

@@ -33,8 +33,9 @@ class RejectionMemo:
 
         preempts: whether the decision included a search for victims.
         """
-        self._kept.follow(epoch)
-        return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
+        if epoch != self._kept.position or not is_alike(pod, profile):
+            return None
+        return self._kept.get((pod.template, profile, preempts))
 
     def note(self, decision: Decision, profile: Profile, epoch: int, *, preempts: bool = True) -> None:
         """Keep a decision if it is a rejection without preemption."""

@@ -48,7 +48,7 @@ _MOST_KINDS = 256
 _NODE_BYTES, _DEVICE_BYTES = 33, 160
 """Of the result for a node, and for each device in it."""
 _GROWN = 1.25
-"""So much larger than when they were measured, results are measured again."""
+"""Results that have grown by this factor are measured again."""
 _MOST_ORDERS = 8
 """Orders of devices with cached results for one kind of claims."""
 _MOST_STEPS_IN_ORDER = 20_000

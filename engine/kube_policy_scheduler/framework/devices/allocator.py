@@ -294,7 +294,7 @@ class _Search:
         return request if 0 < request.count <= MAX_RESULTS else None
 
     def _find_first(self, request: Request, most: int | None, found: list[SlicedDevice]) -> Generator[None, None, bool]:
-        """Add the first devices for a request, at most so many; return False if some before have shares or counters.
+        """Add the first devices for a request, at most this many; return False if some before have shares or counters.
 
         Raises:
             AllocationError: a selector has no result.
@@ -325,7 +325,7 @@ class _Search:
 
         Raises:
             AllocationError: the result cannot be determined.
-            _TooManySteps: it is not known after so many.
+            _TooManySteps: it is not known after this many.
         """
         self._steps = most_steps
         for claim in self._claims:
@@ -357,7 +357,7 @@ class _Search:
             return False
 
     def left_out(self) -> set[str]:
-        """Return the fields that kept devices from being candidates, as far as it was looked."""
+        """Return the fields that kept the devices that were examined from being candidates."""
         candidates = [one.candidates for claim in self._wanted for each in claim for one in each]
         return self._left_out.union(self._counters.left_out, *(one.left_out for one in candidates))
 

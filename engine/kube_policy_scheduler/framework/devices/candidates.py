@@ -25,7 +25,7 @@ NodeName: TypeAlias = tuple[str, Mapping[str, str]]
 
 
 class CandidatesInPool:
-    """The devices that a request may get of some, as far as they were looked at.
+    """The devices of a pool that a request may get, of those that were examined.
 
     Those in use are left out, unless the request is for admin access. Devices whose selector has no result are among
     them: the search that takes one of these has an error.
@@ -99,7 +99,7 @@ class DeviceCandidates:
 
     @property
     def left_out(self) -> set[str]:
-        """Return the fields that kept devices from being candidates, as far as it was looked."""
+        """Return the fields that kept the devices that were examined from being candidates."""
         return set[str]().union(*(part.left_out for part in self._parts))
 
     def reach(self, place: int, work: Work) -> bool | None:

@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices import alpha_fields
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.devices.group_claims import group_with, is_made_for
 from kube_policy_scheduler.times import unix_seconds
 
 BINDING_TIMEOUT_SECONDS = 600.0
@@ -48,7 +49,7 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
     found: list[objects.ResourceClaim] = []
     for reference in pod.template.spec.resource_claims or ():
         try:
-            name, made = _claim_name(pod, reference)
+            name, is_made = _claim_name(pod, reference)
         except ClaimProblem as problem:
             raise ClaimProblem(f"{problem}{_why_unavailable(cluster)}") from None
         if name is None:
@@ -59,11 +60,21 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
             raise ClaimProblem(f'could not find ResourceClaim "{key}"{_why_unavailable(cluster)}')
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimProblem(f'resourceclaim "{name}" is being deleted')
-        if made and not _is_controlled_by(claim, pod):
-            text = f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)"
-            raise ClaimProblem(text)
+        if is_made:
+            _check_owner(claim, pod, group_with(pod.namespace, pod.template.spec, reference, cluster))
         found.append(claim)
     return PodClaims(tuple(found))
+
+
+def _check_owner(claim: objects.ResourceClaim, pod: PodInfo, group: objects.PodGroup | None) -> None:
+    """Check that a claim was made for a pod, or for its group where the claim is the group's.
+
+    Raises:
+        ClaimProblem: it was not.
+    """
+    if not is_made_for(claim, pod.uid if group is None else group.metadata.uid):
+        whose = f"Pod {pod.key} (Pod" if group is None else f"PodGroup {object_key(group.metadata)} (PodGroup"
+        raise ClaimProblem(f"ResourceClaim {object_key(claim.metadata)} was not created for {whose} is not owner)")
 
 
 def _why_unavailable(cluster: Cluster) -> str:
@@ -98,10 +109,6 @@ def _claim_name(pod: PodInfo, reference: objects.PodResourceClaim) -> tuple[str 
     if reference.name not in pod.claim_names:
         raise ClaimProblem(f'pod "{pod.key}": ResourceClaim not created yet')
     return pod.claim_names[reference.name], True
-
-
-def _is_controlled_by(claim: objects.ResourceClaim, pod: PodInfo) -> bool:
-    return any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references or ())
 
 
 def check_allocatable(claims: PodClaims, cluster: Cluster) -> None:

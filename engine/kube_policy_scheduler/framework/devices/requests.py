@@ -17,11 +17,10 @@ from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 from kube_policy_scheduler.quantities.exact_quantity import BINARY_SI, Quantity, counted
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector
+    from kube_policy_scheduler.cluster.devices.device_selectors import CompiledSelector, Match
 
 MAX_RESULTS = 32
 """Devices of one claim (`AllocationResultsMaxSize`)."""
-_MISSING_KEY = "no such key:"
 _MISSING_KEY_HINT = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional"
     " fields"
@@ -92,14 +91,14 @@ class Request(msgspec.Struct, frozen=True, eq=False):
                 what = f"class {self.device_class.metadata.name}" if where else f"claim {self.claim}"
                 if match is None:
                     raise AllocationError(f"{what}: selector #{number}: {error}")
-                raise AllocationError(f"{what}: selector #{number}{self._on(device, match.error)}")
+                raise AllocationError(f"{what}: selector #{number}{self._on(device, match)}")
         return True
 
-    def _on(self, device: SlicedDevice, error: str) -> str:
+    def _on(self, device: SlicedDevice, match: Match) -> str:
         """Return the error of a selector on a device, and what to do about it."""
         if Feature.SELECTOR_ERRORS_NAME_DEVICES not in self.rules:
-            return f": {error}"
-        return f" on device {device.id}: {error}{_MISSING_KEY_HINT if _MISSING_KEY in error else ''}"
+            return f": {match.error}"
+        return f" on device {device.id}: {match.error}{_MISSING_KEY_HINT if match.misses_key else ''}"
 
     def tolerates(self, device: SlicedDevice) -> bool:
         """Return whether no taint of a device keeps it from being allocated."""

@@ -22,7 +22,7 @@ class Thrifty(msgspec.Struct, frozen=True, eq=False):
     """An order of devices: those first that take the least of what devices share; a `DeviceOrder`."""
 
     skips: int
-    """So many of the first alternatives of a request come last."""
+    """This many of the first alternatives of a request come last."""
     text: str = "what they take from others of their gang"
     rule: str | None = None
     values: tuple[tuple[str, Callable[[Any], Sequence[Any]]], ...] = ()

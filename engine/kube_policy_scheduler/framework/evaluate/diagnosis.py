@@ -152,8 +152,8 @@ def with_rejections(diagnosis: Diagnosis, plugin: str, rejections: Sequence[Reje
 
 def rejecting_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
     """Return the names of the clauses that reject the pod, in the order in which they ran."""
-    rejectors = diagnosis.rejectors()
-    return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.clauses]
+    rejecting = diagnosis.rejectors() & profile.clauses.keys()
+    return [plugin.name for plugin in profile.filters if plugin.name in rejecting] if rejecting else []
 
 
 def rejection_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:

@@ -48,7 +48,7 @@ instead of 92 with 5,000, about the same with 10,000, and 149 instead of 102 wit
 _BYTES_A_NODE = 16
 """At least, of ranked totals."""
 _FEW_ROWS = 8
-"""So few rows are faster ranked one by one."""
+"""Up to this many rows are ranked faster one by one."""
 _SPARE_COUNTS = 16
 """There may be so many more pods on a node before all nodes are counted again."""
 _NOT_FEASIBLE = -1

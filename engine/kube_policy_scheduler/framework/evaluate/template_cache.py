@@ -75,13 +75,13 @@ _BY_REQUESTS = _ROW + _KEYED
 _BY_ROW = (Scope.ROW, Scope.ROW_SIGNAL)
 _BY_READING = (Scope.SIGNAL, Scope.ROW_SIGNAL)
 _FEW_ROWS = 8
-"""So few rows are faster evaluated one by one than as arrays. A placement changes one."""
+"""Up to this many rows are evaluated faster one by one than as arrays. A placement changes one."""
 _SPARE_SHARE = 8
 """Columns that all kinds share are longer by 1/8 than there are nodes: they are made again less often as nodes come."""
 _FEW_SUMS, _FEW_FOR_LOOPS = 16, 3
-"""So few rows are faster added up one by one than as arrays, and than by a compiled loop."""
+"""Up to this many rows are added up faster one by one than as arrays, or by a compiled loop."""
 _MAX_HIGHEST = 8
-"""So many columns of final scores of one plugin are kept: templates may differ in the nodes that they fit on."""
+"""Columns of final scores of one plugin that are kept: templates may differ in the nodes that they fit on."""
 _MOST_ADDED = 6
 """Columns that the compiled loop adds up."""
 _MOST_STATIC = 3
@@ -631,7 +631,7 @@ class TemplateCache(Shared):
         """Whether it takes more bytes than when it was measured."""
         self._along: KeptView[Hashable, KeptAlong] = KeptView(most=_MAX_ALONG)
         """What else is kept of these templates; see `TemplateCaches.keep_along`."""
-        self._ok: BoolArray
+        self._ok: BoolArray = np.zeros(0, np.bool_)
         self.count: int
         """Nodes that passed every kept filter."""
         self._maxima: BlockMaxima | None = None
@@ -893,6 +893,7 @@ class TemplateCache(Shared):
         return renewals
 
     def _put_together(self) -> None:
+        before = len(self._ok), len(self._scaled)
         self._renewals = self._count_renewals()
         self._ok = self._passes(ALL_ROWS)
         self.count = int(np.count_nonzero(self._ok))
@@ -900,7 +901,7 @@ class TemplateCache(Shared):
         if self._maxima is not None:
             self._maxima = self._new_maxima()
         self.changes.note_all()
-        self.grew = True
+        self.grew |= before != (len(self._ok), len(self._scaled))
         self._passing = None
 
     def _new_maxima(self) -> BlockMaxima:

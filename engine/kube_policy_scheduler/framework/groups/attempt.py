@@ -115,7 +115,7 @@ class _Room(msgspec.Struct):
 class Attempt:
     """Placements that are taken back at the end.
 
-    Evictions on a node where nothing but resources has a say are only noted, as arithmetic tells what comes of them.
+    Evictions on a node where only resources matter are just noted, because arithmetic gives their result.
     They are carried out on the columns as soon as somebody must look at these.
     What is only noted need not be tried again in the next turn: that took half of the time of a gang of 2,000 that
     evicts as many, and 0.1 s in one turn.
@@ -494,13 +494,19 @@ class Attempt:
                 self._freed[uid] = assumed.free_devices(self._cluster)
             self._rejected.clear()
 
-    def gangs_of(self, victim: PodInfo) -> frozenset[Group] | None:
-        """Return the groups of a pod that was displaced; None where they are not known."""
+    def goes_with(self, victim: PodInfo) -> frozenset[Group] | None:
+        """Return the groups that go together with a pod that was displaced; None where they are not known.
+
+        A group that is complete without it lost surplus members, each of which goes alone.
+        """
+        self._carry_out()
         asked = QueuedPod(victim, queued=Steady(victim.created), timestamp=Steady(victim.created))
+        size_of = self._cluster.counters.group_size
         try:
-            return frozenset(group for each in self._algorithm.gang_requirements(asked) for group in each.groups)
+            requirements = self._algorithm.gang_requirements(asked)
         except ValueError:
             return None
+        return frozenset(group for each in requirements if each.filled(size_of) < each.size for group in each.groups)
 
     def spares(self, victims: Sequence[PodInfo], members: Sequence[QueuedPod]) -> bool:
         """Have displaced pods stay if all of these members still fit beside them; return whether they do.

@@ -120,14 +120,14 @@ def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> 
 def _without_spared(attempt: Attempt, found: Nominations, members: Sequence[QueuedPod]) -> Nominations:
     """Return evictions without those victims that may stay after all, as later ones made enough room.
 
-    The last one that was chosen is looked at first. Members of a gang stay together or not at all, and only where all
-    of it that goes makes room for the same pod.
+    The last one that was chosen is looked at first. What a gang needs stays together or not at all, and only where all
+    of it that goes makes room for the same pod. If no more than surplus members of it go, each of them stands alone.
     """
     placed = [member for member in members if member.pod.uid in attempt.placed]
     victims = [victim for each in found.values() for victim in each.victims]
     if len(victims) * len(placed) > MOST_SPARED:
         return found
-    gangs = {victim.uid: attempt.gangs_of(victim) for victim in victims}
+    gangs = {victim.uid: attempt.goes_with(victim) for victim in victims}
     members_of = Counter(group for groups in gangs.values() for group in groups or ())
     left: Nominations = {}
     for uid, preemption in reversed(found.items()):

@@ -119,6 +119,7 @@ class Planner:
         """
         self.cluster, self._queue, self.algorithm, self._clock = cluster, queue, algorithm, clock
         self._waiting, self._gangs = waiting, algorithm.gangs
+        queue.keep_groups_in(self._gangs)
         self.members = GangMembers(cluster, queue, algorithm)
         self.seating = Seating(cluster, queue, algorithm, self.members, left=left)
         self._under_way: deque[GangRecord] = deque()
@@ -187,12 +188,12 @@ class Planner:
         if rules is None or not rules.reclaims or requirement is None:
             return short
         record = self._gangs.of(requirement.group)
-        if self._queue.is_letting_in(requirement.group) or record.reclaims_again_at > time:
+        if self._queue.is_letting_in(requirement.group) or record.plans.reclaims_again_at > time:
             return msgspec.structs.replace(short, reclaim=Reclaimed(look_later=True))
         incomplete = tuple(filter(self.members.lacks, requirements))
         frame = self.algorithm.frame(queued)
-        if record.entitled_since is not None:
-            frame = msgspec.structs.replace(frame, entitled=record.entitled_since + frame.ahead)
+        if record.plans.entitled_since is not None:
+            frame = msgspec.structs.replace(frame, entitled=record.plans.entitled_since + frame.ahead)
         found = reclaim(
             frame,
             rules,
@@ -210,10 +211,10 @@ class Planner:
             for each in incomplete:
                 if each.levels and not self.members.have_begun(each):
                     self._gangs.settle(each.group, None)
-        if found.is_patient and record.entitled_since is None:
-            record.entitled_since = time
+        if found.is_patient and record.plans.entitled_since is None:
+            record.plans.entitled_since = time
         if found.why is NotReclaimed.NO_VICTIMS:
-            record.reclaims_again_at = time + RETRY_SECONDS
+            record.plans.reclaims_again_at = time + RETRY_SECONDS
         return msgspec.structs.replace(short, reclaim=found)
 
     # --- nodes -----------------------------------------------------------------------------------------
@@ -228,11 +229,11 @@ class Planner:
         state = self.algorithm.state, self._queue.group_version(group)
         record, began = self._gangs.of(group), self.algorithm.work
         awaits = any(map(self.members.await_victims, incomplete))
-        if record.awaits_victims and not awaits:
+        if record.plans.awaits_victims and not awaits:
             self._gangs.succeeded(record)  # the room that it waited for is there
-        record.awaits_victims = awaits
+        record.plans.awaits_victims = awaits
         if not self.goes_on(queued, incomplete) and not self._gangs.may_plan(record, state, time):
-            return msgspec.structs.replace(record.shortfall or NOT_PLANNED, awaits_victims=awaits)
+            return msgspec.structs.replace(record.plans.shortfall or NOT_PLANNED, awaits_victims=awaits)
         try:
             found = yield from self._going_on(queued, requirements, incomplete, record)
         except GeneratorExit:
@@ -241,7 +242,7 @@ class Planner:
         if isinstance(found, Plan):
             self._gangs.succeeded(record)
         else:
-            record.shortfall = found
+            record.plans.shortfall = found
             self._gangs.failed(record, state, time, seconds=self._seconds_since(began))
         return found
 
@@ -274,13 +275,13 @@ class Planner:
         finally:
             if not is_complete:
                 attempt.give_up()
-        record.shortfall = short
-        short = msgspec.structs.replace(short, awaits_victims=record.awaits_victims)
+        record.plans.shortfall = short
+        short = msgspec.structs.replace(short, awaits_victims=record.plans.awaits_victims)
         outer = whole(incomplete)
         profile = self.algorithm.profile(queued.pod)
         may_evict = profile is not None and profile.preempts and self.cluster.priorities.has_below(queued.pod.priority)
         inner = any(each.levels for each in requirements if each is not outer)
-        if record.awaits_victims or not may_evict:
+        if record.plans.awaits_victims or not may_evict:
             return short
         if outer is None or inner:
             return msgspec.structs.replace(short, verdict=NOT_AS_A_WHOLE)
@@ -370,7 +371,7 @@ class Planner:
             trial = self._resumed(record, basis)
             first = trial.queued if trial is not None else queued
             steps = trial.steps if trial is not None else self._planning(queued, requirements, incomplete, record)
-            may_pause = record.restarts < _MOST_RESTARTS
+            may_pause = record.plans.restarts < _MOST_RESTARTS
             try:
                 with search_work(self.cluster.store).at_once():
                     while True:
@@ -378,7 +379,7 @@ class Planner:
                         if may_pause:
                             yield done
             except StopIteration as end:
-                record.restarts = 0
+                record.plans.restarts = 0
                 found: Plan | Shortfall = end.value
                 return found
             except GeneratorExit:
@@ -393,7 +394,7 @@ class Planner:
     def goes_on(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> bool:
         """Return whether a plan for a group of a pod is under way that was begun for it."""
         records = (self._gangs.get(each.group) for each in requirements)
-        under_way = (record.under_way for record in records if record is not None)
+        under_way = (record.plans.under_way for record in records if record is not None)
         return any(isinstance(trial, _UnderWay) and trial.queued is queued for trial in under_way)
 
     def _pause(self, trial: _UnderWay, record: GangRecord) -> None:
@@ -401,7 +402,7 @@ class Planner:
         trial.attempt.pause()
         while len(self._under_way) >= _MOST_UNDER_WAY:
             _drop(self._under_way.popleft())
-        record.under_way = trial
+        record.plans.under_way = trial
         self._under_way.append(record)
 
     def _resumed(self, record: GangRecord, basis: _Basis) -> _UnderWay | None:
@@ -409,23 +410,23 @@ class Planner:
 
         A group has one: if its members took turns to begin their own, none of these would come to its end.
         """
-        trial = record.under_way
+        trial = record.plans.under_way
         if not isinstance(trial, _UnderWay):
-            record.restarts = 0
+            record.plans.restarts = 0
             return None
-        record.under_way = None
+        record.plans.under_way = None
         self._under_way.remove(record)
         if trial.basis.is_same(basis) and trial.attempt.resume():
             self.members.attempt = trial.attempt
             return trial
         trial.steps.close()
-        record.restarts += 1
+        record.plans.restarts += 1
         return None
 
     def drop(self, group: Group) -> None:
         """Drop the plan of a gang that is under way, if there is one: it has started."""
         record = self._gangs.get(group)
-        if record is not None and record.under_way is not None:
+        if record is not None and record.plans.under_way is not None:
             self._under_way.remove(record)
             _drop(record)
 
@@ -458,6 +459,6 @@ class Planner:
 
 def _drop(record: GangRecord) -> None:
     """Drop the plan of a gang that is under way."""
-    if isinstance(record.under_way, _UnderWay):
-        record.under_way.steps.close()
-    record.under_way, record.restarts = None, 0
+    if isinstance(record.plans.under_way, _UnderWay):
+        record.plans.under_way.steps.close()
+    record.plans.under_way, record.plans.restarts = None, 0

@@ -76,7 +76,7 @@ class PermitObserver(Protocol[HeardT]):
         ...
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
-        """So many pods of a gang gave their places back."""
+        """A gang gave back the places of this many of its pods."""
         ...
 
     def no_longer_fits(self, assumed: HeardT) -> None:
@@ -140,7 +140,6 @@ class WaitingPods(Generic[AssumedT]):
         self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats)
         algorithm.beside = self.backfill.beside
         self.gangs = algorithm.gangs
-        self.gangs.in_use = lambda group: bool(queue.group(group))
         self._next: deque[str] = deque()
         """Members to decide before all other pods, by uid."""
         self._starts: list[_Start] = []
@@ -464,8 +463,8 @@ class WaitingPods(Generic[AssumedT]):
         """Return by topology: how many pending gangs have no domain, and how many members their best domains lack."""
         found: dict[str, tuple[int, int]] = {}
         for record in self.gangs:
-            short = record.shortfall
-            if short is not None and short.key and self._queue.without_place(record.group):
+            short = record.plans.shortfall
+            if short is not None and short.key and record.without_place:
                 gangs, missing = found.get(short.key, (0, 0))
                 found[short.key] = gangs + 1, missing + short.missing
         gangs_of = largest({key: gangs for key, (gangs, _) in found.items()}, MOST_TOPOLOGIES, others=OTHER_TOPOLOGY)

@@ -27,6 +27,7 @@ from kube_policy_scheduler.framework.devices.extended_resources import (
     extended_requests,
     provided_resources,
 )
+from kube_policy_scheduler.framework.devices.group_claims import others_of_group, user_of
 from kube_policy_scheduler.framework.devices.pod_claims import (
     ClaimProblem,
     binding_blocks,
@@ -389,7 +390,7 @@ class DynamicResources(Filter, Score):
         one_of = [
             claim
             for place, claim in enumerate(state.claims)
-            if place in unavailable and claim is not state.extended and _is_free_for(claim, frame.pod.uid)
+            if place in unavailable and claim is not state.extended and _is_free_for(claim, frame)
         ]
         if one_of:
             return Deallocation(ClaimsAfter.DEALLOCATED, tuple(one_of))
@@ -476,7 +477,7 @@ class ReservedClaims(msgspec.Struct, frozen=True):
 
 
 class ClaimsAfter(Enum):
-    """What came of PostFilter for claims, in kube-scheduler's words."""
+    """The result of PostFilter for claims, in kube-scheduler's words."""
 
     NO_CLAIMS = "no new claims to deallocate"
     """The pod has none."""
@@ -509,10 +510,13 @@ def _specs(group: _Group, state: ClaimState) -> tuple[objects.ResourceClaimSpec,
     )
 
 
-def _is_free_for(claim: objects.ResourceClaim, pod_uid: str) -> bool:
-    """Return whether only this pod may use a claim."""
+def _is_free_for(claim: objects.ResourceClaim, frame: Frame) -> bool:
+    """Return whether only the frame's pod may use a claim, or only its PodGroup, of which no other pod has a node."""
     users = claim.status.reserved_for or ()
-    return not users or (len(users) == 1 and users[0].uid == pod_uid)
+    if not users:
+        return True
+    user = user_of(frame.pod, claim, frame.cluster)
+    return len(users) == 1 and users[0].uid == user.uid and not others_of_group(user, frame.pod, frame.cluster)
 
 
 def _check_not_pending(claim: objects.ResourceClaim, frame: Frame) -> None:

@@ -68,6 +68,8 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
             by_driver[volume.driver].append(volume)
         if not by_driver:
             return SKIP
+        if Feature.VOLUME_LIMIT_SCALING not in frame.cluster.rules:
+            return Ready(NewVolumes(by_driver))
         needed = [
             (driver, found.migrated.issuperset(volumes))
             for driver, volumes in sorted(by_driver.items())
@@ -103,8 +105,6 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
 
 
 def _must_be_installed(driver: str, cluster: Cluster) -> bool:
-    if Feature.VOLUME_LIMIT_SCALING not in cluster.rules:
-        return False
     found = cluster.get(objects.CSIDriver, driver)
     return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
 

@@ -20,7 +20,7 @@ MAX_UTILIZATION, MAX_POINT_SCORE = 100, 10
 _MOST_EXACT = MAX_INT64 // MAX_UTILIZATION
 """Up to here a hundredfold is no larger than an int64; kube-scheduler's products wrap around beyond."""
 _COARSE_BITS = 7
-"""So many bits of both amounts are left out beyond that."""
+"""Beyond that, this many of the lowest bits of both amounts are dropped."""
 
 
 class ShapePoint(NamedTuple):

@@ -1,7 +1,7 @@
 """`reclaim above max`: who is evicted, for no other pod, because a queue uses more than its `max`.
 
-That happens if the `max` is lowered: no pod is admitted above it. One pod or gang is evicted at a time, so that whoever
-watches the cluster can stop it.
+That happens if the `max` is lowered: no pod is admitted above it. One pod or gang is evicted at a time, so that an
+administrator who watches can stop it.
 """
 
 from __future__ import annotations

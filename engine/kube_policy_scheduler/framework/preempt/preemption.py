@@ -164,7 +164,9 @@ class DefaultPreemption:
         potential = potential_rows(rejection.diagnosis) if standing is None else standing.potential
         size, nodes = len(potential), frame.cluster.nodes
         if not frame.cluster.priorities.has_below(frame.pod.priority):
-            return _nobody(Counter({NO_VICTIMS: size}), possible=size, nodes=nodes.size)
+            return _nobody(Counter({NO_VICTIMS: size} if size else {}), possible=size, nodes=nodes.size)
+        if standing is not None and not len(standing.hopeful):
+            return _nobody(standing.why_not(), possible=size, nodes=nodes.size)
         spares, kept = _all_spared(frame, profile), self._kept
         key = frame.pod.uid, frame.template, profile
         search = kept.search(nodes, key) if kept is not None else None
@@ -213,23 +215,23 @@ def _post_filter_claims(
     frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis
 ) -> Deallocation | None:
     """Return what the DynamicResources plugin does, which PostFilter calls first; None if it is not called."""
-    names = [plugin.name for plugin in profile.filters]
-    if DynamicResources.name not in names:
-        return None
     for plugin, state in prepared.active:
         if isinstance(plugin, DynamicResources):
             return plugin.post_filter(frame.at(diagnosis.rejected_by(plugin.name)), state)
-    rejection = prepared.rejection
-    if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
-        return Deallocation(ClaimsAfter.NO_CLAIMS)
-    early = names.index(rejection.plugin) < names.index(DynamicResources.name)
-    return Deallocation(ClaimsAfter.NOT_FOUND if early else ClaimsAfter.NO_CLAIMS)
+    rejection, is_early = prepared.rejection, False
+    for plugin in profile.filters:
+        if isinstance(plugin, DynamicResources):
+            return Deallocation(ClaimsAfter.NOT_FOUND if is_early else ClaimsAfter.NO_CLAIMS)
+        if rejection is not None and plugin.name == rejection.plugin:
+            is_early = rejection.code is not Code.UNSCHEDULABLE
+    return None
 
 
 def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0) -> Preemption:
     """Return the result if no node is a candidate; why_not: of the possible ones, rejected for each reason."""
-    why_not[NOT_HELPFUL] += nodes - possible
-    text = reason_histogram(+why_not)
+    if nodes > possible:
+        why_not[NOT_HELPFUL] += nodes - possible
+    text = reason_histogram(why_not)
     message = f"0/{nodes} nodes are available: {text}." if text else ""
     return Preemption(message=message, is_hopeless=nodes > 0 and not possible, work=work)
 
@@ -395,7 +397,8 @@ def _search(
         if not len(rows):
             if trial.forget_dated():
                 continue
-            return None, why_not + trial.reasons(checked)
+            why_not.update(trial.reasons(checked))
+            return None, why_not
         candidates = trial.candidates(rows) or _compared(trial, rows.tolist(), now)
         if (yield from trial.confirms(*candidates.first())):
             return candidates, why_not

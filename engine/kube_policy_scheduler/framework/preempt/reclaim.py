@@ -39,7 +39,7 @@ MOST_DISPLACED = 4096
 MOST_GUESSES = 8
 """How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
 RETRY_SECONDS = 5.0
-"""A pod for which nobody could be evicted is not tried again for so long."""
+"""A pod for which nobody could be evicted is not tried again for this long."""
 
 
 class NotReclaimed(Enum):
@@ -54,7 +54,7 @@ class NotReclaimed(Enum):
 
 
 class Reclaimed(msgspec.Struct, frozen=True):
-    """What came of a try."""
+    """The result of an attempt."""
 
     victims: tuple[PodInfo, ...] = ()
     places: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -241,7 +241,7 @@ def may_gain(usage: QuotaUsage, queue: Quota, request: Amounts, rule: ReclaimRul
 
 
 class _Short(msgspec.Struct, frozen=True):
-    """Of what there is too little."""
+    """The resources that are short."""
 
     names: frozenset[str]
     """All resources, by name."""
@@ -785,9 +785,12 @@ class _Pool:
         self._looked_at = 0
         """How many had gone when it was looked for further ones."""
         self._is_extended = False
+        self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
+        self._alike: dict[tuple[_Kind, bool], _Standing] = {}
+        self._falls: dict[_Kind, bool] = {}
+        """What holds for all of a kind until the next one goes: these two."""
         self._heap = self._lines(candidates)
         heapq.heapify(self._heap)
-        self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
         self._went: set[Unit] = set()
         self.gone: list[Unit] = []
         self.needed: list[Unit] = []
@@ -864,7 +867,7 @@ class _Pool:
         """Return candidates in lines, each with the standing of its first one."""
         places: dict[tuple[bool, _Kind, Unit | None], list[_Place]] = {}
         for unit, each in candidates.items():
-            # whether one of these is dropped may depend on when it is looked at, so each stands alone
+            # whether one of these is dropped may depend on when it is considered, so each stands alone
             alone = unit if not each.reclaims and each.kind.follows_gone else None
             is_core = unit.gang is not None and not unit.is_surplus
             place = unit.priority, is_core, -unit.started, unit.pods[0].uid, each
@@ -892,7 +895,7 @@ class _Pool:
                 if each not in went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
             ]
             mine = [each for each in surplus if each in self._candidates]
-            if not candidate.reclaims and not self._rights.fairer(unit, self.gone, beside=[] if mine else surplus):
+            if not candidate.reclaims and not self._is_fairer(candidate, [] if mine else surplus):
                 self._next(line)  # the other share only falls
                 continue
             now = self._standing(candidate)
@@ -905,7 +908,18 @@ class _Pool:
             return self._go([min(mine, key=lambda each: self._key(self._candidates[each]))])
         return []
 
+    def _is_fairer(self, candidate: _Candidate, beside: Sequence[Unit]) -> bool:
+        unit, kind, rights = candidate.unit, candidate.kind, self._rights
+        if beside:
+            return rights.fairer(unit, self.gone, beside=beside)
+        falls = self._falls.get(kind)
+        if falls is None:
+            falls = self._falls[kind] = rights.shares_fall(unit)
+        return falls and rights.takes_no_guarantee(unit, self.gone)
+
     def _go(self, units: list[Unit]) -> list[Unit]:
+        self._alike.clear()
+        self._falls.clear()
         self._went.update(units)
         self.gone += units
         return units
@@ -929,6 +943,13 @@ class _Pool:
         )
 
     def _standing(self, candidate: _Candidate) -> _Standing:
+        key = candidate.kind, candidate.violates
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self._stands(candidate)
+        return found
+
+    def _stands(self, candidate: _Candidate) -> _Standing:
         unit, usage, short = candidate.unit, self._attempt.usage, self._rights.short
         theirs = usage.branch(self._rights.asks.queue, unit.queue)[1]
         sinks = any(
@@ -998,7 +1019,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
 
 
 def _is_spared_by_all(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> bool:
-    """Return whether no `reclaim` evicts a unit, whoever asks."""
+    """Return whether no `reclaim` evicts a unit, for any preemptor."""
     spares = [rule.spares for rule in rules.reclaims]
     frame = Frame(unit.pods[0], cluster, now)
     return all(each is not None and any(each(frame, pod) for pod in unit.pods) for each in spares)

@@ -46,7 +46,7 @@ class Rights:
         return self._entitled[other]
 
     def look_again(self) -> None:
-        """Ask anew who the unit is entitled against: other units have gone, or have come back."""
+        """Forget whom the unit is entitled against: units have left or returned, so the answers may differ."""
         self._entitled.clear()
 
     def shares_a_queue(self, victim: Unit) -> bool:
@@ -153,6 +153,13 @@ class Rights:
             gone: who went before, whose places in queues that both have in common are free.
             beside: who goes with it: the surplus of its gang.
         """
+        return self.shares_fall(victim, beside) and self.takes_no_guarantee(victim, gone)
+
+    def shares_fall(self, victim: Unit, beside: Collection[Unit] = ()) -> bool:
+        """Return whether the unit's share is not above that of a victim afterwards: the same of all that count alike.
+
+        beside: as in `fairer`.
+        """
         usage = self.usage
         parts = (*victim.parts, *(part for unit in beside for part in unit.parts))
         for queue, _ in victim.parts:
@@ -164,7 +171,7 @@ class Rights:
                 after = usage.share_of(theirs[0], self.short, within(parts, theirs[0]), step=-1)
                 if ours > after or not ours < usage.share_of(theirs[0], self.short):
                     return False
-        return self.takes_no_guarantee(victim, gone)
+        return True
 
     def may_preempt(self, victim: Unit) -> bool:
         """Return whether the unit's higher priority may take the place of a victim."""
@@ -192,7 +199,7 @@ class Rights:
                 continue
             after = self._rank_after(queue)
             if after is None and gone is not None and victim.priority >= self.asks.priority:
-                after = self.guarantees.rank_after(self.asks, queue, {*gone, victim})
+                after = self.guarantees.rank_without(self.asks, queue, gone, victim)
             if after is None or strength[after] > strength[rank]:
                 return False
         return True

@@ -33,7 +33,7 @@ class UnitStanding(msgspec.Struct, frozen=True):
 def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tuple[Quota, UnitStanding]]:
     """Yield the units of each queue, without those of the queues below it: the strongest guarantees first.
 
-    A unit of several queues is told of each. now: Unix seconds.
+    A unit that belongs to several queues is yielded once for each of them. now: Unix seconds.
     """
     usage = cluster.usage_of(rules.tree)
     units = QueueUnits(cluster, usage, rules, now=now)

@@ -150,7 +150,7 @@ class FoundVictims:
         self._victims[rows] = None
 
     def resize(self, size: int) -> None:
-        """Make room for so many nodes."""
+        """Make room for this many nodes."""
         if (more := size - len(self)) <= 0:
             return
         self.known = np.concatenate((self.known, np.zeros(more, np.bool_)))

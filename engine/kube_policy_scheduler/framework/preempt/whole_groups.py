@@ -1,15 +1,18 @@
 """PodGroups that are disrupted as a whole (`disruptionMode`): which stay, and which are evicted as one victim.
 
 Up to Kubernetes 1.36, preemption for a single pod takes victims from one node, so it takes no pod of such a group.
-Since 1.37 it takes the whole group, on whatever nodes its pods are. A group below a CompositePodGroup that is disrupted
-as a whole stays in all versions, and so do pods of a group that is not known, or whose mode is not.
+Since 1.37 it takes the whole group, on whatever nodes its pods are; of a CompositePodGroup with this mode, all groups
+in it. Pods of a group that is not known, or whose mode is not, stay in all versions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key, parent_group
@@ -35,14 +38,27 @@ class WholeGroupOf(NamedTuple):
 _WHOLE = WholeGroupOf()
 
 
+class WholeTreeOf(msgspec.Struct, frozen=True):
+    """Tells the pods of one CompositePodGroup that is evicted as a whole from all others."""
+
+    group: Group
+    leaves: frozenset[str]
+    """Its PodGroups, at any depth, as `namespace/name`."""
+
+    def __call__(self, template: PodTemplate) -> Group | None:
+        """Return the composite group if pods of this template belong to it."""
+        name = _group_name(template)
+        return self.group if name and key_of(template.namespace, name) in self.leaves else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Modes:
     """The known PodGroups, as `namespace/name`; compared by identity."""
 
     single: frozenset[str]
     """Pods of these may be evicted one by one."""
-    whole: frozenset[str]
-    """These may be evicted, as a whole."""
+    whole: Mapping[str, WholeTreeOf | None]
+    """These may be evicted, as a whole: with all of a composite group, or (None) alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +74,11 @@ class _AndWholeGroups:
         group = _WHOLE(frame.template)
         if group is None or str(group) not in self.modes.whole:
             return found
-        text = f"PodGroup {group.key}"
-        return (*found, GangRequirement(group, 1, 0.0, _WHOLE, text, evicts_whole=True))
+        tree = self.modes.whole[str(group)]
+        if tree is None:
+            return (*found, GangRequirement(group, 1, 0.0, _WHOLE, f"PodGroup {group.key}", evicts_whole=True))
+        text = f"CompositePodGroup {tree.group.key}"
+        return (*found, GangRequirement(tree.group, 1, 0.0, tree, text, evicts_whole=True))
 
 
 def with_whole_groups(gangs_of: GangsOf | None, cluster: Cluster) -> GangsOf | None:
@@ -107,30 +126,59 @@ def _read(cluster: Cluster) -> _Modes | None:
     groups = list(cluster.all(PodGroup))
     if not groups:
         return None
-    may_be_whole = Feature.POD_GROUPS_EVICTED_WHOLE in cluster.rules
-    single, whole = set(), set()
+    single: set[str] = set()
+    units: dict[str, str | None] = {}
     for group in groups:
-        if not _are_single(cluster, parent_group(group)):
-            continue
-        mode, key = group.spec.disruption_mode, object_key(group.metadata)
-        if _is_single(mode):
+        key = object_key(group.metadata)
+        disruption = _disruption(cluster, group)
+        if disruption is _Disruption.SINGLE:
             single.add(key)
-        elif may_be_whole and isinstance(mode, dict) and set(mode) == {"all"}:
-            whole.add(key)
-    return _Modes(frozenset(single), frozenset(whole))
+        elif disruption is _Disruption.ALONE:
+            units[key] = None
+        elif isinstance(disruption, str):
+            units[key] = disruption
+    leaves: dict[str, set[str]] = {}
+    for key, tree in units.items():
+        if tree is not None:
+            leaves.setdefault(tree, set()).add(key)
+    trees = {tree: _whole_tree(tree, frozenset(keys)) for tree, keys in leaves.items()}
+    whole = {key: trees[tree] if tree is not None else None for key, tree in units.items()}
+    return _Modes(frozenset(single), whole)
+
+
+def _whole_tree(key: str, leaves: frozenset[str]) -> WholeTreeOf:
+    namespace, _, name = key.partition("/")
+    return WholeTreeOf(Group("whole CompositePodGroup", namespace, "", name), leaves)
+
+
+class _Disruption(Enum):
+    """How pods of a PodGroup may be evicted, if it is not with all of a composite group."""
+
+    SINGLE = "one by one"
+    ALONE = "all of the group together"
+    NEVER = "not at all"
+
+
+def _disruption(cluster: Cluster, group: PodGroup) -> _Disruption | str:
+    """Return how pods of a group may be evicted; a key: with all of the outermost composite group that wants that."""
+    may_be_whole = Feature.POD_GROUPS_EVICTED_WHOLE in cluster.rules
+    found: _Disruption | str = _Disruption.SINGLE
+    above: PodGroup | CompositePodGroup = group
+    seen: set[str] = set()
+    while True:
+        mode, parent = above.spec.disruption_mode, parent_group(above)
+        if may_be_whole and isinstance(mode, dict) and set(mode) == {"all"}:
+            found = _Disruption.ALONE if above is group else object_key(above.metadata)
+        elif not _is_single(mode):
+            return _Disruption.NEVER
+        if not parent:
+            return found
+        composite = None if parent in seen else cluster.get(CompositePodGroup, parent)
+        if composite is None:
+            return _Disruption.NEVER
+        seen.add(parent)
+        above = composite
 
 
 def _is_single(mode: object) -> bool:
     return mode is None or mode == "Pod" or (isinstance(mode, dict) and set(mode) == {"single"})
-
-
-def _are_single(cluster: Cluster, parent: str | None) -> bool:
-    """Return whether no composite group above is disrupted as a whole, and all are known."""
-    seen: set[str] = set()
-    while parent:
-        above = None if parent in seen else cluster.get(CompositePodGroup, parent)
-        if above is None or not _is_single(above.spec.disruption_mode):
-            return False
-        seen.add(parent)
-        parent = parent_group(above)
-    return True

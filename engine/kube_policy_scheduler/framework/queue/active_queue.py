@@ -39,11 +39,11 @@ class ActiveQueue:
         """When the positions of pods expire, the earliest first."""
         self._blocking: dict[str, int] = {}
         """By uid: the newest entries of pods that keep their strict line waiting."""
-        self._waited: set[str] = set()
+        self.waited: set[str] = set()
         """The uids of those that wait or waited, in lines with `backfill`."""
         self._strict: set[str] = set()
         """Lines that are strict."""
-        self._backfills: set[str] = set()
+        self.backfills: set[str] = set()
         """Strict lines whose pods may be tried before one that waits."""
         self._fair: dict[str, FairLine] = {}
         """Lines whose order follows the shares of queues."""
@@ -56,9 +56,9 @@ class ActiveQueue:
         self._fair.clear()
         self._ends.clear()
         self._blocking.clear()
-        self._waited.clear()
+        self.waited.clear()
         self._strict.clear()
-        self._backfills.clear()
+        self.backfills.clear()
         self._slots.clear()
 
     def push(self, queued: QueuedPod, position: QueuePosition) -> None:
@@ -90,19 +90,19 @@ class ActiveQueue:
         """Let a pod of a strict line that waits for its next attempt block those behind it."""
         number = self._blocking[queued.pod.uid] = next(self._tickets)
         if position.backfill is not None:
-            self._waited.add(queued.pod.uid)
+            self.waited.add(queued.pod.uid)
         self._add(queued, number, position, blocks=True)
 
     def unblock(self, uid: str) -> None:
         """Unblock the pods behind a deleted one."""
         self._blocking.pop(uid, None)
-        self._waited.discard(uid)
+        self.waited.discard(uid)
 
     def _add(self, queued: QueuedPod, number: int, position: QueuePosition, *, blocks: bool) -> None:
         if position.strict:
             self._strict.add(position.line)
         if position.backfill is not None:
-            self._backfills.add(position.line)
+            self.backfills.add(position.line)
         key, slopes, until = position.key, (position.slopes if any(position.slopes) else ()), position.until
         name = (position.line, blocks, slopes)
         if slopes and name not in self._heaps and len(self._heaps) > MOST_SLOPES:
@@ -164,22 +164,13 @@ class ActiveQueue:
         """Return by uid the pods that wait behind another one of their strict line, with that one."""
         found: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
-            is_blocked = line in self._strict and line not in self._backfills
+            is_blocked = line in self._strict and line not in self.backfills
             first = min(names, key=self._key_now) if is_blocked else None
             if first is not None and first[1]:
                 blocker = self._heaps[first][0][2]
                 waiting = (entry for name in names if not name[1] for entry in self._heaps[name])
                 found |= {entry[2].pod.uid: blocker for entry in waiting if not self._is_stale(entry)}
         return found
-
-    @property
-    def has_backfill(self) -> bool:
-        """Return whether pods of some line may be tried before one that waits."""
-        return bool(self._backfills)
-
-    def has_waited(self, uid: str) -> bool:
-        """Return whether room may be reserved for a pod, because it waited in a line with `backfill`."""
-        return uid in self._waited
 
     def first_waiting(self, position: QueuePosition) -> QueuedPod | None:
         """Return the first pod that waits of a strict line, if it comes before a position; None: there is none."""
@@ -211,7 +202,7 @@ class ActiveQueue:
         firsts: dict[str, _HeapName | FairLine] = {}
         heads: dict[str, QueuedPod] = {}
         for line, names in self._heads().items():
-            if line in self._backfills:
+            if line in self.backfills:
                 names = [name for name in names if not name[1]]
                 if not names:
                     continue

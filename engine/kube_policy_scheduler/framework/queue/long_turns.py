@@ -2,7 +2,7 @@
 
 One long turn may have another cause, so a pod is put last after the second one. The cost comes from what the pod asks
 for, which pods of one template share: once some of them had one, all of the template are put last, or each of a
-thousand replicas would have its two. Another specification is another template, and begins anew.
+thousand replicas would have its two. A pod with a changed specification has another template and starts from zero.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pending pods by the groups that they start together with; pods are gated until their group is large enough.
 
 Every number that is read often is kept, not counted: a group of ten thousand that stays incomplete
-costs no more than one of two.
+costs no more than one of two. What plans know of a group stands in the same record, see `decide.gang_table`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
 from itertools import count
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -34,9 +35,10 @@ NO_GROUPS = Membership()
 """Of a pod that starts alone, when it can."""
 
 
-class _Members(msgspec.Struct, eq=False):
+class QueuedGroup(msgspec.Struct, eq=False):
     """The pending pods of one group."""
 
+    group: Group
     pods: dict[str, QueuedPod] = msgspec.field(default_factory=dict)
     """By uid."""
     with_place: int = 0
@@ -50,15 +52,28 @@ class _Members(msgspec.Struct, eq=False):
     sizes: list[int] = msgspec.field(default_factory=list)
     """Of `gated`, ascending."""
 
+    @property
+    def without_place(self) -> int:
+        """Return how many of them count on no node."""
+        return len(self.pods) - self.with_place
 
-_NOBODY = _Members()
+    @property
+    def is_used(self) -> bool:
+        """Return whether the record is kept though no pod is pending."""
+        return False
 
 
-class QueuedGroups:
-    """Members by group, and which of them are gated until it is large enough; a group without members is forgotten."""
+Record_co = TypeVar("Record_co", bound=QueuedGroup, covariant=True)
+_NO_PODS: Mapping[str, QueuedPod] = {}
 
-    def __init__(self) -> None:
-        self._groups: dict[Group, _Members] = {}
+
+class GroupTable(Generic[Record_co]):
+    """One record for each group, and which of its pending pods are gated until it is large enough."""
+
+    def __init__(self, new: type[Record_co]) -> None:
+        """new: makes a record."""
+        self._new = new
+        self._records: dict[Group, Record_co] = {}
         self._versions = count(1)
         self._gated: dict[str, tuple[QueuedPod, Group, int]] = {}
         """The gated pods by uid, each with the group and the size that it waits for."""
@@ -66,7 +81,16 @@ class QueuedGroups:
         """The scheduler names of groups so far."""
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record_co]:
+        return iter(self._records.values())
+
+    def get(self, group: Group) -> Record_co | None:
+        """Return the record of a group; None if there is none."""
+        return self._records.get(group)
+
+    # --- members -------------------------------------------------------------------------------------
 
     def join(self, queued: QueuedPod, groups: tuple[Group, ...]) -> None:
         """Make a pod a member of these groups and of no others."""
@@ -75,59 +99,63 @@ class QueuedGroups:
         self.quit(queued)
         queued.groups = groups
         for group in groups:
-            members = self._groups.get(group)
-            if members is None:
-                members = self._groups[group] = _Members()
+            record = self._records.get(group)
+            if record is None:
+                record = self._records[group] = self._new(group)
                 self._schedulers.add(group.scheduler_name)
-            members.pods[queued.pod.uid] = queued
-            members.with_place += queued.has_place
-            members.version = next(self._versions)
+            record.pods[queued.pod.uid] = queued
+            record.with_place += queued.has_place
+            record.version = next(self._versions)
 
     def quit(self, queued: QueuedPod) -> None:
         """Remove a pod from its groups; it is not gated any more."""
         self.ungate(queued.pod.uid)
         for group in queued.groups:
-            members = self._groups[group]
-            del members.pods[queued.pod.uid]
-            members.with_place -= queued.has_place
-            members.version = next(self._versions)
-            if not members.pods:
-                del self._groups[group]
+            record = self._records[group]
+            del record.pods[queued.pod.uid]
+            record.with_place -= queued.has_place
+            record.version = next(self._versions)
+            if not record.pods and not record.is_used:
+                del self._records[group]
         queued.groups = ()
 
     def changed(self, queued: QueuedPod) -> None:
         """Note that a member is another one than before, or may be tried again after an error."""
         for group in queued.groups:
-            self._groups[group].version = next(self._versions)
+            self._records[group].version = next(self._versions)
 
     def set_place(self, queued: QueuedPod, has_place: bool) -> None:
         """Record whether a member counts on a node."""
         if queued.has_place != has_place:
             queued.has_place = has_place
             for group in queued.groups:
-                self._groups[group].with_place += 1 if has_place else -1
+                self._records[group].with_place += 1 if has_place else -1
 
     def members(self, group: Group) -> Mapping[str, QueuedPod]:
-        """Return a group's members by uid."""
-        return self._groups.get(group, _NOBODY).pods
+        """Return a group's pending members by uid."""
+        record = self._records.get(group)
+        return record.pods if record is not None else _NO_PODS
 
     def version(self, group: Group) -> int:
         """Return a number that is another one whenever other pods are members, or one of them has changed."""
-        return self._groups.get(group, _NOBODY).version
+        record = self._records.get(group)
+        return record.version if record is not None else 0
 
     def without_place(self, group: Group) -> int:
-        """Return how many members of a group count on no node."""
-        members = self._groups.get(group, _NOBODY)
-        return len(members.pods) - members.with_place
+        """Return how many pending members of a group count on no node."""
+        record = self._records.get(group)
+        return record.without_place if record is not None else 0
 
     def miscounted(self) -> list[str]:
         """Return the numbers that differ from those of the members; empty unless there is a bug."""
         found = []
-        for group, members in self._groups.items():
-            number = sum(queued.has_place for queued in members.pods.values())
-            if number != members.with_place:
-                found.append(f"gang {group}: {members.with_place} are said to have a place, {number} have")
-        return found + [f"gang {group} has no members" for group, members in self._groups.items() if not members.pods]
+        for record in self:
+            number = sum(queued.has_place for queued in record.pods.values())
+            if number != record.with_place:
+                found.append(f"gang {record.group}: {record.with_place} are said to have a place, {number} have")
+            if not record.pods and not record.is_used:
+                found.append(f"gang {record.group} has no members")
+        return found
 
     # --- members that are gated until the group is large enough ----------------------------------------
 
@@ -144,7 +172,7 @@ class QueuedGroups:
         """Gate a member until its group is large enough; others of that size are found without visiting the rest."""
         group, requirement = membership.waits_for, membership.missing_members
         assert group is not None
-        size, members = requirement.size if requirement is not None else 0, self._groups[group]
+        size, members = requirement.size if requirement is not None else 0, self._records[group]
         self._gated[queued.pod.uid] = queued, group, size
         members.requirement = requirement or members.requirement
         if size not in members.gated:
@@ -158,7 +186,7 @@ class QueuedGroups:
         if known is None:
             return False
         _, group, size = known
-        members = self._groups[group]
+        members = self._records[group]
         del members.gated[size][uid]
         if not members.gated[size]:
             del members.gated[size], members.sizes[bisect_left(members.sizes, size)]
@@ -172,17 +200,22 @@ class QueuedGroups:
 
     def gated_requirement(self, group: Group) -> GangRequirement | None:
         """Return what one of the gated pods of a group requires; None if that is unknown."""
-        return self._groups.get(group, _NOBODY).requirement
+        record = self._records.get(group)
+        return record.requirement if record is not None else None
 
     def gated_by(self, rule: str, name: str) -> Iterator[QueuedPod]:
         """Yield the gated pods of the group `namespace/key` of a rule, of whatever scheduler."""
         namespace, _, key = name.partition("/")
         for scheduler in self._schedulers:
-            members = self._groups.get(Group(rule, namespace, scheduler, key), _NOBODY)
-            yield from (queued for pods in members.gated.values() for queued in pods.values())
+            record = self._records.get(Group(rule, namespace, scheduler, key))
+            yield from (
+                queued for pods in (record.gated if record is not None else {}).values() for queued in pods.values()
+            )
 
     def ready(self, group: Group, number: int) -> Iterator[QueuedPod]:
         """Yield the gated pods for which a group of this size is large enough."""
-        members = self._groups.get(group, _NOBODY)
-        enough = members.sizes[: bisect_right(members.sizes, number)]
-        return (queued for size in enough if size for queued in members.gated[size].values())
+        record = self._records.get(group)
+        enough = record.sizes[: bisect_right(record.sizes, number)] if record is not None else ()
+        for size in enough:
+            if size and record is not None:
+                yield from record.gated[size].values()

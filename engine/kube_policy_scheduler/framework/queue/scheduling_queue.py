@@ -25,7 +25,7 @@ from kube_policy_scheduler.framework.queue.backoff_queue import BackoffQueue, ba
 from kube_policy_scheduler.framework.queue.long_turns import LongTurns
 from kube_policy_scheduler.framework.queue.pod_transitions import move
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, PodsOverQuota, QuotaWait
-from kube_policy_scheduler.framework.queue.queued_groups import NO_GROUPS, Membership, QueuedGroups
+from kube_policy_scheduler.framework.queue.queued_groups import NO_GROUPS, GroupTable, Membership, QueuedGroup
 from kube_policy_scheduler.framework.queue.queued_pod import (
     Place,
     PodState,
@@ -101,7 +101,7 @@ class SchedulingQueue:
         self._unreported: dict[str, QueuedPod] = {}
         """Gated pods whose reason was not reported yet, without those with scheduling gates."""
         self._unschedulable = UnschedulablePods()
-        self._groups = QueuedGroups()
+        self._groups: GroupTable[QueuedGroup] = GroupTable(QueuedGroup)
         """Pods that only the size of their group can gate, with those that it does."""
         self._ledger = Ledger()
         """Where an attempt that ends looks for events since it began."""
@@ -130,6 +130,11 @@ class SchedulingQueue:
                 moved()
 
         ledger.follow(listen)
+
+    def keep_groups_in(self, table: GroupTable[QueuedGroup]) -> None:
+        """Keep the groups of pending pods in a table in which more is known of them; set before the first pod."""
+        assert not self._pods, "no pod has joined a group yet"
+        self._groups = table
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -194,7 +199,7 @@ class SchedulingQueue:
 
         With the name of the line, and the rule. None: there is none, it is the pod itself, or it comes after it.
         """
-        if not self._active.has_backfill:
+        if not self._active.backfills:
             return None
         position = self._position(queued)
         first = self._active.first_waiting(position) if position.backfill is not None else None
@@ -704,7 +709,7 @@ class SchedulingQueue:
 
     def _waits_no_longer(self, queued: QueuedPod) -> None:
         """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""
-        if self._active.has_waited(queued.pod.uid) and self.first_before(queued) is None:
+        if queued.pod.uid in self._active.waited and self.first_before(queued) is None:
             self._ledger.note(ClusterEvent.RESERVATION)
 
     def _land(self, queued: QueuedPod, now: Steady) -> bool:

@@ -146,7 +146,7 @@ class Slots:
         Args:
             firsts: the lines with an order that have a pod to go, with the first one.
         """
-        at = {line: self._held[queued.pod.uid].priority for line, queued in firsts.items()}
+        at = {line: self._held[queued.pod.uid].priority for line, queued in firsts.items()} if firsts else {}
         return self._next_of(UNORDERED, at) or self._next_of(LAST, {})
 
     def _next_of(self, unordered: str, at: Mapping[str, int]) -> Slot | None:

@@ -24,6 +24,7 @@ from kube_policy_scheduler.framework.devices.extended_resources import (
     RequestMapping,
     provided_resources,
 )
+from kube_policy_scheduler.framework.devices.group_claims import user_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimState, DynamicResources, ReservedClaims
@@ -40,15 +41,25 @@ class ReservedClaim(msgspec.Struct, frozen=True):
     """As it was read; for extended resources with the requests that the node needs."""
     allocation: objects.AllocationResult | None
     """What it received now; None if it had devices before."""
+    user: objects.ResourceClaimConsumerReference
+    """Whom it is reserved for: the pod, or its PodGroup."""
 
-    def is_reserved_for(self, pod: PodInfo) -> bool:
-        """Return whether the claim names the pod as a user already, so that PreBind writes nothing."""
-        return any(user.uid == pod.uid for user in self.claim.status.reserved_for or ())
+    @property
+    def is_reserved(self) -> bool:
+        """Return whether the claim names the user already, so that PreBind writes nothing."""
+        return any(user.uid == self.user.uid for user in self.claim.status.reserved_for or ())
 
-    def written(self, pod: PodInfo) -> objects.AllocationResult | None:
+    @property
+    def users(self) -> list[objects.ResourceClaimConsumerReference]:
+        """Return the users of the claim after PreBind, the new one last."""
+        before = list(self.claim.status.reserved_for or ())
+        return before if self.is_reserved else [*before, self.user]
+
+    @property
+    def written(self) -> objects.AllocationResult | None:
         """Return the allocation that the claim's status has after PreBind."""
         stored = self.claim.status.allocation
-        return stored if self.is_reserved_for(pod) else self.allocation or stored
+        return stored if self.is_reserved else self.allocation or stored
 
 
 class ClaimReservation(msgspec.Struct, frozen=True):
@@ -95,13 +106,14 @@ def allocated_on(
     share_id: what ids of shares begin with.
     """
     reserved = plugin.allocation(frame, state, row)
-    return [] if reserved is None else _reserved(reserved, frame.cluster, row, share_id)
+    return [] if reserved is None else _reserved(reserved, frame, row, share_id)
 
 
-def _reserved(reserved: ReservedClaims, cluster: Cluster, row: int, share_id: str) -> list[ReservedClaim]:
+def _reserved(reserved: ReservedClaims, frame: Frame, row: int, share_id: str) -> list[ReservedClaim]:
+    cluster = frame.cluster
     results = results_of(reserved.found, reserved.specs, cluster.nodes.infos[row], cluster.rules, share_id)
     return [
-        ReservedClaim(msgspec.structs.replace(claim, spec=spec), result)
+        ReservedClaim(msgspec.structs.replace(claim, spec=spec), result, user_of(frame.pod, claim, cluster))
         for claim, spec, result in zip(reserved.claims, reserved.specs, results, strict=True)
     ]
 
@@ -112,9 +124,9 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
     share_id: what the ids of shares begin with; unique in the cluster.
     """
     reserved = plugin.allocation(frame, state, row)
-    done = [] if reserved is None else _reserved(reserved, frame.cluster, row, share_id)
+    done = [] if reserved is None else _reserved(reserved, frame, row, share_id)
     fresh = {object_key(one.claim.metadata): one for one in done}
-    claims = [fresh.get(object_key(claim.metadata)) or _known(claim, frame.cluster) for claim in state.claims]
+    claims = [fresh.get(object_key(claim.metadata)) or _known(claim, frame) for claim in state.claims]
     if state.extended is not None and not state.stale and object_key(state.extended.metadata) not in fresh:
         claims = [one for one in claims if one.claim is not state.extended]
     extended = reserved.extended if reserved is not None else None
@@ -125,10 +137,11 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
     return reservation
 
 
-def _known(claim: objects.ResourceClaim, cluster: Cluster) -> ReservedClaim:
+def _known(claim: objects.ResourceClaim, frame: Frame) -> ReservedClaim:
     """Return a claim that got its devices before, be it in memory for another member of the pod's gang."""
-    pending = cluster.resource_claims.pending_allocation(claim.metadata.uid)
-    return ReservedClaim(claim, pending if pending is claim.status.allocation else None)
+    pending = frame.cluster.resource_claims.pending_allocation(claim.metadata.uid)
+    user = user_of(frame.pod, claim, frame.cluster)
+    return ReservedClaim(claim, pending if pending is claim.status.allocation else None, user)
 
 
 SHARE_ID_IN_MEMORY = "00000000-0000-4000-8000-"
@@ -188,7 +201,7 @@ def drivers_with_conditions(reservation: ClaimReservation) -> tuple[str, ...]:
     found = {
         result.driver
         for one in reservation.claims
-        if (allocation := one.written(reservation.pod)) is not None
+        if (allocation := one.written) is not None
         for result in allocation.devices.results or ()
         if result.binding_conditions
     }
@@ -210,7 +223,7 @@ def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str)
     pod = reservation.pod
     for one in reservation.claims:
         claim, meta = one.claim, one.claim.metadata
-        if one.is_reserved_for(pod):
+        if one.is_reserved:
             continue
         is_extended = meta.name == CLAIM_NAME
         name, finalizers = meta.name, list(meta.finalizers or ())
@@ -224,7 +237,7 @@ def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str)
             protected = {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
             found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, body=protected))
         allocation = stamped(allocation, timestamp)
-        status = msgspec.structs.replace(claim.status, allocation=allocation, reserved_for=users_with(claim, pod))
+        status = msgspec.structs.replace(claim.status, allocation=allocation, reserved_for=one.users)
         written = {"status": msgspec.to_builtins(status)}
         found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, "status", written))
         if is_extended and reservation.mappings:
@@ -238,12 +251,6 @@ def stamped(allocation: objects.AllocationResult, timestamp: str) -> objects.All
     if allocation.allocation_timestamp is not None:
         return allocation
     return msgspec.structs.replace(allocation, allocation_timestamp=timestamp)
-
-
-def users_with(claim: objects.ResourceClaim, pod: PodInfo) -> list[objects.ResourceClaimConsumerReference]:
-    """Return the users of a claim, and the pod as the last of them."""
-    user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
-    return [*(claim.status.reserved_for or ()), user]
 
 
 def extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, Any]:

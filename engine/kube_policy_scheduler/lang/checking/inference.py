@@ -149,7 +149,7 @@ class Inference(msgspec.Struct):
     earlier: Earlier | None = None
     """What the check before found."""
     works: list[Work] = msgspec.field(default_factory=list)
-    """Of what is being checked: of a statement, and of the definitions that are being expanded."""
+    """For what is being checked: a statement, and the definitions that are being expanded."""
     done: dict[str, Work] = msgspec.field(default_factory=dict)
     """By name, of definitions that have values."""
     most_nested: int = 0

@@ -130,7 +130,7 @@ class KeptTable:
         self._others: Sequence[Any] = ()
         """All besides the text that the results follow from."""
         self._done = 0
-        """So many of the first texts have a result."""
+        """The number of texts, from the first, that have a result."""
         self._table: NDArray[Any] = np.empty(1, dtype)
         """By place of the text; the last one is of an absent text."""
 

@@ -42,7 +42,7 @@ def _queries(policy: CheckedPolicy) -> tuple[expressions.Text, ...]:
 
 
 class _Answer(Enum):
-    """What comes of a query."""
+    """The kind of result of a query."""
 
     SERIES = "series"
     WITHOUT_LABELS = "without labels"
@@ -60,7 +60,7 @@ class _Problem:
 
 @lru_cache(maxsize=1024)
 def _answer(query: str) -> _Answer | _Problem:
-    """Return what comes of a query, or why it does not parse. Trees are not kept: some take megabytes."""
+    """Return the kind of result of a query, or why it does not parse. Trees are not kept: some take megabytes."""
     try:
         tree = promql_parser.parse(query)
     except ValueError as error:

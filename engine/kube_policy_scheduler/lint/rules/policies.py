@@ -77,7 +77,7 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
 
 
 _MOST_RIVALS = 10
-"""So many are counted: if all policies overlap, counting all of them would take the square of their number."""
+"""Rivals of a policy that are counted: counting all would take the square of the number of policies if all overlap."""
 
 
 @set_rule("P0342")

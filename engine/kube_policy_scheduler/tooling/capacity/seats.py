@@ -32,7 +32,7 @@ def never() -> bool:
 
 @dataclass(slots=True)
 class Seated:
-    """What became of some pods."""
+    """The pods that got a place, and those that did not."""
 
     placed: dict[str, str] = field(default_factory=dict)
     """Node by uid."""

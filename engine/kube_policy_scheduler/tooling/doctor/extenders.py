@@ -10,7 +10,7 @@ from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, S
 from kube_policy_scheduler.wording import listed, plural
 
 MANY_NODES = 200
-"""From so many nodes on, whole Node objects for each pod take long: about 10 KB each."""
+"""With this many nodes or more, sending whole Node objects for each pod takes long: each has about 10 KB."""
 SLOW_SHARE = 0.5
 """Of the timeout."""
 

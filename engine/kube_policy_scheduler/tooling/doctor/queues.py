@@ -94,7 +94,7 @@ def _guarantees(usage: QuotaUsage, places: Mapping[str, str]) -> Iterator[Findin
 
 
 def _kept(usage: QuotaUsage) -> Iterator[Finding]:
-    """Compare what queues keep for themselves with what there is."""
+    """Compare what queues reserve for themselves with the capacity of the cluster."""
     for place, resource in enumerate(usage.tree.resources):
         keeps = [queue for queue in usage.top.children.values() if queue.kept[place]]
         together, there = sum(queue.kept[place] for queue in keeps), usage.usable(place)

@@ -43,7 +43,7 @@ _NEWER = frozenset(
 )
 """Fields of Kubernetes 1.37 and 1.38 that are known beside those of the schema: they are followed, or hold pods."""
 _MOST_PATHS = 1000
-"""Different ones that are told apart."""
+"""Different paths that are counted separately."""
 _MOST_SHOWN = 10
 
 

@@ -187,7 +187,7 @@ def _pod(chosen: Assignment, who: str, now: str) -> Json:
     facts: dict[tuple[str, ...], Any] = {}
     for place, given in chosen.items():
         value = given
-        if given == SAME:
+        if given is SAME:
             value = chosen.get(("pod", *place[1:]))
         if place[0] != who or value is ABSENT:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeAlias
 
 from kube_policy_scheduler.cluster.signals import About, Query
@@ -25,8 +26,15 @@ ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OTHER = "other"
 """A text that the policy does not name."""
 ABSENT = None
-SAME = "the pod's"
-"""Of existing pods: what the pod that is decided has."""
+
+
+class Same(Enum):
+    """In place of a value of existing pods: the one of the pod that is decided."""
+
+    SAME = "same"
+
+
+SAME = Same.SAME
 _AMOUNTS = {"cpu": (4, 1, 64), "memory": ("16Gi", "1Gi", "256Gi"), "ephemeral-storage": ("100Gi", "1Gi", "2Ti")}
 """Of a node; the first is the default. Others are counted, such as GPUs."""
 _REQUESTS = {
@@ -71,7 +79,7 @@ class Values:
         Args:
             parts: all its expressions.
             beside: the texts that each variable is compared with.
-            topologies: label keys that domains are told by.
+            topologies: the label keys of domains.
             facts: the fields of variables whose values follow from the field.
         """
         self._numbers = _numbers(parts)

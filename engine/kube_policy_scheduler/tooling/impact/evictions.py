@@ -44,7 +44,7 @@ class GivesWay:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """What came of both sets."""
+    """The evictions under both sets of policies."""
 
     old: tuple[GivesWay, ...]
     new: tuple[GivesWay, ...]

@@ -217,7 +217,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of both runs."""
+    """The results of both runs."""
 
     old: ClusterState
     """The cluster afterwards."""

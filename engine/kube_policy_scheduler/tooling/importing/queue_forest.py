@@ -19,7 +19,7 @@ Amounts = dict[str, int]
 """By resource, in column units: cpu in millicores, others in units."""
 
 MOST_UNREAD = 100
-"""Fields of one object that are told one by one."""
+"""Fields of one object that are reported one by one."""
 _UNITS = tuple(
     (name, 2**power) for name, power in (("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 ) + tuple((name, 10**power) for name, power in (("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3)))
@@ -55,7 +55,7 @@ class ForeignQueue:
 
 
 class Fields:
-    """The fields of one object. What nobody reads is told at the end: nothing is dropped silently."""
+    """The fields of one object. Fields that are not read are reported at the end: nothing is dropped silently."""
 
     def __init__(
         self, document: Document, value: Mapping[str, Any], path: Sequence[Step], title: str, notes: list[str]

@@ -54,9 +54,9 @@ class Host:
 
     node: str
     fitting: int
-    """So many have room as it is."""
+    """Pods that have room now."""
     most: int
-    """So many have room if others leave, within the budgets."""
+    """Pods that have room if others leave, within the budgets."""
     each: float
     """By so many pods that leave, at least, each one beyond `fitting` is paid."""
 
@@ -73,7 +73,7 @@ class Hosts:
             cluster: as it is.
             units: pending pods.
             movable: by node: the pods that may give way.
-            leaving: so many pods leave one node at most.
+            leaving: at most this many pods leave one node.
         """
         pods = [pod for each, _ in units for pod in each]
         self.free = _free(cluster, {name for pod in pods for name in requests_of(pod)})
@@ -134,7 +134,7 @@ class RoomProgram:
             movable: by node: the pods that may give way.
             budgets: of the moves.
             hosts: the nodes that may have pending pods.
-            most: so many pods move at most.
+            most: at most this many pods move.
             targets: by template, where that is known: the nodes that take a replacement now; else all that have room
                 now. None: all that have room in the end, so that the program is a bound.
             taking: by template: the nodes that take a pending pod if every movable pod is gone; None: all with enough
@@ -308,7 +308,7 @@ class RoomProgram:
     def choose(self, solve: Solver, *, placed: int | None) -> tuple[int, list[tuple[str, PodInfo]]] | None:
         """Return how many pods get a place, and the pods that move, with their nodes; None if none was found in time.
 
-        placed: so many pods are to have a place; None: as many as possible.
+        placed: this many pods are to have a place; None: as many as possible.
         """
         if self._placed < 0:
             return 0, []

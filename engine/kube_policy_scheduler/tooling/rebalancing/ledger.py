@@ -33,7 +33,7 @@ _MOST_EVICTED = 1000
 
 
 class MoveOutcome(Enum):
-    """What became of a planned move; the value is the label of the metric."""
+    """The outcome of a planned move; the value is the label of the metric."""
 
     PLANNED = "planned"
     """In a dry run: nothing was evicted."""
@@ -113,7 +113,7 @@ class Ledger:
         return uid in self._never or (known is not None and now < known.rests_until)
 
     def note(self, move: Move, outcome: MoveOutcome, now: float, *, rest_seconds: float = 0.0) -> None:
-        """Note what became of a move; rest_seconds: for how long its workload stays after an eviction."""
+        """Note the outcome of a move; rest_seconds: for how long its workload stays after an eviction."""
         self.counts[outcome] += 1
         match outcome:
             case MoveOutcome.EVICTED:

@@ -36,7 +36,7 @@ NOT_PROVED = "the scheduling cycle rejected a move of the exact search"
 TIMED_OUT = "the exact search found no plan in time"
 _RULE = MoveRule(None)
 _ROUNDS = 4
-"""So many choices of the solver are proved; after that, the greedy plan is the answer."""
+"""Choices of the solver that are proved; after that, the greedy plan is the answer."""
 MOST_NODES = 200
 """Nodes that are tried for one pod, those first where the fewest pods must go."""
 
@@ -87,7 +87,7 @@ class RoomPlan:
     search: str
     """What found the plan: `exact` or `greedy`."""
     not_exact: str
-    """Why there was no exact search, or why it was in vain; "" if there was one, or none was needed."""
+    """Why there was no exact search, or why it failed; "" if it succeeded, or none was needed."""
     complete: bool
 
     @property
@@ -241,7 +241,7 @@ class _Search:
         bounding = RoomProgram(seats.cluster, gangs, movable, budgets, hosts, most=most)
         if bounding.is_too_large:
             return replace(known, not_exact=TOO_LARGE)
-        least = bounding.least_moves(solve, known.placed)  # for as many places, whoever gets them
+        least = bounding.least_moves(solve, known.placed)  # for as many places, for whichever pods
         known = replace(known, at_least=min(len(known.moves), max(known.at_least, least)))
         if seats_all and known.at_least == len(known.moves):
             return known

@@ -139,7 +139,7 @@ class QueueMeasures:
         )
 
     def bound(self, pod: PodInfo, waited: float) -> None:
-        """Note that a pod got its node after so many seconds."""
+        """Note that a pod got its node after this many seconds."""
         queue = self._usage.quota_of(pod.template)
         for each in queue.path() if queue is not None else ():
             self._waits.setdefault(each.name, []).append(waited)

@@ -630,7 +630,7 @@ class Waiting:
         assumed.queued.reported_reason = GANG_INCOMPLETE
 
     def gang_rejected(self, group: Group, pods: int, why: str) -> None:
-        """So many pods of a gang gave their places back."""
+        """A gang gave back the places of this many of its pods."""
 
     def no_longer_fits(self, assumed: AssumedPod) -> None:
         """The node of a waiting pod changed: the pod is decided again."""
@@ -931,7 +931,7 @@ Watch = Callable[[float, Cluster], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run."""
+    """The results of one run."""
 
     variant: str
     seed: int

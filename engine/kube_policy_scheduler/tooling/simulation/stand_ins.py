@@ -2,8 +2,8 @@
 
 Many pods that fit nowhere would each be tried at each event, which makes pods times events. Those that get the same
 decision at one moment need one trial: once the first has a node, the next one is tried. Alike are pods of one template,
-and pods and whole gangs that request the same and lack nothing but room: for these it is looked at the nodes that
-changed before the first of them is tried. Pods of which that is not certain wait on their own: members of gangs of
+and pods and whole gangs that request the same and lack nothing but room: before the first of these is
+tried, only the nodes that changed are checked. Pods of which that is not certain wait on their own: members of gangs of
 which some have a place, pods with volumes or claims or a nomination, and those whose rules read the pod itself or the
 clock.
 """
@@ -42,7 +42,7 @@ _ONLY_CALLED = {name: frozenset((_CALLED,)) for name in (*_BEHIND, *_NO_ROOM)}
 _LACKS_ROOM = frozenset((NodeResourcesFit.name,))
 _LACKS_QUOTA = frozenset((QUOTA,))
 _FEW_ROWS = 16
-"""So few rows are looked up one by one."""
+"""Up to this many rows are looked up one by one."""
 
 
 class _Request(NamedTuple):

@@ -41,7 +41,7 @@ def evaluate(what: Evaluation, *, stopwatch: Stopwatch) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What came of a search."""
+    """The result of a search."""
 
     objective: str
     parameters: tuple[Parameter, ...]
@@ -67,7 +67,7 @@ class Tuned:
         return [one for one in self.comparisons if one.purpose is purpose]
 
     def verdict(self) -> str:
-        """Return in one sentence what came of it."""
+        """Return the result in one sentence."""
         if not self.comparisons:
             return "not changed: no numbers were better than today's in the search"
         judged = next(one for one in self.on(Purpose.JUDGE) if one.measure.name == self.objective)

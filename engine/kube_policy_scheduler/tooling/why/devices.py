@@ -181,6 +181,11 @@ class ClaimsOnNode:
                 yield "each request has enough devices alone, but they do not suffice for all requests together"
 
 
+def are_elsewhere(frame: Frame, state: ClaimState, row: int) -> bool:
+    """Return whether claims of a pod have devices that a node cannot reach."""
+    return bool(_PLUGIN.verdicts(frame.at(np.array([row])), state)[0] == ClaimOutcome.NOT_AVAILABLE)
+
+
 def claims_on(frame: Frame, state: ClaimState, row: int) -> ClaimsOnNode | None:
     """Return how one node's devices meet the claims of a pod; None if it needs no devices there."""
     specs = _PLUGIN.specs_on(frame, state, row)

@@ -27,7 +27,7 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Compil
 from kube_policy_scheduler.lang.types import BYTES
 from kube_policy_scheduler.policy.clauses import LimitClause, PolicyClause, is_limited
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.tooling.why.devices import claim_state, claims_on, unmet_on_nodes
+from kube_policy_scheduler.tooling.why.devices import are_elsewhere, claim_state, claims_on, unmet_on_nodes
 from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
 from kube_policy_scheduler.wording import plural
 
@@ -237,8 +237,8 @@ def _one(unit: FilterVerdict, frame: Frame, row: int) -> Iterator[str]:
             yield from _affinity(frame, row)
         case DynamicResources.name if not unit.whole:
             state = claim_state(frame)
-            lacks = claims_on(frame, state, row) if state is not None else None
-            if lacks is not None and not any(reason == NOT_AVAILABLE for reason, where in unit.reasons if where[row]):
+            lacks = claims_on(frame, state, row) if state is not None and not are_elsewhere(frame, state, row) else None
+            if lacks is not None:
                 yield from lacks.sentences()
             else:
                 yield "; ".join(plain(reason) for reason, where in unit.reasons if where[row])
