@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.queues`: what quotas that lend add to a decision, as a ratio in one run.
+"""`python -m tests.benchmarks.queues`: what quotas with borrowing add to a decision, as a ratio in one run.
 
 5,000 nodes, 100 queues, 10,000 pending pods. A turn is: pop, decide, assume. The same pods once without queues, in
 Kubernetes' order, and once with queues, in the fair order. CPU time is measured, and both take turns, so that a busy

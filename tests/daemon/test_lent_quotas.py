@@ -1,4 +1,4 @@
-"""Quotas that lend, through the whole daemon: fair order, reclaim of pods and gangs, restarts and failing evictions."""
+"""Quotas with borrowing, through the whole daemon: fair order, reclaim of pods and gangs, restarts."""
 
 from __future__ import annotations
 

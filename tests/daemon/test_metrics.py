@@ -272,7 +272,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_claims_binding_duration_seconds": (Given.claim, "_sum{result=success}", 0.5),
     "policy_scheduler_claims_contended": (Given.claim, "_total{}", 1),
     "policy_scheduler_devices": lives("{state=allocated}", 6, devices={"published": 8, "allocated": 6}),
-    # quotas that lend
+    # quotas with borrowing
     "policy_scheduler_gangs_started_in_domain": lives("_total{topology=rack}", 3, gangs_started={"rack": 3}),
     "policy_scheduler_gang_domains_left": lives("_total{topology=rack}", 2, gang_domains_left={"rack": 2}),
     "policy_scheduler_gangs_without_domain": lives("{topology=rack}", 1, gangs_without_domain={"rack": (1, 2)}),

@@ -1,4 +1,4 @@
-"""What always holds of quotas that lend: whole gangs, fair shares, and decisions that do not depend on the order."""
+"""What always holds of quotas with borrowing: whole gangs, fair shares, decisions that do not depend on the order."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Quotas that lend, checked by a model that shares no code with the scheduler: see `model.py`."""
+"""Quotas with borrowing, checked by a model that shares no code with the scheduler: see `model.py`."""

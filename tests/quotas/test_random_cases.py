@@ -1,4 +1,4 @@
-"""Laws of quotas that lend, on random cases."""
+"""Laws of quotas with borrowing, on random cases."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Profile:
     devices: DeviceOrder | None = None
     """Which of several devices of the node the pod gets; None: the default."""
     queues: QuotaRules | None = None
-    """The quotas that lend, which a filter applies; None: there are none."""
+    """The queues, which a filter applies; None: there are none."""
     gangs_of: Callable[[Frame], Sequence[GangRequirement]] | None = None
     """The gangs of a running pod by the `gang` clauses of all policies, evicted as a whole; None: there are none."""
     domains: DomainOrder | None = None

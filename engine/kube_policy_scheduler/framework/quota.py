@@ -1,4 +1,4 @@
-"""Admission by quotas that lend: a pod stays within what its queue, and those above it, may use.
+"""Admission by quotas with borrowing: a pod stays within what its queue, and those above it, may use.
 
 What is used stands in `cluster.quotas.quota_usage`. Here are the filter, its words, and who has precedence over whom.
 """

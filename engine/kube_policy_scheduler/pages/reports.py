@@ -96,9 +96,9 @@ def _capacity_charts(found: Mapping[str, Any]) -> Mapping[str, Chart]:
     if removable is not None:
         kept = {one["reason"]: [len(one["nodes"])] for one in removable["kept"]}
         charts["removable"] = bar_chart(
-            "Nodes that could go, and that stay",
+            "Nodes that you can remove, and that stay",
             ["nodes"],
-            {"could go": [len(removable["removable"])], "could go at most": [removable["bound"]], **kept},
+            {"can be removed": [len(removable["removable"])], "at most": [removable["bound"]], **kept},
             up="nodes",
         )
     if losses:

@@ -217,7 +217,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The quotas that lend."""
+    """The queues."""
 
     rows: Sequence[QueueRow]
     left_out: int

@@ -115,7 +115,7 @@ class Policy:
         return replace(self, stable=stable)
 
     def with_queues(self, rules: QuotaRules) -> Policy:
-        """Return the policy with quotas that lend."""
+        """Return the policy with quotas with borrowing."""
         return replace(self, profile=with_queues(self.profile, rules))
 
     def with_gangs(self, gangs_of: Callable[[Frame], Sequence[GangRequirement]]) -> Policy:

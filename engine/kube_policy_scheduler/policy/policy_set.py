@@ -52,7 +52,7 @@ class PolicySet:
     stands_in_as: frozenset[str]
     """Pods of any scheduler are looked at as though they asked for one of these too."""
     queues: QuotaRules | None
-    """The quotas that lend, of the administrator's policies; None: there are none."""
+    """The queues, of the administrator's policies; None: there are none."""
     _governing: Governing = field(repr=False)
 
     @classmethod
@@ -68,7 +68,7 @@ class PolicySet:
         Args:
             policies: in any order.
             default_schedulers: the schedulerNames that policies serve which name none.
-            queues: quotas that lend, which apply to the pods of all of them; None: there are none.
+            queues: quotas with borrowing, which apply to the pods of all of them; None: there are none.
         """
         given = tuple(policies)
         stable = {policy.own_name: policy for policy in given if policy.canary is None}

@@ -1,4 +1,4 @@
-"""`policyctl capacity`: how much more fits, which nodes could go, what pending pods need, what if a zone is lost."""
+"""`policyctl capacity`: how much more fits, which nodes you can remove, what pending pods need, loss of a zone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SOLVER_SECONDS = 2.0
 EPILOG = """
 \b
 Examples:
-  policyctl capacity --policies policies/                     # pending pods, nodes that could go, loss of a zone
+  policyctl capacity --policies policies/                     # pending pods, nodes that you can remove, loss of a zone
   policyctl capacity --policies policies/ --pod web.yaml      # how many more of this pod fit, and what stops the next
   policyctl capacity --pod web.yaml --at-least 100            # exit with 1 if fewer fit
   policyctl capacity --removable --cluster cluster.json.gz    # which nodes could be drained and removed
@@ -42,7 +42,7 @@ Examples:
   policyctl capacity --lose node-pool=spot --preempt --html report.html
 
 \b
-The scheduling cycle decides every pod, with the policies and metrics that you give. Beside each answer stands a bound
+The scheduling cycle decides every pod, with the policies and metrics that you give. Each answer comes with a bound
 that follows from resources alone. The command changes nothing in the cluster. Ctrl-C prints what is known so far.
 
 \b
@@ -105,7 +105,7 @@ def command(
     """Show how much room a cluster has, by the policies' own decisions.
 
     Without --pod, --pending, --removable or --lose, the report answers what needs no further input: what the pending
-    pods need, which nodes could go, and whether all pods find a place if a zone is lost.
+    pods need, which nodes you can remove, and whether all pods find a place if a zone is lost.
     """
     from kube_policy_scheduler.tooling.capacity.report import data, lines
     from kube_policy_scheduler.tooling.capacity.seats import Seats

@@ -1,4 +1,4 @@
-"""`policyctl queues`: quotas that lend: who uses, borrows and waits, and who would give back first."""
+"""`policyctl queues`: quotas with borrowing: who uses, borrows and waits, and who would give back first."""
 
 from __future__ import annotations
 

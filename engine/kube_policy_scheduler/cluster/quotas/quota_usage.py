@@ -1,4 +1,4 @@
-"""Quotas that lend: the tree of queues, what the pods of each use, and what is left for one more.
+"""Quotas with borrowing: the tree of queues, what the pods of each use, and what is left for one more.
 
 Amounts are whole numbers in column units (cpu in millicores, others in units). All queues stand in one tree below
 the cluster itself, whose limit is what its usable nodes offer. A pod counts from `place` to `displace`, at its queue

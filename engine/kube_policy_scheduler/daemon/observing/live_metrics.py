@@ -216,7 +216,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
     queues: Sequence[QuotaState] = ()
-    """Quotas that lend: all that are declared, and at most `MAX_QUEUES` by a key."""
+    """Quotas with borrowing: all that are declared, and at most `MAX_QUEUES` by a key."""
     queue_pending: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods that wait, those of the queues below included."""
     past_usage: PastUsageState | None = None
@@ -246,7 +246,7 @@ class PendingCensus:
         self.oldest_unschedulable: float | None = None
         """Unix seconds at which the oldest pod was first seen that no node took at its last attempt; None: no pod."""
         self.queues = QuotaOverview()
-        """Quotas that lend, and how many pods wait in each."""
+        """Quotas with borrowing, and how many pods wait in each."""
 
     def steps(self) -> Generator[None, None, None]:
         """Count for the scrape that follows; between two steps anything may happen."""

@@ -144,7 +144,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     devices: DeviceUses | None = None
     """None if drivers publish none."""
     queues: QuotaOverview = QuotaOverview()
-    """Quotas that lend, and how many pods wait in each."""
+    """Quotas with borrowing, and how many pods wait in each."""
 
     @property
     def is_sample(self) -> bool:

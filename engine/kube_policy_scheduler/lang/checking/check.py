@@ -391,7 +391,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             condition = self.settled(self.truth(tree.condition, self.pod_scope("for pods where")), "canary")
         return checked.Canary(tree, share, condition)
 
-    # --- quotas that lend --------------------------------------------------------------------------------
+    # --- quotas with borrowing --------------------------------------------------------------------------------
 
     def _queue(self, tree: syntax.Queue) -> checked.QueueDeclaration:
         pods = self.truth(tree.pods, self.pod_scope("queue")) if tree.pods is not None else None

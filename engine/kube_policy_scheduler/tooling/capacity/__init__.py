@@ -1,1 +1,1 @@
-"""`policyctl capacity`: how much more fits, what could go, and what if a zone is lost. Pure."""
+"""`policyctl capacity`: how much more fits, which nodes can be removed, and what if a zone is lost. Pure."""

@@ -102,7 +102,7 @@ def more_copies(
     return MoreCopies(pod.key, count, stopped_by, bound, nodes, bool(stopped_by))
 
 
-# --- which nodes could go --------------------------------------------------------------------------------
+# --- which nodes can be removed ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class RemovableNodes:
-    """Which nodes could go, one after another."""
+    """Which nodes can be removed, one after another."""
 
     nodes: int
     """In the cluster."""
@@ -147,7 +147,7 @@ class RemovableNodes:
 
     @property
     def hourly(self) -> float | None:
-        """Return what the nodes that could go cost per hour, those with a price; None where none has one."""
+        """Return what the nodes that can be removed cost per hour, those with a price; None where none has one."""
         known = [one.hourly for one in self.removable if one.hourly is not None]
         return sum(known) if known else None
 
@@ -178,7 +178,7 @@ def removable_nodes(
             complete = False
             break
         if number % 16 == 0:
-            progress(f"{part_of(number, len(candidates), 'node')} drained in thought, {len(found):,} could go")
+            progress(f"{part_of(number, len(candidates), 'node')} tried, {len(found):,} can be removed")
         why = _drained(seats, name, found)
         if why:
             kept[_STAYS_FREE].append((name, why))

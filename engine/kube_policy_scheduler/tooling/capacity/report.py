@@ -81,7 +81,7 @@ def headline(found: Capacity) -> str:
     if found.pending is not None:
         parts.append(_fitting(found.pending) if found.pending.pods else "no pod is pending")
     if found.removable is not None:
-        parts.append(f"{len(found.removable.removable):,} of {plural(found.removable.nodes, 'node')} could go")
+        parts.append(f"{len(found.removable.removable):,} of {plural(found.removable.nodes, 'node')} can be removed")
     if found.losses:
         parts.append(_losses_in_short(found.losses))
     return printable("; ".join(parts))
@@ -239,17 +239,17 @@ def _needed(needed: Sequence[NodesNeeded], left: int, to: Terminal, most: int) -
 
 def _removable(found: RemovableNodes, to: Terminal, most: int, currency: str) -> Iterator[str]:
     count = len(found.removable)
-    text = f"{count:,} of {plural(found.nodes, 'node')} could go; {plural(found.moves, 'pod')} would move"
+    text = f"{count:,} of {plural(found.nodes, 'node')} can be removed; {plural(found.moves, 'pod')} would move"
     yield to.paint(GREEN, text)
     yield from _stopped(found.complete, to)
     if found.hourly is not None:
         unknown = sum(one.hourly is None for one in found.removable)
         rest = f", and the price of {plural(unknown, 'node')} that is not known" if unknown else ""
         yield to.paint(GREEN, f"Without them, the cluster costs less: {money(found.hourly, currency)}{rest}")
-    yield to.paint(DIM, f"Bound: at most {found.bound:,} could go, if only resources counted")
+    yield to.paint(DIM, f"Bound: at most {found.bound:,}, by resources alone")
     if count:
         yield ""
-        rows = [("could go, in this order", "pods move to", "pods", "price/h" if found.hourly is not None else "")]
+        rows = [("remove in this order", "pods move to", "pods", "price/h" if found.hourly is not None else "")]
         for one in found.removable[:most]:
             hosts = list(dict.fromkeys(host for _, host in one.moves))
             shown = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")

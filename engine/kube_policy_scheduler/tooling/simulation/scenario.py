@@ -153,7 +153,7 @@ class Rules:
 
     @property
     def queues(self) -> QuotaRules | None:
-        """Return the quotas that lend, of all policies together; None: there are none."""
+        """Return the queues, of all policies together; None: there are none."""
         return self._set.queues if self._set is not None else None
 
     def _as_run(self, profile: Profile) -> Profile:
