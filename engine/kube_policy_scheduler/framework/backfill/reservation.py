@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
+from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 
 MOST_ENDS = 4096
@@ -100,8 +100,8 @@ def reserve(
         most_seconds: how far away the moment may be.
     """
     due = nsmallest(MOST_ENDS, (end for end in ends if end.at <= now + most_seconds))
-    with _Departures(cluster, due).tried() as departures:
-        found = _first_that_fits(departures, seats)
+    with _Ends(cluster, due).tried() as departing:
+        found = _first_that_fits(departing, seats)
     if found is None:
         return None
     number, taken = found
@@ -136,20 +136,20 @@ def amounts_of(pod: PodInfo) -> Counter[str]:
     return Counter({**pod.demand.requests, PODS: 1})
 
 
-def _first_that_fits(departures: _Departures, seats: Seats) -> tuple[int, Sequence[Seat]] | None:
+def _first_that_fits(ends: _Ends, seats: Seats) -> tuple[int, Sequence[Seat]] | None:
     """Return how many of the pods have to be gone until all has a seat, and the seats; None: it never has.
 
     It looks after 0, 1, 2, 4, 8 … of them, then between the last two of these.
     """
-    low, high, found = -1, 0, departures.seats_without(0, seats)
+    low, high, found = -1, 0, ends.seats_without(0, seats)
     while found is None:
-        if high == departures.most:
+        if high == ends.most:
             return None
-        low, high = high, min(max(1, 2 * high), departures.most)
-        found = departures.seats_without(high, seats)
+        low, high = high, min(max(1, 2 * high), ends.most)
+        found = ends.seats_without(high, seats)
     while high - low > 1:
         middle = (low + high) // 2
-        earlier = departures.seats_without(middle, seats)
+        earlier = ends.seats_without(middle, seats)
         if earlier is None:
             low = middle
         else:
@@ -157,40 +157,26 @@ def _first_that_fits(departures: _Departures, seats: Seats) -> tuple[int, Sequen
     return high, found
 
 
-class _Departures:
+class _Ends:
     """Running pods that are taken away from the columns, the first to end first, and come back at the end."""
 
     def __init__(self, cluster: Cluster, due: Sequence[End]) -> None:
-        self._cluster, self._due = cluster, due
-        self._devices = FreedDevices(cluster)
-        self._gone: list[tuple[PodInfo, str]] = []
+        self._cluster, self._pods = cluster, [end.pod for end in due]
+        self._departures, self._number = Departures(cluster), 0
         self.most = len(due)
 
     @contextmanager
-    def tried(self) -> Iterator[_Departures]:
+    def tried(self) -> Iterator[_Ends]:
         """Take pods away in here only."""
         with self._cluster.ledger.silent(), search_work(self._cluster.store).at_once():
             try:
                 yield self
             finally:
-                self._until(0)
-                self._devices.put_back()
+                self._departures.put_all_back()
 
     def seats_without(self, number: int, seats: Seats) -> Sequence[Seat] | None:
         """Return the seats without this many of the first pods; None: it does not fit."""
-        self._until(number)
+        self._departures.take(self._pods[self._number : number])
+        self._departures.put_back(reversed(self._pods[number : self._number]))
+        self._number = number
         return seats()
-
-    def _until(self, number: int) -> None:
-        while len(self._gone) < number:
-            pod = self._due[len(self._gone)].pod
-            node_name = self._cluster.node_of(pod.uid)
-            self._gone.append((pod, node_name or ""))
-            if node_name is not None:
-                self._cluster.displace(pod.uid)
-                self._devices.leave(pod)
-        while len(self._gone) > number:
-            pod, node_name = self._gone.pop()
-            if node_name:
-                self._devices.come_back(pod)
-                self._cluster.place(pod, node_name)

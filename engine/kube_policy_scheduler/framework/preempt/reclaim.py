@@ -26,7 +26,7 @@ from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.evaluate.nominations import nominated_for
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
-from kube_policy_scheduler.framework.preempt.freed_devices import FreedDevices
+from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.preempt.rights import Rights, holds, holds_counted
 from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
 from kube_policy_scheduler.framework.preempt.victims import Budgets
@@ -165,7 +165,7 @@ def reclaim(
                     return Reclaimed(why=NotReclaimed.WAITS)
                 return attempt.run() if evicts else otherwise
             finally:
-                attempt.put_back()
+                attempt.away.put_all_back()
 
 
 def unit_that_asks(frame: Frame, rules: QuotaRules, pods: Sequence[PodInfo]) -> Unit:
@@ -263,9 +263,8 @@ class _Attempt:
     places: Callable[[], Mapping[str, str] | None]
     own: frozenset[Hashable]
     alone: OneNode | None
-    displaced: dict[str, tuple[PodInfo, str]] = field(default_factory=dict)
-    """By uid: pods with their nodes, in the order in which they were taken away."""
-    devices: FreedDevices = field(init=False)
+    away: Departures = field(init=False)
+    """Pods that were taken away."""
     units: QueueUnits = field(init=False)
     guarantees: Guarantees = field(init=False)
     budgets: Budgets = field(init=False)
@@ -281,7 +280,7 @@ class _Attempt:
 
     def __post_init__(self) -> None:
         cluster = self.frame.cluster
-        self.devices, self.budgets = FreedDevices(cluster), Budgets(cluster)
+        self.away, self.budgets = Departures(cluster), Budgets(cluster)
         self.its_group_stays = in_group_that_stays(cluster)
         own = {pod.uid for pod in self.asks.pods}
         self.units = QueueUnits(cluster, self.usage, self.rules, now=self.frame.now, without=own)
@@ -294,10 +293,9 @@ class _Attempt:
 
     def waits(self) -> bool:
         """Take away what ends already; return whether that is enough."""
-        for pod in self.cluster.leaving():
-            self._displace(pod)
-        freed = has_claims(self.frame.template, self.cluster) and self.devices.free_abandoned()
-        return bool(self.displaced or freed) and self.places() is not None
+        self.away.take(self.cluster.leaving())
+        freed = has_claims(self.frame.template, self.cluster) and self.away.free_abandoned()
+        return bool(self.away or freed) and self.places() is not None
 
     def run(self) -> Reclaimed:
         """Try evictions out, beside what ends already."""
@@ -390,7 +388,7 @@ class _Attempt:
         """Try rows that lack the same, that of the unit that would go first first."""
         pool = self._pool(short, frozenset(rows), quota_too=bool(short.by_quota))
         for row in pool.rows_in_order(frozenset(rows)):
-            if len(self.displaced) >= MOST_DISPLACED:
+            if len(self.away) >= MOST_DISPLACED:
                 break
             there = pool.on(row)
             done = self._take(there, lambda row=row: alone.fits(row))  # type: ignore[misc]
@@ -420,7 +418,7 @@ class _Attempt:
     def _of_gang(self) -> Reclaimed | None:
         """Guess of what a gang is short, and try again with what its places are short of if that is something else."""
         by_quota, names = self._short_by_quota(), self._lacking_places()
-        before = dict(self.displaced)
+        before = len(self.away)
         asked = {name for pod in self.asks.pods for name in pod.demand.requests}
         somewhere = self._short_somewhere() - names
         counted = somewhere.intersection(self.usage.tree.resources)  # others have no say in who is guaranteed
@@ -441,8 +439,8 @@ class _Attempt:
             if found is None:
                 self._give_back(pool.gone)
                 continue
-            self._give_back([unit for unit in pool.gone if any(pod.uid in self.displaced for pod in unit.pods)])
-            assert self.displaced.keys() == before.keys()
+            self._give_back([unit for unit in pool.gone if any(pod.uid in self.away for pod in unit.pods)])
+            assert len(self.away) == before
             really = self._short_of(self._short_on(found.places), by_quota)
             if really == short or self._is_legal(pool.needed, really):
                 return found
@@ -502,8 +500,7 @@ class _Attempt:
                 break
             if not rights.may_reclaim(unit) and not (rights.may_share(unit) and rights.fairer(unit, done)):
                 break
-            for pod in unit.pods:
-                self._displace(pod)
+            self.away.take(unit.pods)
             done.append(unit)
         self._give_back(done)
         return len(done) == len(units)
@@ -613,15 +610,14 @@ class _Attempt:
     def _take(self, pool: _Pool, fits: Callable[[], bool]) -> bool:
         """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
         next_look = 1
-        while len(self.displaced) < MOST_DISPLACED:
+        while len(self.away) < MOST_DISPLACED:
             taken = pool.take()
             if not taken:
                 if pool.look_again():
                     continue
                 break
             for unit in taken:
-                for pod in unit.pods:
-                    self._displace(pod)
+                self.away.take(unit.pods)
             if len(pool.gone) >= next_look:
                 if fits():
                     return True
@@ -639,8 +635,7 @@ class _Attempt:
                 self.mixed = True
                 return None
             for unit in pool.needed:
-                for pod in unit.pods:
-                    self._displace(pod)
+                self.away.take(unit.pods)
         fits()  # for where it is then
         victims = tuple(pod for unit in pool.needed for pod in unit.pods)
         return Reclaimed(victims, places(), short=tuple(sorted(short.names)), shares=pool.shares)
@@ -653,22 +648,20 @@ class _Attempt:
         needed: set[Unit] = set()
         left = list(reversed(gone))
         for core in [unit for unit in left if self.units.surplus_of(unit)]:
-            self._place(core)
+            self.away.put_back(core.pods)
             if not fits():
-                for pod in core.pods:
-                    self._displace(pod)
+                self.away.take(core.pods)
                 needed |= {core, *self.units.surplus_of(core)}
             left.remove(core)
         chunks = [[unit for unit in left if unit not in needed]]
         while chunks:
             chunk = chunks.pop()
             for unit in chunk:
-                self._place(unit)
+                self.away.put_back(unit.pods)
             if not chunk or fits():
                 continue
             for unit in chunk:
-                for pod in unit.pods:
-                    self._displace(pod)
+                self.away.take(unit.pods)
             if len(chunk) == 1:
                 needed.add(chunk[0])
             else:
@@ -678,30 +671,9 @@ class _Attempt:
 
     # --- the cluster -------------------------------------------------------------------------------------
 
-    def _displace(self, pod: PodInfo) -> None:
-        node_name = self.cluster.node_of(pod.uid)
-        if node_name is not None:
-            self.displaced[pod.uid] = pod, node_name
-            self.cluster.displace(pod.uid)
-            self.devices.leave(pod)
-
-    def _place(self, unit: Unit) -> None:
-        for pod in unit.pods:
-            placed = self.displaced.pop(pod.uid, None)
-            if placed is not None:
-                self.cluster.place(*placed)
-                self.devices.come_back(pod)
-
     def _give_back(self, units: Iterable[Unit]) -> None:
         for unit in reversed(list(units)):
-            self._place(unit)
-
-    def put_back(self) -> None:
-        """Undo all of it."""
-        for pod, node_name in reversed(self.displaced.values()):
-            self.cluster.place(pod, node_name)
-        self.displaced.clear()
-        self.devices.put_back()
+            self.away.put_back(unit.pods)
 
 
 class _Kind(msgspec.Struct, frozen=True, eq=False):
@@ -996,7 +968,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
                 heap.append((key(unit), unit.uid, unit))
     heapq.heapify(heap)
     found: list[Unit] = []
-    removed: list[tuple[PodInfo, str]] = []
+    gone = Departures(cluster, frees_devices=False)
     with cluster.ledger.silent():
         try:
             while heap and len(found) < most:
@@ -1007,14 +979,9 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
                 if any(other not in found for other in units.surplus_of(unit)):
                     continue  # its surplus goes first, and there is more of that than is shown
                 found.append(unit)
-                for pod in unit.pods:
-                    node_name = cluster.node_of(pod.uid)
-                    if node_name is not None:
-                        removed.append((pod, node_name))
-                        cluster.displace(pod.uid)
+                gone.take(unit.pods)
         finally:
-            for pod, node_name in reversed(removed):
-                cluster.place(pod, node_name)
+            gone.put_all_back()
     return found
 
 
