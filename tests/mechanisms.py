@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -353,6 +354,26 @@ def is_first(value: ast.expr) -> bool:
     return ast.unparse(value).startswith("next(iter(")
 
 
+COUNTED = re.compile(
+    r" (?:pod|node|fixe|test|case|file|queue|policie|member|rule|clause|item|metric|device|claim|change|move)s\b"
+)
+
+
+def counts_of_many(sources: Sources) -> Iterator[str]:
+    """Yield `f"{len(pods)} pods"`, which reads "1 pods" for one: `wording.plural` counts."""
+    for name, node in sources.nodes:
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for value, text in pairwise(node.values):
+            match value, text:
+                case ast.FormattedValue(value=count), ast.Constant(value=str(noun)) if COUNTED.match(noun):
+                    called = ast.unparse(count)
+                    if "len(" in called and not called.startswith(("plural(", "part_of(")):
+                        yield f"{name}:{node.lineno}"
+                case _:
+                    pass
+
+
 def work_in_conditions(sources: Sources) -> Iterator[str]:
     """Yield where a condition does something first and names what came of it, after another condition."""
     for name, node in sources.nodes:
@@ -420,6 +441,7 @@ TABLE: Sequence[Count] = (
     Count("collections whose oldest item is dropped by hand", 0, 11, bounded_by_hand),
     Count("functions named as questions that change something", 0, 0, questions_that_change),
     Count("conditions that do something", 0, 0, work_in_conditions),
+    Count("counts before a noun that is always plural", 0, 0, counts_of_many),
 )
 
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
-from itertools import pairwise
-from pathlib import Path
-
 import pytest
 
 from kube_policy_scheduler.wording import amount, listed, one_line, part_of, percent, plural, shortened, signed, some
@@ -50,20 +45,3 @@ def test_long_texts_are_cut_to_their_limit() -> None:
 
 def test_parts_of_a_count() -> None:
     assert [part_of(1, n, "pod") for n in (1, 4, 1204)] == ["1 of 1 pod", "1 of 4 pods", "1 of 1,204 pods"]
-
-
-def test_counted_words_come_from_one_function() -> None:
-    """`f"{len(pods)} pods"` reads "1 pods" for one."""
-    nouns = r"(pod|node|fixe|test|case|file|queue|policie|member|rule|clause|item|metric|device|claim|change|move)s\b"
-    found = []
-    for file in sorted((Path(__file__).parents[1] / "engine").rglob("*.py")):
-        for tree in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(tree, ast.JoinedStr):
-                continue
-            for value, text in pairwise(tree.values):
-                is_count = isinstance(value, ast.FormattedValue) and "len(" in ast.unparse(value.value)
-                is_noun = isinstance(text, ast.Constant) and re.match(f" {nouns}", str(text.value))
-                if is_count and is_noun and "plural(" not in ast.unparse(value):
-                    found.append(f"{file.name}:{tree.lineno}: {ast.unparse(tree)}")
-
-    assert found == []
