@@ -77,6 +77,20 @@ def test_each_problem_names_the_thing_what_was_expected_and_what_came(text: str,
     assert "\n".join(render(diagnostic) for diagnostic in found) == snapshot
 
 
+def test_a_key_that_belongs_below_another_one_is_led_there() -> None:
+    metrics = {"type": "object", "properties": {"absent": {"type": "array"}}}
+    refers = {
+        "$defs": {"metrics": metrics},
+        "properties": {**CASE["properties"], "metrics": {"$ref": "#/$defs/metrics"}},
+    }
+    found = DocumentSchema(CASE | refers).check(parse_document(Source("t.yaml", "name: x\nnode: a\nabsent: []\n")))
+
+    assert [each.help for each in found if each.code == "D0011"] == [
+        "write it below `expect`",
+        "write it below `metrics`",
+    ]
+
+
 def test_a_good_document_has_no_problems() -> None:
     text = "name: x\nexpect: {node: a}\ncount: 3\nratio: 0.5\ntags: [a]\ntime: '08:40'\nkind: Case\nflag: true"
     assert DocumentSchema(CASE).check(parse_document(Source("case.yaml", text))) == ()

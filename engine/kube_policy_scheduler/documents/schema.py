@@ -61,7 +61,10 @@ class DocumentSchema:
             value = value[step]
         if instead is not None:
             value = instead
-        found = (_diagnostics(document, error, at=tuple(at)) for error in self._validator.iter_errors(value))
+        found = (
+            _diagnostics(document, error, at=tuple(at), root=self._schema)
+            for error in self._validator.iter_errors(value)
+        )
         return in_order(islice((diagnostic for several in found for diagnostic in several), MAX_PROBLEMS))
 
     def foreign_keys(self, value: Value) -> list[tuple[Step, ...]]:
@@ -118,7 +121,9 @@ def _foreign(schema: Any, value: Value, path: tuple[Step, ...], names: Container
             yield *path, key
 
 
-def _diagnostics(document: Document, error: ValidationError, *, at: tuple[Step, ...]) -> Iterator[Diagnostic]:
+def _diagnostics(
+    document: Document, error: ValidationError, *, at: tuple[Step, ...], root: Schema
+) -> Iterator[Diagnostic]:
     path = (*at, *error.absolute_path)
     schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
     place = path_text(path)
@@ -134,7 +139,7 @@ def _diagnostics(document: Document, error: ValidationError, *, at: tuple[Step, 
                         UNKNOWN_KEY,
                         message=f"unknown key `{key}`" + (f" in {place}" if place else ""),
                         key=True,
-                        advice=_did_you_mean(key, known),
+                        advice=_belongs(key, schema, root) or _did_you_mean(key, known),
                     )
         case "required":
             for key in wanted:
@@ -166,7 +171,7 @@ def _diagnostics(document: Document, error: ValidationError, *, at: tuple[Step, 
             fitting = [branch for branch in branches if not any(_of_another_type(one, error) for one in branch)]
             if fitting:
                 for inner in min(fitting, key=len):
-                    yield from _diagnostics(document, inner, at=at)
+                    yield from _diagnostics(document, inner, at=at, root=root)
             else:
                 choices = dict.fromkeys(_expected(one, one.schema) for branch in branches for one in branch[:1])
                 text = f"expected {' or '.join(choices)}, got {shown(given)}"
@@ -250,6 +255,24 @@ def _word_advice(error: ValidationError) -> str:
 
 
 _BOOLEAN_WORDS = frozenset({"yes", "no", "on", "off", "Yes", "No", "On", "Off", "y", "n"})
+
+
+def _belongs(key: str, schema: Schema, root: Schema) -> str:
+    """Return below which keys of a mapping an unknown key belongs; "" if below none or below many."""
+    places = [name for name, inner in schema.get("properties", {}).items() if key in _keys(inner, root)]
+    return f"write it below `{places[0]}`" if len(places) == 1 else ""
+
+
+def _keys(schema: Any, root: Schema) -> Iterator[str]:
+    """Yield the keys of the mapping that a schema describes, also where it refers to another one."""
+    for part in _parts(schema):
+        reference = str(part.get("$ref", ""))
+        if reference.startswith(_DEFINITIONS):
+            yield from root.get("$defs", {}).get(reference.removeprefix(_DEFINITIONS), {}).get("properties", {})
+        yield from part.get("properties", {})
+
+
+_DEFINITIONS = "#/$defs/"
 
 
 def _did_you_mean(word: str, known: Sequence[str], *, list_all: bool = True) -> str:
