@@ -140,6 +140,18 @@ class Feature(Enum):
         " nodes its pods are. Before, it takes no pod of such a group",
         since=37,
     )
+    POD_GROUP_PRIORITY_COUNTS = Entry(
+        "PodGroupPriorityCounts",
+        "a pod is held if its PodGroup has another priority. Before, only the priority of the pod counts",
+        since=37,
+    )
+    POD_GROUP_PREEMPTION_POLICY = Entry(
+        "PodGroupPreemptionPolicy",
+        "a PodGroup can have a `preemptionPolicy`, and a pod with another one is held. Without it, all pods of such a"
+        " group are held",
+        since=None,
+        known_since=37,
+    )
     DEVICE_CONFIG_WRITTEN_ONCE = Entry(
         "DeviceConfigWrittenOnce",
         "parameters of a claim for a driver are written once into its allocation, and those for all requests without"

@@ -115,7 +115,10 @@ GANG_OF_2 = {"schedulingPolicy": {"gang": {"minCount": 2}}}
         (GANG_OF_2 | {"parentCompositePodGroupName": "tree"}, "waiting for CompositePodGroup default/tree"),
         ({"schedulingPolicy": {"elastic": {}}}, "a scheduling policy other than `basic` and `gang`"),
         ({}, "a scheduling policy other than `basic` and `gang`"),
-        (GANG_OF_2 | {"disruptionMode": {"all": {}}, "priority": 7}, "has priority 7, but this pod has priority 0"),
+        (
+            GANG_OF_2 | {"preemptionPolicy": "Never"},
+            "has a preemptionPolicy, which needs the feature gate PodGroupPreemptionPolicy",
+        ),
     ],
     ids=[
         "topology",
@@ -126,7 +129,7 @@ GANG_OF_2 = {"schedulingPolicy": {"gang": {"minCount": 2}}}
         "parent",
         "policy",
         "no policy",
-        "priority of 1.37",
+        "preemption policy",
     ],
 )
 def test_what_a_group_asks_for_and_is_not_done_holds_its_pods_with_the_reason(spec: dict[str, Any], why: str) -> None:
@@ -283,6 +286,26 @@ def test_since_1_37_a_group_that_is_disrupted_whole_is_one_victim(policy: str) -
         )
 
     story(policy, tell, cpus=(1, 1, 1), kubernetes=SINCE_137)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"priority": 7}, "has priority 7, but this pod has priority 0"),
+        ({"preemptionPolicy": "Never"}, "has the preemptionPolicy Never, but this pod has PreemptLowerPriority"),
+        ({"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}, ""),
+    ],
+)
+def test_since_1_37_pods_and_their_group_must_agree(spec: dict[str, Any], why: str) -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, **spec))
+        pods(calm, "train", "a", "b")
+        await calm.after(10)
+        assert calm.on_nodes() == ([] if why else ["a", "b"])
+        assert why in calm.told.why.get("a", "")
+
+    gates = {Feature.POD_GROUP_PREEMPTION_POLICY.entry.name: True}
+    story("", tell, cpus=(2,), kubernetes=KubernetesRules(KubernetesVersion(37), gates))
 
 
 def test_a_group_that_shares_claims_starts_if_the_feature_gate_is_on() -> None:

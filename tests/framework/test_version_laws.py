@@ -18,6 +18,7 @@ from kube_policy_scheduler.framework.devices.group_claims import user_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules
 from kube_policy_scheduler.kubernetes_rules import Feature
+from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
 from kube_policy_scheduler.tooling.conformance import Case, decide
 from tests.cluster import test_requests
 from tests.framework import test_device_search
@@ -265,6 +266,42 @@ def groups_are_evicted_whole(minor: int, modes: list[str], pods: list[tuple[int,
             assert {pod.name for pod in unit} == {f"p{other}" for other in members}
 
 
+def is_held(minor: int, spec: Json, pod: Json, **gates: bool) -> bool:
+    """Return whether a pod of a PodGroup with this spec is held."""
+    cluster = Cluster(rules_of(f"1.{minor}", **gates))
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}} | spec
+    meta = {"name": "g", "namespace": "default"}
+    cluster.set_object(msgspec.convert({"metadata": meta, "spec": spec}, objects.PodGroup))
+    own = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"schedulingGroup": {"podGroupName": "g"}} | pod}
+    frame = Frame(cluster.templates.pod(msgspec.convert(own, objects.Pod)), cluster, 0.0)
+    try:
+        pod_group_requirements(frame)
+    except ValueError:
+        return True
+    return False
+
+
+@few
+@given(MINORS, st.none() | st.integers(-2, 2), st.integers(-2, 2), st.sampled_from([None, {"single": {}}]))
+def pods_have_the_priority_of_their_group(minor: int, group: int | None, pod: int, mode: Json | None) -> None:
+    """From 1.37 on, a pod with another priority than its group is held; before, the group's does not count."""
+    spec = {"disruptionMode": mode} | ({} if group is None else {"priority": group})
+    assert is_held(minor, spec, {"priority": pod}) is (minor >= 37 and group is not None and group != pod)
+
+
+policies = st.sampled_from([None, "Never", "PreemptLowerPriority"])
+
+
+@few
+@given(MINORS, st.booleans(), policies, policies)
+def pods_have_the_preemption_policy_of_their_group(minor: int, is_on: bool, group: str | None, pod: str | None) -> None:
+    """With the gate, a pod with another policy than its group is held; without, any pod of a group that has one."""
+    gates = {Feature.POD_GROUP_PREEMPTION_POLICY.entry.name: is_on} if minor >= 37 else {}
+    same = minor >= 37 and is_on and (pod or "PreemptLowerPriority") == group
+    held = is_held(minor, {"preemptionPolicy": group}, {"preemptionPolicy": pod}, **gates)
+    assert held is (group is not None and not same)
+
+
 # --- devices -----------------------------------------------------------------------------------------------
 
 
@@ -393,6 +430,8 @@ HERE: dict[Feature, Callable[..., None]] = {
     Feature.EMPTY_SELECTOR_SPREADS: empty_selectors_of_spread_constraints,
     Feature.EMPTY_SELECTOR_PROTECTS: empty_selectors_of_budgets,
     Feature.POD_GROUPS_EVICTED_WHOLE: groups_are_evicted_whole,
+    Feature.POD_GROUP_PRIORITY_COUNTS: pods_have_the_priority_of_their_group,
+    Feature.POD_GROUP_PREEMPTION_POLICY: pods_have_the_preemption_policy_of_their_group,
     Feature.DEVICE_CONFIG_WRITTEN_ONCE: parameters_are_written_once,
     Feature.SELECTOR_ERRORS_NAME_DEVICES: errors_name_the_device,
     Feature.DRA_WORKLOAD_RESOURCE_CLAIMS: claims_of_groups,

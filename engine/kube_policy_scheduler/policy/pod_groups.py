@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.objects import (
     PodGroupSchedulingPolicy,
     PodGroupSpec,
 )
-from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, GroupTree, MissingGroupError
 from kube_policy_scheduler.framework.preempt.whole_groups import is_evicted_whole
@@ -30,6 +30,7 @@ NATIVE_WITHIN_SECONDS = 300.0
 COSCHEDULING_WITHIN_SECONDS = 60.0
 """What the plugin takes where a group says nothing."""
 COMPOSITE_RULE = "CompositePodGroup"
+_DEFAULT_PREEMPTION_POLICY = "PreemptLowerPriority"
 MOST_LEVELS = 4
 """Of a tree of groups, the PodGroups included; the API sets the same limit."""
 MOST_POD_GROUPS = 1000
@@ -106,7 +107,7 @@ def _native_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]
     there = frame.cluster.get(PodGroup, str(group))
     if there is None:
         raise _missing(group)
-    if (unmet := _not_done(there.spec, frame.pod.priority, frame.cluster.rules)) is not None:
+    if (unmet := _not_done(there.spec, frame.pod, frame.cluster.rules)) is not None:
         raise ValueError(f"PodGroup {group} {unmet}")
     key, is_child = _topology(there.spec.scheduling_constraints or {}), bool(there.spec.parent_composite_pod_group_name)
     if is_child:
@@ -156,7 +157,7 @@ def _composite_requirements(group: Group, there: PodGroup, frame: Frame) -> Iter
         composite = frame.cluster.get(CompositePodGroup, key)
         if composite is None:
             raise MissingGroupError(of, f"waiting for CompositePodGroup {key}, which does not exist")
-        if (unmet := _composite_not_done(composite.spec, frame.pod.priority)) is not None:
+        if (unmet := _composite_not_done(composite.spec, frame.pod, frame.cluster.rules)) is not None:
             raise ValueError(f"CompositePodGroup {key} {unmet}")
         if of not in trees:
             trees[of] = _composite_requirement(frame.cluster, of, composite)
@@ -232,30 +233,38 @@ def _min_group_count(spec: CompositePodGroupSpec) -> int:
     return max(1, gang.min_group_count) if gang is not None else 1
 
 
-def _composite_not_done(spec: CompositePodGroupSpec, priority: int) -> str | None:
-    """Return what a composite group asks for that this scheduler does not do; None: nothing."""
-    if (unmet := _unknown(spec.scheduling_policy, spec.scheduling_constraints)) is not None:
-        return unmet
-    if spec.priority is not None and spec.priority != priority:
-        return f"has priority {spec.priority}, but this pod has priority {priority}; give both the same priority class"
-    return None
+def _composite_not_done(spec: CompositePodGroupSpec, pod: PodInfo, rules: KubernetesRules) -> str | None:
+    """Return what a composite group asks for that this scheduler does not do for a pod; None: nothing."""
+    unmet = _unknown(spec.scheduling_policy, spec.scheduling_constraints)
+    return unmet or _other_priority(spec, pod) or _other_policy(spec, pod, rules)
 
 
-def _not_done(spec: PodGroupSpec, priority: int, rules: KubernetesRules) -> str | None:
-    """Return what a group asks for that this scheduler does not do, so that its pods must wait; None: nothing.
-
-    priority: of the pod.
-    """
+def _not_done(spec: PodGroupSpec, pod: PodInfo, rules: KubernetesRules) -> str | None:
+    """Return what a group asks for that this scheduler does not do, so that a pod must wait; None: nothing."""
     if (unmet := _unknown(spec.scheduling_policy, spec.scheduling_constraints)) is not None:
         return unmet
     if spec.resource_claims and (gate := Feature.DRA_WORKLOAD_RESOURCE_CLAIMS) not in rules:
         names = ", ".join(claim.name for claim in spec.resource_claims)
         return f"shares resource claims among its pods ({names}), which needs the feature gate {gate.entry.name}"
-    # 1.37, which a disruption mode that is no text tells, rejects such pods; 1.36 does not
-    is_1_37 = isinstance(spec.disruption_mode, dict) or bool(spec.parent_composite_pod_group_name)
-    if is_1_37 and spec.priority is not None and spec.priority != priority:
-        return f"has priority {spec.priority}, but this pod has priority {priority}; give both the same priority class"
-    return None
+    other = _other_priority(spec, pod) if Feature.POD_GROUP_PRIORITY_COUNTS in rules else None
+    return other or _other_policy(spec, pod, rules)
+
+
+def _other_priority(spec: PodGroupSpec | CompositePodGroupSpec, pod: PodInfo) -> str | None:
+    if spec.priority is None or spec.priority == pod.priority:
+        return None
+    return f"has priority {spec.priority}, but this pod has priority {pod.priority}; give both the same priority class"
+
+
+def _other_policy(spec: PodGroupSpec | CompositePodGroupSpec, pod: PodInfo, rules: KubernetesRules) -> str | None:
+    if spec.preemption_policy is None:
+        return None
+    if (gate := Feature.POD_GROUP_PREEMPTION_POLICY) not in rules:
+        return f"has a preemptionPolicy, which needs the feature gate {gate.entry.name}"
+    own = pod.template.spec.preemption_policy or _DEFAULT_PREEMPTION_POLICY
+    if own == spec.preemption_policy:
+        return None
+    return f"has the preemptionPolicy {spec.preemption_policy}, but this pod has {own}; give both the same"
 
 
 def _unknown(

@@ -96,6 +96,8 @@ class PodGroupSpec(ApiStruct):
     """`Pod` or `PodGroup` (1.36), `{single: {}}` or `{all: {}}` (1.37)."""
     priority: Int32 | None = None
     priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    """Of 1.37, with the feature gate PodGroupPreemptionPolicy."""
     resource_claims: list[PodGroupResourceClaim] | None = None
     """Claims that the pods of the group share."""
     parent_composite_pod_group_name: str | None = None
@@ -133,6 +135,8 @@ class CompositePodGroupSpec(ApiStruct):
     disruption_mode: str | dict[str, Any] | None = None
     """As of a PodGroup; a proposed field, which v1alpha3 of Kubernetes 1.37 does not have."""
     priority: Int32 | None = None
+    preemption_policy: str | None = None
+    """As of a PodGroup."""
 
 
 class CompositePodGroup(ApiStruct):
