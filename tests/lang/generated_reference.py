@@ -56,7 +56,7 @@ def _kind(field: Field) -> str:
         return str(field.gives)
     if field.depends & Depends.RUN:
         return f"{field.gives}, only of {'running pods' if not field.depends & ~OF_RUNNING_PODS else 'victims'}"
-    return f"{field.gives}{', also of running pods' if not field.depends & ~Depends.TEMPLATE else ''}"
+    return f"{field.gives}{', also of running pods' if not field.depends & ~(Depends.TEMPLATE | Depends.OWN) else ''}"
 
 
 def functions() -> str:

@@ -15,6 +15,7 @@ from kube_policy_scheduler.lang.types import Depends, Kind
 
 QualityOfService: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, words=("Guaranteed", "Burstable", "BestEffort"))]
 _POD = Depends.POD | Depends.TEMPLATE
+_OWN = Depends.OWN | Depends.TEMPLATE
 _MOST = 1e19
 
 
@@ -23,7 +24,7 @@ def _amount(amounts_: Any, resource: str) -> float:
     return value / 1000 if resource == "cpu" else float(value)
 
 
-@pod_field("pod.name", depends=_POD)
+@pod_field("pod.name", depends=_OWN)
 def name(frame: Frame) -> Text:
     """The name of the pod."""
     return frame.pod.name
@@ -41,7 +42,7 @@ def label(frame: Frame, key: str) -> MaybeText:
     return frame.template.labels.get(key)
 
 
-@pod_field("pod.annotation", key=Key.ANNOTATION, depends=_POD)
+@pod_field("pod.annotation", key=Key.ANNOTATION, depends=_OWN)
 def annotation(frame: Frame, key: str) -> MaybeText:
     """An annotation of the pod; absent if the pod does not have it."""
     return frame.pod.annotations.get(key)

@@ -20,9 +20,10 @@ from kube_policy_scheduler.cluster.counter_kinds import (
 )
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.cluster.own_facts import NO_FACTS, OwnFacts
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
-from kube_policy_scheduler.cluster.pod_states import RunningState
+from kube_policy_scheduler.cluster.pod_states import PodStates, RunningState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.reductions import reduced
@@ -104,7 +105,24 @@ def member_anchors(members: Members) -> tuple[Anchor]:
     by = members.by
     if by is None:
         return (ANY,)
-    return (Value(Family(by, lambda template: by(Item(template))), members.captured[0]),)
+    return (Value(Family(by, lambda template: by(Item(template, (), template.own))), members.captured[members.by_at]),)
+
+
+def facts_of(reads: Iterable[tuple[str, str | None]]) -> OwnFacts:
+    """Return what fields read of pods besides their templates. reads: their paths and keys."""
+    paths = frozenset(reads)
+    keys = frozenset(key for path, key in paths if path == "pod.annotation" and key is not None)
+    return OwnFacts(("pod.name", None) in paths, keys) if paths else NO_FACTS
+
+
+def _counters(frame: Frame, *members: Members) -> PodCounters:
+    """Return the counters of sets of these members and their values."""
+    return frame.cluster.counters_reading(facts_of([read for each in members for read in each.own]))
+
+
+def _states(frame: Frame, *members: Members) -> PodStates:
+    """Return the pods on nodes by their state, for sets of these members and their values."""
+    return frame.cluster.pod_states(facts_of([read for each in members for read in each.own]))
 
 
 class MemberStateSet(msgspec.Struct, frozen=True):
@@ -114,6 +132,11 @@ class MemberStateSet(msgspec.Struct, frozen=True):
     thresholds: tuple[float, ...]
     value: Members | None = None
     """What each counts for; None: 1."""
+
+    @property
+    def anchor(self) -> Anchor:
+        """Return what a template must have to belong to the set."""
+        return member_anchors(self.members)[0]
 
     def worth(self, template: PodTemplate, state: RunningState, now: float) -> float | None:
         """Return what a pod of the template in a state counts for, at a time in Unix seconds; None: nothing."""
@@ -158,9 +181,8 @@ class CountedPods:
         """Return how many members are in each row's domain; 0 for a node outside every domain."""
         if members.state is not None:
             return _by_domain(frame, _by_state(frame, members), topology)
-        return _counted(
-            frame, frame.cluster.counters.counter(MemberSet(members), terminating=False, asks=frame.template), topology
-        )
+        counters = _counters(frame, members)
+        return _counted(frame, counters.counter(MemberSet(members), terminating=False, asks=frame.template), topology)
 
     def fold(
         self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
@@ -171,15 +193,16 @@ class CountedPods:
         """
         if members.state is not None or value.state is not None:
             return self._fold_by_state(frame, members, value, function=function, topology=topology)
+        counters = _counters(frame, members, value)
         if function == "distinct":
-            return _different_values(frame, MemberValues(members, value), topology)
+            counter = counters.counter(MemberValues(members, value), terminating=False, asks=frame.template)
+            assert isinstance(counter, DistinctCounter)
+            return _different_values(frame, counter, topology)
         if function in ("min", "max"):
-            counter = frame.cluster.counters.counter(
-                MemberExtremes(members, value), terminating=False, asks=frame.template
-            )
+            counter = counters.counter(MemberExtremes(members, value), terminating=False, asks=frame.template)
             assert isinstance(counter, ExtremesCounter)
             return _extreme(frame, counter.extremes(least=function == "min"), function, topology)
-        pods = frame.cluster.counters.counter(MemberRowAmounts(members, value), terminating=False, asks=frame.template)
+        pods = counters.counter(MemberRowAmounts(members, value), terminating=False, asks=frame.template)
         assert isinstance(pods, RowAmountCounter)
         total = _sums(frame, pods, topology)
         return total if function == "sum" else _mean(total, _counted(frame, pods, topology))
@@ -190,19 +213,18 @@ class CountedPods:
         """Return `fold` of pods, or values, that follow from the state of each pod now."""
         pods, size = _state_set(members), frame.cluster.nodes.size
         if pods is not None and value.state is not None and value.state.is_running and function in ("min", "max"):
-            states = frame.cluster.pod_states()
-            column = states.running(pods, now=frame.now, longest=function == "max")[:size]
+            column = _states(frame, members, value).running(pods, now=frame.now, longest=function == "max")[:size]
             return _extreme(frame, column, function, topology)
         pods = _state_set(members, value)
         if pods is None or function == "distinct":
             return _fold_each_pod(frame, members, value, function=function, topology=topology)
         if function in ("sum", "avg"):
-            number, sums = frame.cluster.pod_states().sums(pods, now=frame.now)
+            number, sums = _states(frame, members, value).sums(pods, now=frame.now)
             rows = frame.rows if topology is None and not isinstance(frame.rows, slice) else slice(size)
             on_nodes = sums.values(rows).copy()
             total = on_nodes if topology is None else _by_domain(frame, on_nodes, topology)
             return total if function == "sum" else _mean(total, _by_domain(frame, number[:size], topology))
-        groups = frame.cluster.pod_states().per_node(pods, now=frame.now)
+        groups = _states(frame, members, value).per_node(pods, now=frame.now)
         return _extreme_of_groups(frame, ((worth, column[:size]) for worth, column in groups), function, topology)
 
 
@@ -227,7 +249,7 @@ def _folded(function: str, number: FloatArray, total: FloatArray, low: FloatArra
 
 def _by_state(frame: Frame, members: Members) -> Any:
     """Return `int32[nodes]`: members on each node, by the state of each pod now."""
-    states, size = frame.cluster.pod_states(), frame.cluster.nodes.size
+    states, size = _states(frame, members), frame.cluster.nodes.size
     pods, column = _state_set(members), np.zeros(size, np.int32)
     if pods is not None:
         return next((found[:size] for _, found in states.per_node(pods, now=frame.now)), column)
@@ -297,7 +319,7 @@ def domains_with_room(
         more: what is to be held besides.
         most: what a domain may hold.
     """
-    counters = frame.cluster.counters
+    counters = _counters(frame, members, *(() if measure is None else (measure,)))
     pods = MemberSet(members) if measure is None else MemberRowAmounts(members, measure)
     counter = counters.counter(pods, terminating=True, asks=frame.template)
     if topology is None:
@@ -366,9 +388,7 @@ def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray 
     return result
 
 
-def _different_values(frame: Frame, pods: MemberValues, topology: str | None) -> FloatArray | float:
-    counter = frame.cluster.counters.counter(pods, terminating=False, asks=frame.template)
-    assert isinstance(counter, DistinctCounter)
+def _different_values(frame: Frame, counter: DistinctCounter, topology: str | None) -> FloatArray | float:
     if topology == CLUSTER:
         return float(counter.everywhere())
     if topology is None:

@@ -26,6 +26,7 @@ from kube_policy_scheduler.cluster.kept_views import KeptBytes
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.object_store import ObjectStore, is_another, is_same_group, key_of, object_key
+from kube_policy_scheduler.cluster.own_facts import NO_FACTS, OwnFacts
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pod_states import PodStates, differs
 from kube_policy_scheduler.cluster.pods import AlikePods, PodInfo, Templates
@@ -200,7 +201,7 @@ class Cluster:
                 self._count(pod, row, -1)
                 self._to_unknown_node(pod)
         last = self.nodes.infos[-1]
-        staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
+        staying = list(self.on_node.get(last.name, {}).values()) if last.name != name else []
         for pod in staying:
             self.ports.update(host_ports(pod.template), last.row, -1)
         source = last.row
@@ -210,7 +211,7 @@ class Cluster:
         if target is not None:
             self.priorities.move(source, target)
             self.devices.move(source, target)
-            self.counters.move(source, target, iter([pod.template for pod in staying]))
+            self.counters.move(source, target, staying)
         for pod in staying:
             self.ports.update(host_ports(pod.template), last.row, 1)
         self.counters.resize(self.nodes.size)
@@ -454,6 +455,8 @@ class Cluster:
             and known.terminating == pod.terminating
             and known.volumes == pod.volumes
             and known.demand == pod.demand
+            and self.counters.sees_alike(known, pod)
+            and self.counters_on_unknown_nodes.sees_alike(known, pod)
         ):
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
             if pod.node_name == node_name:
@@ -599,10 +602,31 @@ class Cluster:
             known.usage.end()
         self.quota_usage, self._usage_to_come, self._usages = None, None, ()
 
-    def pod_states(self) -> PodStates:
-        """Return the pods on nodes by their state; from now on it is kept up to date."""
-        rows, there = self.nodes.rows, self.on_node.items()
-        return self.counters.states((rows[name], pods.values()) for name, pods in there if name in rows)
+    def pod_states(self, facts: OwnFacts = NO_FACTS) -> PodStates:
+        """Return the pods on nodes by their state; from now on it is kept up to date.
+
+        facts: what is read of pods besides.
+        """
+        return self.counters_reading(facts).states(self._placed())
+
+    def counters_reading(self, facts: OwnFacts) -> PodCounters:
+        """Return the counts of the pods on nodes for sets that read these facts of pods themselves."""
+        return self.counters.reading(facts, self._placed())
+
+    def counters_on_unknown_nodes_reading(self, facts: OwnFacts) -> PodCounters:
+        """Return the same of the pods on nodes that are not in the table."""
+        return self.counters_on_unknown_nodes.reading(facts, [(0, list(self.on_unknown_nodes.values()))])
+
+    def read_in_steps(self, facts: OwnFacts) -> Iterator[None]:
+        """Make what `counters_reading` returns in steps. Between two steps anything may happen."""
+        return self.counters.reading_in_steps(facts, self._placed())
+
+    def _placed(self) -> Iterator[tuple[int, list[PodInfo]]]:
+        """Yield each row of the node table with the pods there; pods and nodes may change meanwhile."""
+        for name in list(self.on_node):
+            row = self.nodes.rows.get(name)
+            if row is not None:
+                yield row, list(self.on_node.get(name, {}).values())
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node that a pod counts on, or None."""

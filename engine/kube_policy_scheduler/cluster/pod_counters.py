@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator, Hashable, Iterable, Iterator,
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -35,6 +35,7 @@ from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.own_facts import OwnFacts, SeenPods
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from kube_policy_scheduler.cluster.pod_states import PodStates
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -53,6 +54,8 @@ _WORK_OF_A_TEMPLATE = 8
 """In rows: so long it takes to ask whether it is in the set."""
 _FOUND_AT_ONCE = 1 << 11
 """Templates whose value in a family is found before other work gets its turn: 4 ms."""
+_ENTERED_AT_ONCE = 1 << 9
+"""Pods that are seen by what they say of themselves, before other work gets its turn: 5 ms."""
 _FEW_ROWS = 16
 """Of a template, which are counted one by one: an array costs more."""
 _TERMINATING = 1 << 32
@@ -86,6 +89,10 @@ _LISTS_SHARE = 4
 def most_counter_bytes(nodes: int) -> int:
     """Return how many bytes counters may take with this many nodes."""
     return max(MIN_COUNTER_BYTES, COUNTER_BYTES_PER_NODE * nodes)
+
+
+Placed: TypeAlias = Iterable[tuple[int, Iterable[PodInfo]]]
+"""Each row of the node table with the pods there."""
 
 
 class CarriedTowards(NamedTuple):
@@ -144,7 +151,7 @@ class _Known:
 
     def carries(self, template: PodTemplate) -> Carriers | None:
         """Return the count of those that carry the same terms as pods of the template; None: these carry none."""
-        if self._carries is None and (affinity := pod_affinity(template)) is not None:
+        if self._carries is None and self.owner.counts_terms and (affinity := pod_affinity(template)) is not None:
             self._carries = self.owner.carriers(affinity)
         return self._carries
 
@@ -168,13 +175,29 @@ class _Known:
 class PodCounters:
     """All counters, and the terms that placed pods carry."""
 
-    def __init__(self, in_use: TemplatesInUse | None = None, kept: KeptBytes | None = None) -> None:
+    def __init__(
+        self,
+        in_use: TemplatesInUse | None = None,
+        kept: KeptBytes | None = None,
+        *,
+        seen: SeenPods | None = None,
+    ) -> None:
         """Start without pods.
 
         Args:
             in_use: the templates that have pods; None: those that have pods here.
             kept: bounds the totals that are kept for templates; None: nothing else counts with them.
+            seen: how pods are seen that say something of themselves; None: as pods of their template.
         """
+        self._seen = seen
+        self.counts_terms = seen is None
+        """Whether the terms that pods carry are kept: no set of pods that say something of themselves needs them."""
+        self._own: PodCounters | None = None
+        """The same pods, with what they say of themselves."""
+        self._followers: tuple[PodCounters, ...] = ()
+        """That, and what is made in steps to take its place: they follow each change of pods and rows."""
+        self._entered: set[str] | None = None
+        """While pods are counted in steps: the uids of those that are counted."""
         self.in_use = TemplatesInUse() if in_use is None else in_use
         self.in_use.on_end(self._ended)
         self.namespaces: dict[str, dict[str, str]] = {}
@@ -301,12 +324,63 @@ class PodCounters:
             if self._counters.get(key) is not counter:
                 self._withdraw(key, counter)
 
+    def reading(self, facts: OwnFacts, placed: Placed) -> PodCounters:
+        """Return the counters of sets of pods that follow from what pods say of themselves, too.
+
+        Args:
+            facts: what the sets read. Pods are counted for it on first use, and from then on with each change.
+            placed: each row of the node table with the pods there.
+        """
+        if not facts:
+            return self
+        if self._own is None or not self._own.sees(facts):
+            now(self.reading_in_steps(facts, placed))
+        assert self._own is not None
+        return self._own
+
+    def reading_in_steps(self, facts: OwnFacts, placed: Placed) -> Generator[None, None, None]:
+        """Make what `reading` returns some nodes at a time; who asks for it earlier makes it at once.
+
+        Between two steps anything may happen. placed: also finds what is there then.
+        """
+        if not facts or (self._own is not None and self._own.sees(facts)):
+            return
+        if self._own is not None and self._own._seen is not None:
+            facts = facts | self._own._seen.facts
+        made = PodCounters(self.in_use, seen=SeenPods(facts))
+        made.namespaces, made._entered = self.namespaces, set()
+        made.resize(self.size)
+        self._followers = (*(() if self._own is None else (self._own,)), made)
+        entered, until = made._entered, _ENTERED_AT_ONCE
+        try:
+            for row, pods in placed:
+                for pod in [each for each in pods if each.uid not in entered]:
+                    made.place(pod, row)
+                if len(entered) >= until:
+                    yield
+                    until = len(entered) + _ENTERED_AT_ONCE
+                    if made not in self._followers:
+                        return
+            made._entered = None
+            self._own, self._followers = made, (made,)
+        finally:
+            if made is not self._own:
+                self._followers = tuple(each for each in self._followers if each is not made)
+
+    def sees(self, facts: OwnFacts) -> bool:
+        """Return whether pods are seen by all that they say of themselves in these facts."""
+        return self._seen is not None and self._seen.facts.covers(facts)
+
+    def sees_alike(self, old: PodInfo, new: PodInfo) -> bool:
+        """Return whether two states of a pod say the same of it, as far as that is read."""
+        return all(each._seen is None or each._seen.facts.are_alike(old, new) for each in self._followers)
+
     @property
     def follows_states(self) -> bool:
         """Return whether the state of pods was requested since the start."""
-        return self._states is not None
+        return self._states is not None or (self._own is not None and self._own.follows_states)
 
-    def states(self, placed: Iterable[tuple[int, Iterable[PodInfo]]]) -> PodStates:
+    def states(self, placed: Placed) -> PodStates:
         """Return the pods on nodes by their state, made on first use.
 
         placed: each row of the node table with the pods there.
@@ -315,12 +389,16 @@ class PodCounters:
             self._states = PodStates(capacity=self._capacity)
             for row, pods in placed:
                 for pod in pods:
-                    self._states.place(pod, row)
+                    self._states.place(pod if self._seen is None else self._seen.now(pod), row)
         return self._states
 
     def state_changed(self, old: PodInfo, new: PodInfo, row: int) -> None:
         """Follow a pod whose state changed, and nothing else that matters here."""
+        for each in self._followers:
+            each.state_changed(old, new, row)
         if self._states is not None:
+            if self._seen is not None:
+                old, new = self._seen.now(old), self._seen.now(new)
             self._states.displace(old)
             self._states.place(new, row)
 
@@ -472,6 +550,9 @@ class PodCounters:
 
     def forget(self, templates: Iterable[PodTemplate]) -> None:
         """Forget all counters, and leave nothing in these templates: they may outlive this."""
+        for each in self._followers:
+            each.forget(templates)
+        self._own, self._followers = None, ()
         self._drop(list(self._counters))
         for template in templates:
             template.memo.pop(self._memo_key, None)
@@ -496,12 +577,19 @@ class PodCounters:
 
     def forget_unused(self) -> None:
         """Drop the counters that nobody used since the last call; each takes up to 8 bytes for each node."""
+        if self._own is not None:
+            self._own.forget_unused()
+            if not self._own._counters and not self._own.follows_states:
+                self._followers = tuple(each for each in self._followers if each is not self._own)
+                self._own = None
         self._drop([key for key, counter in self._counters.items() if not counter.used])
         for counter in self._counters.values():
             counter.used = False
 
     def forget_groups(self) -> None:
         """Use other keys for groups from now on."""
+        if self._own is not None:
+            self._own.forget_groups()
         self._tallies.forget()
         used = {
             a.family for key in (*self._counters, *self._making) for a in key.pods.anchors() if isinstance(a, Value)
@@ -522,8 +610,10 @@ class PodCounters:
     @property
     def bytes(self) -> int:
         """Return about how many bytes all counters take, with the lists of those that count each template."""
-        counters = sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
-        return counters + self._listed_bytes
+        return self._counter_bytes() + self._listed_bytes + sum([each.bytes for each in self._followers])
+
+    def _counter_bytes(self) -> int:
+        return sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
 
     def make_room(self) -> None:
         """Drop the counters of pods that are gone, and others if there are more, or they take more bytes, than may be.
@@ -531,6 +621,8 @@ class PodCounters:
         A counter that is needed later is counted again. Not while a pod is decided: its totals follow several counters,
         all of which must be there.
         """
+        if self._own is not None:
+            self._own.make_room()
         self.in_use.let_go()
         if self._terms > _MAX_TERMS:
             self._evict()
@@ -540,7 +632,7 @@ class PodCounters:
         most -= self._listed_bytes
         if self._measured + self.grown <= most:
             return
-        self._measured, self.grown = self.bytes - self._listed_bytes, 0
+        self._measured, self.grown = self._counter_bytes(), 0
         if self._measured <= most - most // _SPARE_SHARE:
             return
         dropped = []
@@ -561,6 +653,12 @@ class PodCounters:
 
     def place(self, pod: PodInfo, row: int) -> None:
         """Count a pod on a node."""
+        for each in self._followers:
+            each.place(pod, row)
+        if self._seen is not None:
+            if self._entered is not None:
+                self._entered.add(pod.uid)
+            pod = self._seen.enter(pod)
         template = pod.template
         known = self._known(template)
         rows = self._placed.get(template)
@@ -588,12 +686,20 @@ class PodCounters:
                 continue
             self.place(pod, row)
             known = self._known(template)
-            follows = self._tallies.is_used or self._states is not None
+            follows = self._tallies.is_used or self._states is not None or self._followers
             if not (known.counters or known.weighted or known.carries(template) or follows):
                 simple[template] = self._placed[template]
 
     def displace(self, pod: PodInfo, row: int) -> None:
         """Count a pod no longer."""
+        for each in self._followers:
+            each.displace(pod, row)
+        if self._seen is not None:
+            if self._entered is not None:
+                if pod.uid not in self._entered:
+                    return
+                self._entered.remove(pod.uid)
+            pod = self._seen.leave(pod)
         template = pod.template
         known = self._known(template)
         rows = self._placed[template]
@@ -900,6 +1006,8 @@ class PodCounters:
 
     def resize(self, size: int) -> None:
         """Follow the node table to a new number of rows."""
+        for each in self._followers:
+            each.resize(size)
         self.size, self.max_bytes = size, most_counter_bytes(size)
         if size > self._capacity:
             self._capacity = max(size, self._capacity * 2)
@@ -907,15 +1015,19 @@ class PodCounters:
                 counter.extend(self._capacity)
             if self._states is not None:
                 self._states.extend(self._capacity)
-            self._measured, self.grown = self.bytes - self._listed_bytes, 0
+            self._measured, self.grown = self._counter_bytes(), 0
 
-    def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
-        """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
+    def move(self, source: int, target: int, pods: Collection[PodInfo]) -> None:
+        """Follow a node (the one with these pods) from row `source` to the empty row `target`."""
+        for each in self._followers:
+            each.move(source, target, pods)
+        if self._entered is not None:
+            pods = [pod for pod in pods if pod.uid in self._entered]
         counters = (*self._counters.values(), *self._making.values())
         for counter in counters:
             counter.move(source, target)
         self.grown += len(counters) * _MOST_GROWTH
-        moved = set(templates)
+        moved = {(pod if self._seen is None else self._seen.now(pod)).template for pod in pods}
         for carriers in {self._known(template).carries(template) for template in moved}:
             if carriers is not None:
                 carriers.move(source, target)

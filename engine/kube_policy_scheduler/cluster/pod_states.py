@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -20,12 +20,15 @@ import numpy as np
 from kube_policy_scheduler.cluster.counter_kinds import CountArray, Tally
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
 from kube_policy_scheduler.cluster.nodes import FloatArray
-from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.pod_sets import Anchor, Family, Value
+from kube_policy_scheduler.cluster.pods import NO_WORDS, PodInfo, PodTemplate
 
 _MOST_SETS = 256
 """Sets that are kept; each costs a look at every new template. Of more, those not used recently are dropped."""
 _MOST_COUNTED = 1_000_000
 """Pods that all sets know together, each at about 150 bytes. Of more, sets not used recently are dropped."""
+_MOST_FAMILIES = 64
+"""Fields of pods by which templates are found; each costs an entry for each template."""
 _MOST_STALE = 64
 """Entries of deleted pods that a heap holds in addition to one per pod."""
 _CLOCK_ERROR_SECONDS = 1e-3
@@ -38,10 +41,17 @@ class RunningState(NamedTuple):
     ready: bool
     all_started: bool
     started: float | None
+    name: str = ""
+    annotations: Mapping[str, str] = NO_WORDS.annotations
 
 
 class StateSet(Hashable, Protocol):
     """A set of pods whose membership follows from the template and the state of the pod."""
+
+    @property
+    def anchor(self) -> Anchor:
+        """Return what a template must have to belong to the set."""
+        ...
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -60,7 +70,7 @@ def worths(pods: StateSet, template: PodTemplate) -> tuple[float | None, ...] | 
     """Return what pods of a template count for in a set, by their `kind_of`; None if none belongs to it."""
     edges = pods.thresholds
     table = tuple(
-        pods.worth(template, RunningState(ready, all_started, 0.0), running)
+        pods.worth(template, RunningState(ready, all_started, 0.0, *template.own), running)
         for ready in (False, True)
         for all_started in (False, True)
         for running in _examples(edges)
@@ -285,6 +295,8 @@ class PodStates:
         """Those used recently are last."""
         self._tables: dict[PodTemplate, list[tuple[_StateCounter, tuple[float | None, ...]]]] = {}
         """Of templates of placed pods: the counters that may count their pods."""
+        self._families: dict[Family, dict[Hashable, dict[PodTemplate, None]]] = {}
+        """Templates of placed pods by their values in families, of sets that differ in one value."""
 
     def per_node(self, pods: StateSet, *, now: float) -> list[tuple[float, CountArray]]:
         """Return what pods of a set count for, each time with `int32[capacity]`: how many of those are on each node.
@@ -323,11 +335,11 @@ class PodStates:
 
     def _make(self, pods: StateSet, now: float) -> _StateCounter:
         counter = _StateCounter(pods, self._capacity, pods.thresholds, now)
-        for template, there in self._by_template.items():
+        for template in self._candidates(pods.anchor):
             table = worths(pods, template)
             if table is not None:
                 self._tables[template].append((counter, table))
-                for placed in there.values():
+                for placed in self._by_template[template].values():
                     counter.add(placed, table)
         kept = len(counter.counted) + sum(len(each.counted) for each in self._counters.values())
         while self._counters and (kept > _MOST_COUNTED or len(self._counters) >= _MOST_SETS):
@@ -337,6 +349,19 @@ class PodStates:
                 tables[:] = [pair for pair in tables if pair[0] is not oldest]
         return counter
 
+    def _candidates(self, anchor: Anchor) -> Collection[PodTemplate]:
+        """Return the templates of placed pods that have an anchor, perhaps with some others."""
+        if not isinstance(anchor, Value):
+            return self._by_template
+        by_value = self._families.get(anchor.family)
+        if by_value is None:
+            while len(self._families) >= _MOST_FAMILIES:
+                del self._families[next(iter(self._families))]
+            by_value = self._families[anchor.family] = {}
+            for template in self._by_template:
+                by_value.setdefault(anchor.family.value_of(template), {})[template] = None
+        return by_value.get(anchor.value, ())
+
     def place(self, pod: PodInfo, row: int) -> None:
         """Count a pod on a node."""
         if pod.terminating:
@@ -345,6 +370,8 @@ class PodStates:
         there = self._by_template.get(template)
         if there is None:
             there = self._by_template[template] = {}
+            for family, by_value in self._families.items():
+                by_value.setdefault(family.value_of(template), {})[template] = None
             self._tables[template] = [
                 (counter, table)
                 for counter in self._counters.values()
@@ -369,6 +396,11 @@ class PodStates:
             del self._by_row[placed.row]
         if not there:
             del self._by_template[pod.template], self._tables[pod.template]
+            for family, by_value in self._families.items():
+                value = family.value_of(pod.template)
+                by_value[value].pop(pod.template)
+                if not by_value[value]:
+                    del by_value[value]
 
     def on_rows(self) -> Iterable[tuple[int, Iterable[PodInfo]]]:
         """Yield each row with the pods there, without those that are terminating."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
 from sys import intern
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -61,6 +62,16 @@ class SharedMemo(dict[Any, Any]):
     __slots__ = ("__weakref__",)
 
 
+class OwnWords(NamedTuple):
+    """What a pod says of itself besides its template. Fields of existing pods read it as they read a `PodInfo`."""
+
+    name: str
+    annotations: Mapping[str, str]
+
+
+NO_WORDS = OwnWords("", MappingProxyType({}))
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class PodTemplate:
     """What pods of one workload have in common; compared by identity.
@@ -81,6 +92,8 @@ class PodTemplate:
     """The memo for what follows from the spec alone, without what its containers and the pod request: templates whose
     specs do not differ in anything else share it. Where each pod has requests of its own, the rest is known."""
     memo: dict[Any, Any] = field(default_factory=dict)
+    own: OwnWords = NO_WORDS
+    """What its pods say of themselves, if they are seen as pods of different templates for it (`cluster.own_facts`)."""
     priority: int = field(init=False)
     """A pod without one counts as 0."""
 

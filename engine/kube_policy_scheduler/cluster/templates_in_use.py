@@ -33,6 +33,7 @@ class TemplatesInUse:
 
     def on_end(self, ended: Callable[[PodTemplate], None]) -> None:
         """Call this method with each template that was let go, from now on. It does not keep its object."""
+        self._on_end = [each for each in self._on_end if each() is not None]
         self._on_end.append(WeakMethod(ended))
 
     def hold(self, template: PodTemplate) -> None:

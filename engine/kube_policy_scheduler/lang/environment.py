@@ -237,13 +237,17 @@ class Members:
     test: Callable[[Any], Any] = field(compare=False)
     """Takes an `Item`."""
     by: Callable[[Any], Any] | None = field(default=None, compare=False)
-    """Takes an `Item` and returns what equals the only captured value for the pods of the set, and for no others."""
+    """Takes an `Item` and returns what equals one of the captured values for all pods of the set; None: not known."""
     state: StateReads | None = field(default=None, compare=False)
     """What it reads of the state of pods; None: only their template."""
+    by_at: int = field(default=0, compare=False)
+    """Which captured value `by` is about."""
+    own: frozenset[tuple[str, str | None]] = field(default=frozenset(), compare=False)
+    """What it reads of pods that differs between those of one template: the paths of fields, and keys."""
 
     def __call__(self, template: Any) -> Any:
-        """Return the value for pods of a template."""
-        return self.test(Item(template, self.captured))
+        """Return the value for pods of a template, which has what they say of themselves."""
+        return self.test(Item(template, self.captured, template.own))
 
     def of_pod(self, pod: Any, now: float) -> Any:
         """Return the value for one pod, at a time in Unix seconds."""

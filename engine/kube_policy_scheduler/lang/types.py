@@ -116,7 +116,9 @@ class Depends(Flag):
     TEMPLATE = auto()
     """The pod's template: labels, requests, priority, owner, …"""
     POD = auto()
-    """The pod itself: name, annotations, creation."""
+    """The pod itself: its creation, its volumes."""
+    OWN = auto()
+    """What the pod says of itself besides its template, also while it runs: its name and annotations."""
     QUEUE = auto()
     """The pod's time in the queue: pods that run have none any more."""
     RUN = auto()

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, readings_of
-from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, held
+from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, facts_of, held
 from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
-from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import About
@@ -48,7 +48,7 @@ from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
 _OWN, _SHARED = Ready(), Ready(key=())
-_OTHERS = Depends.POD | Depends.CLOCK | Depends.CLUSTER | Depends.NODES
+_OTHERS = Depends.POD | Depends.OWN | Depends.CLOCK | Depends.CLUSTER | Depends.NODES
 
 
 class PolicyClause(Plugin):
@@ -348,8 +348,8 @@ class LimitClause(PolicyClause, FilterPlugin):
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
-        reads_no_more = not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.CLOCK)
-        self._leaves_alike = reads_no_more
+        reads_no_more = not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.CLOCK)
+        self._leaves_alike = reads_no_more and not clause.own
 
     def leaving_key(self, pod: PodInfo) -> Hashable | None:
         """Return how much a placed pod holds of the limit, if nothing else is read: its template, its requests."""
@@ -361,9 +361,10 @@ class LimitClause(PolicyClause, FilterPlugin):
         Raises:
             OutOfTurn: pods of its key were counted for the first time, as those of other limits were in this turn.
         """
-        clause, counters = self.clause, frame.cluster.counters
+        clause = self.clause
         if not is_limited(clause, frame):
             return SKIP
+        counters = frame.cluster.counters_reading(facts_of(clause.own))
         before = counters.compared
         used, more, bound = self.usage(frame)
         if counters.compared > before:
@@ -381,9 +382,10 @@ class LimitClause(PolicyClause, FilterPlugin):
         members = clause.members(frame)
         bound = float(clause.bound(frame))
         bound = bound if bound == bound else 0.0
-        everywhere = [cluster.counters, cluster.counters_on_unknown_nodes]
+        facts = facts_of(clause.own)
+        everywhere = [cluster.counters_reading(facts), cluster.counters_on_unknown_nodes_reading(facts)]
         if awaiting is not None:
-            everywhere.append(awaiting)
+            everywhere.append(awaiting.reading(facts, ()))
         if clause.measure_members is None:
             pods = MemberSet(members)
             return (
@@ -394,7 +396,7 @@ class LimitClause(PolicyClause, FilterPlugin):
         measure = clause.measure_members(frame)
         return (
             sum(held(each, members, measure, frame.template) for each in everywhere),
-            worth(measure, frame.template),
+            worth(measure, frame.pod),
             bound,
         )
 
@@ -424,7 +426,7 @@ def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
     """Return whether a pod is one that a limit is for."""
     if clause.condition is not None and not clause.condition(frame):
         return False
-    return not clause.selects or bool(clause.members(frame)(frame.template))
+    return not clause.selects or bool(clause.members(frame).of_pod(frame.pod, frame.now))
 
 
 class DomainLimitClause(PolicyClause, FilterPlugin):
@@ -447,7 +449,7 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         """Return `bool[rows]`: the nodes whose domain has room; a missing bound allows nothing."""
         clause = self.clause
         measure = clause.measure_members(frame) if clause.measure_members is not None else None
-        more = worth(measure, frame.template) if measure is not None else 1.0
+        more = worth(measure, frame.pod) if measure is not None else 1.0
         bound = float(clause.bound(frame))
         most = bound if bound == bound else 0.0
         return domains_with_room(frame, clause.members(frame), measure, topology=clause.topology, more=more, most=most)
@@ -522,7 +524,7 @@ def _score_one(of_row: Evaluate) -> Callable[[Frame, Any, int], float]:
     return score_one
 
 
-def worth(measure: Members, template: PodTemplate) -> float:
-    """Return what a pod of a template counts for; a missing measure counts for nothing."""
-    value = float(measure(template))
+def worth(measure: Members, pod: PodInfo) -> float:
+    """Return what a pod counts for; a missing measure counts for nothing."""
+    value = float(measure.of_pod(pod, 0.0))
     return value if value == value else 0.0

@@ -81,7 +81,7 @@ def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRe
         gang_of,
         clause.text,
         policy=policy,
-        is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.QUEUE),
+        is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.QUEUE),
         roles=roles,
         role=roles[own] if own is not None else None,
         levels=clause.levels,

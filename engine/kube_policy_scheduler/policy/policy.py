@@ -284,7 +284,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         clauses={clause.name: clause.reason if clause.has_own_words else None for clause in clauses},
         # an order decides when a pod is tried, not where it goes
         by_template=not any(
-            clause.depends & (Depends.POD | Depends.CLOCK)
+            clause.depends & (Depends.POD | Depends.OWN | Depends.CLOCK)
             for clause in clauses
             if not isinstance(clause, CompiledOrder)
         ),

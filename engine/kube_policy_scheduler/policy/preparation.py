@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kube_policy_scheduler.builtins.pods import member_anchors, set_of
+from kube_policy_scheduler.builtins.pods import facts_of, member_anchors, set_of
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ColumnsAsked
@@ -13,6 +13,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Grouping, Quota, values_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota
+from kube_policy_scheduler.lang.compiling.expressions import own_reads
 from kube_policy_scheduler.lang.environment import CLUSTER
 from kube_policy_scheduler.lang.types import Depends, Shape
 from kube_policy_scheduler.policy.policy import Policy
@@ -26,6 +27,7 @@ def preparing(policies: Iterable[Policy], cluster: Cluster) -> Iterator[None]:
     """
     given = list(policies)
     yield from cluster.nodes.columns_in_steps(_columns_asked(given))
+    yield from cluster.read_in_steps(facts_of(_own_facts(given)))
     frame = _frame(cluster)
     for of_text in (each for policy in given for each in policy.compiled.of_texts):
         yield from of_text.in_steps(frame)
@@ -37,7 +39,20 @@ def preparing(policies: Iterable[Policy], cluster: Cluster) -> Iterator[None]:
     for read in dict.fromkeys(read for policy in given for read in policy.compiled.pods_read):
         pods = set_of(read)
         if pods is not None:
-            yield from cluster.counters.counter_in_steps(pods, terminating=False)
+            counters = cluster.counters_reading(
+                facts_of(read.members.own | (read.value.own if read.value else frozenset()))
+            )
+            yield from counters.counter_in_steps(pods, terminating=False)
+
+
+def _own_facts(policies: Iterable[Policy]) -> Iterator[tuple[str, str | None]]:
+    """Yield what policies read of the pods that they count besides their templates, as `Members.own`."""
+    for clause in (each for policy in policies for each in policy.compiled.clauses):
+        if isinstance(clause, CompiledQuota):
+            yield from clause.own
+        for part in (part for root in values_of(clause.checked) for part in typed.below(root)):
+            if isinstance(part, typed.Aggregate):
+                yield from own_reads(part)
 
 
 def _frame(cluster: Cluster) -> Frame:

@@ -25,7 +25,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.claimed_devices import claim_keys, claimed_devices, device_class
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.nodes import NodeTable
-from kube_policy_scheduler.cluster.pod_counters import PodCounters
+from kube_policy_scheduler.cluster.own_facts import OwnFacts
+from kube_policy_scheduler.cluster.pod_counters import Placed, PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.past_usage import FADED, PastUsage
 from kube_policy_scheduler.cluster.quotas.usable_capacity import UsableCapacity
@@ -1219,6 +1220,10 @@ class AwaitedPods(PodCounters):
             self._pods[pod.uid] = before, number - 1
         self._tally(before, -1)
         self.in_use.let_go()
+
+    def reading(self, facts: OwnFacts, placed: Placed = ()) -> PodCounters:
+        """Return the counters of sets of pods that follow from what these pods say of themselves, too."""
+        return super().reading(facts, [(0, [pod for pod, number in self._pods.values() for _ in range(number)])])
 
     def end(self) -> None:
         """Leave nothing of this in templates, which outlive it, and let go of what others keep."""

@@ -54,11 +54,13 @@ from kube_policy_scheduler.lang.types import (
 )
 from kube_policy_scheduler.wording import one_line
 
-OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depends.CLUSTER
+OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.RUN | Depends.CLOCK | Depends.CLUSTER
 """The fields of a running pod that might be evicted."""
-SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
+COUNTED = Depends.TEMPLATE | Depends.OWN
+"""The fields of a pod by which a `limit` counts it."""
+SETTLED = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.QUEUE
 """The fields that do not change after the pod arrived."""
-RUNNING = Depends.TEMPLATE | Depends.POD | Depends.SIGNAL
+RUNNING = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.SIGNAL
 """The fields by which one can say how long a pod runs, before it starts and while it runs."""
 ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
 """The fields that can order a queue: constant ones, and those whose changes the queue follows."""
@@ -831,7 +833,9 @@ class _Checker(msgspec.Struct, kw_only=True):
             self._require_value(bound, "limit")
         of_pods = None
         if tree.of_pods is not None:
-            of_pods = self.truth(tree.of_pods, Scope("of pods where", nodes=False, bare_item=True))
+            of_pods = self.truth(
+                tree.of_pods, Scope("of pods where", nodes=False, bare_item=True, item_depends=COUNTED)
+            )
         return checked.Quota(
             ClauseKind.LIMIT,
             tree,
@@ -850,7 +854,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             if tree.function == "count" and not tree.arguments:
                 return None
             if tree.function == "sum" and len(tree.arguments) == 1:
-                scope = Scope("limit", nodes=False, bare_item=True)
+                scope = Scope("limit", nodes=False, bare_item=True, item_depends=COUNTED)
                 value = self.inference.infer_root(tree.arguments[0], scope)
                 if not operators.has_unknown(value) and value.info.type.kind is not Kind.NUMBER:
                     self.found.append(operators.wrong_type(value, "a number"))

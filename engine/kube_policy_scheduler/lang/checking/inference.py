@@ -50,7 +50,7 @@ from kube_policy_scheduler.lang.types import (
 from kube_policy_scheduler.lang.versions import release_number
 from kube_policy_scheduler.wording import one_line, plural, shortened, some
 
-OF_RUNNING_PODS = Depends.TEMPLATE | Depends.RUN | Depends.CLOCK
+OF_RUNNING_PODS = Depends.TEMPLATE | Depends.OWN | Depends.RUN | Depends.CLOCK
 """What aggregates may read of the pods on nodes."""
 _NONE: Mapping[str, typed.Typed] = MappingProxyType({})
 _NO_VARIABLES: Mapping[str, typed.Variable] = MappingProxyType({})
@@ -593,6 +593,9 @@ def read_member(
             return unknown(expr.span)
         rest = rest[1:]
     info = found.info(key)
+    if item and scope.item_depends == OF_RUNNING_PODS:
+        # whoever runs says it, not the pod that is decided
+        info = msgspec.structs.replace(info, depends=info.depends & ~Depends.OWN)
     if found.key is Key.RESOURCE and key not in NATIVE_RESOURCES:
         info = msgspec.structs.replace(info, maybe=info.maybe or found.shape is Shape.NODE)
     if item or of_node:

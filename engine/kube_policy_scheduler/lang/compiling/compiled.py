@@ -161,6 +161,8 @@ class CompiledQuota(_Common, frozen=True, eq=False, kw_only=True):
     measure: Evaluate | None
     """From an `Item` to what the pod counts for; None: 1."""
     measure_members: Callable[[Any], Members] | None
+    own: frozenset[tuple[str, str | None]]
+    """What is read of the pods that count besides their templates, as `Members.own`."""
     bound: Evaluate
     new_nodes_help: bool
     """Whether nodes that are added may help pods that it rejects; a limit of each domain does not hold in new ones."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
@@ -343,6 +343,11 @@ class Compiler:
 
         The callable takes an `Item`; three-valued truth comes out as plain truth, missing as false.
         """
+        evaluate, captures = self.item_and_captures(value)
+        return evaluate, [self.compile(capture) for capture in captures]
+
+    def item_and_captures(self, value: typed.Typed) -> tuple[Evaluate, list[typed.Typed]]:
+        """Return the same, with what it captures as it was checked."""
         outer, made = self._captures, self._made
         self._captures, self._made = [], {}
         try:
@@ -350,11 +355,10 @@ class Compiler:
             captures = self._captures
         finally:
             self._captures, self._made = outer, made
-        captured = [self.compile(capture) for capture in captures]
         if value.info.type.kind is Kind.TRUTH and value.info.maybe:
             inner = evaluate
-            return lambda item: inner(item) == TRUE, captured
-        return evaluate, captured
+            return lambda item: inner(item) == TRUE, captures
+        return evaluate, captures
 
 
 # --- versions --------------------------------------------------------------------------------------------
@@ -854,11 +858,44 @@ class _Constant(msgspec.Struct, frozen=True, eq=False):
 def _members(compiler: Compiler, value: typed.Typed | None) -> Callable[[Any], Members]:
     if value is None:
         return _Constant(Members(_EVERYONE, (), lambda item: True))
-    evaluate, captured = compiler.item(value)
+    evaluate, captures = compiler.item_and_captures(value)
+    captured = [compiler.compile(capture) for capture in captures]
     state = _state_reads(value) if value.info.depends & Depends.RUN else None
+    own = own_reads(value)
     if not captured:
-        return _Constant(Members(value, (), evaluate, state=state))
-    return lambda frame: Members(value, captured_values(captured, frame), evaluate, state=state)
+        return _Constant(Members(value, (), evaluate, state=state, own=own))
+    by, at = _equals_captured(value, captures)
+    return lambda frame: Members(value, captured_values(captured, frame), evaluate, by, state, at, own)
+
+
+def _equals_captured(value: typed.Typed, captures: Sequence[typed.Typed]) -> tuple[Evaluate | None, int]:
+    """Return a text of pods that equals a captured one for all pods of a set, and which one; None if there is none."""
+    value = typed.inner(value)
+    for part in value.operands if isinstance(value, typed.Logic) and value.operator == "and" else (value,):
+        same = typed.inner(part)
+        if not isinstance(same, typed.Same) or same.negated or same.left.info.type.kind is not Kind.TEXT:
+            continue
+        for one, other in ((same.left, same.right), (same.right, same.left)):
+            read = typed.inner(one)
+            at = next((at for at, capture in enumerate(captures) if capture is other), None)
+            if at is not None and isinstance(read, typed.Read) and read.info.shape is Shape.ITEM:
+                return _item_reader(read.field.read, read.key), at
+    return None, 0
+
+
+@lru_cache(maxsize=1024)
+def _item_reader(read: Callable[..., Any], key: str | None) -> Evaluate:
+    """Return the reader of a field of existing pods: the same one for the same field, so that all share one index."""
+    return read if key is None else lambda item: read(item, key)
+
+
+def own_reads(value: typed.Typed | None) -> frozenset[tuple[str, str | None]]:
+    """Return what an expression over existing pods reads of them besides their templates, as `Members.own`."""
+    return frozenset(
+        (part.field.path, part.key)
+        for part in (typed.below(value) if value is not None else ())
+        if isinstance(part, typed.Read) and part.info.shape is Shape.ITEM and part.field.depends & Depends.OWN
+    )
 
 
 _RUNNING = "pod.running"

@@ -35,7 +35,13 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     Verdict,
     Victim,
 )
-from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, captured_values, column_items
+from kube_policy_scheduler.lang.compiling.expressions import (
+    Compiler,
+    Evaluate,
+    captured_values,
+    column_items,
+    own_reads,
+)
 from kube_policy_scheduler.lang.compiling.one_row import OneRow
 from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
 from kube_policy_scheduler.lang.environment import Environment, Item, Members
@@ -283,6 +289,7 @@ class _Maker:
                 )
             case checked.Quota(measure=measure):
                 of_pod = self._compiler.item(measure)[0] if measure is not None else None
+                own = own_reads(measure)
                 return CompiledQuota(
                     **common,
                     members=self._counted(clause),
@@ -291,7 +298,8 @@ class _Maker:
                     per_domain=clause.per_domain,
                     topology=clause.topology,
                     measure=of_pod,
-                    measure_members=_constant(Members(measure, (), of_pod)) if of_pod is not None else None,
+                    measure_members=_constant(Members(measure, (), of_pod, own=own)) if of_pod is not None else None,
+                    own=own | own_reads(clause.of_pods),
                     bound=self._compiler.compile(clause.bound),
                     new_nodes_help=(clause.tree.new_nodes or ("help" if clause.per_domain else "")) == "help",
                     condition=self.compile_condition(clause.condition),
@@ -516,8 +524,9 @@ class _Maker:
             everyone = Members(clause, (), lambda item: True)
             return lambda frame: everyone
         test, captures = self._compiler.item(clause.of_pods)
+        own = own_reads(clause.of_pods)
         if clause.key is None:
-            return lambda frame: Members(clause, captured_values(captures, frame), test)
+            return lambda frame: Members(clause, captured_values(captures, frame), test, own=own)
         _, evaluate = self._key(clause.key)
 
         def counts(item: Item) -> bool:
@@ -525,7 +534,9 @@ class _Maker:
                 return False
             return bool(test(item._replace(captured=item.captured[1:])))
 
-        return lambda frame: Members(clause, (evaluate(frame), *captured_values(captures, frame)), counts, by=evaluate)
+        return lambda frame: Members(
+            clause, (evaluate(frame), *captured_values(captures, frame)), counts, by=evaluate, own=own
+        )
 
     def _sort_key(self, clause: checked.Ordering) -> Evaluate:
         keys = [(self._compiler.compile(value), value.info.type.kind, down) for value, down in clause.keys]

@@ -18,7 +18,7 @@ from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE, to_kleene
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Victim
-from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
+from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate, own_reads
 from kube_policy_scheduler.lang.environment import Item, Pods
 from kube_policy_scheduler.lang.types import TRUTH, Depends, Info, Kind
 from kube_policy_scheduler.policy.clauses import DomainLimitClause, LimitClause, RequireClause
@@ -222,10 +222,10 @@ def templates(frame: Frame) -> list[Any]:
     return list(frame.cluster.counters.placed_templates)
 
 
-def _existing(value: typed.Aggregate, frame: Frame) -> list[Item]:
-    """Return what an aggregate goes over: templates, or pods where it reads their state."""
-    if not value.info.depends & Depends.RUN:
-        return [Item(template) for template in templates(frame)]
+def _existing(value: typed.Typed, frame: Frame) -> list[Item]:
+    """Return what an expression goes over: templates, or pods where it reads what differs between those of one."""
+    if not value.info.depends & Depends.RUN and not own_reads(value):
+        return [Item(template, (), template.own) for template in templates(frame)]
     there = frame.cluster.pod_states().on_rows()
     return [Item(pod.template, (), pod, frame.now) for _, pods in there for pod in pods]
 
@@ -442,8 +442,7 @@ class _Watched:
                 self._answers.visit(bound, frame, active)
                 for over in (measure, of_pods):
                     if over is not None:
-                        there = [Item(template) for template in (*templates(frame), frame.template)]
-                        self._answers.over(over, frame, there)
+                        self._answers.over(over, frame, [*_existing(over, frame), Item(frame.template, (), frame.pod)])
             case checked.Gang(key=key, size=size, roles=roles):
                 for value in (key, size, *(value for role in roles for value in (role.number, role.test))):
                     self._answers.visit(value, frame, active)
