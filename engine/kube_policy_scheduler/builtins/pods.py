@@ -26,8 +26,8 @@ from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Namespac
 from kube_policy_scheduler.cluster.pod_states import PodStates, RunningState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.compiling.reductions import reduced
-from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold, PodsRead
+from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
+from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeFold, OnNodes, PodsRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +177,53 @@ class CountedPods:
         """Return what an aggregate over nodes gives: one value, or one for each row by its domain."""
         return fold_nodes(frame, fold, captured)
 
-    def count(self, frame: Frame, members: Members, *, topology: str | None) -> FloatArray | float:
-        """Return how many members are in each row's domain; 0 for a node outside every domain."""
+    def count(
+        self, frame: Frame, members: Members, *, topology: str | None, on: OnNodes | None = None
+    ) -> FloatArray | float:
+        """Return how many members are in each row's domain; 0 for a node outside every domain.
+
+        on: the nodes whose pods count; None: all.
+        """
+        if on is not None:
+            return _by_domain(frame, np.where(on.rows, _per_node(frame, members), 0), topology)
         if members.state is not None:
             return _by_domain(frame, _by_state(frame, members), topology)
         counters = _counters(frame, members)
         return _counted(frame, counters.counter(MemberSet(members), terminating=False, asks=frame.template), topology)
 
+    def fold_of_nodes(
+        self, frame: Frame, members: Members, column: Any, *, function: str, topology: str | None, on: OnNodes | None
+    ) -> FloatArray | float:
+        """Return what `fold` does of a value of the node of each member: `float64[nodes]`, or a text for each node."""
+        per_node = _per_node(frame, members)
+        chosen = per_node > 0 if on is None else (per_node > 0) & on.rows
+        groups, slots = _groups(frame, topology)
+        if function not in ("sum", "avg"):
+            return _of_rows(frame, reduced(function, column, chosen, groups, slots), function, topology)
+        chosen &= ~np.isnan(column)
+        total = reduced("sum", column * per_node, chosen, groups, slots)
+        if function == "avg":
+            number = reduced("sum", per_node.astype(np.float64), chosen, groups, slots)
+            total = np.where(number > 0, total / np.maximum(number, 1), np.nan)
+        return _of_rows(frame, total, function, topology)
+
     def fold(
-        self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
+        self,
+        frame: Frame,
+        members: Members,
+        value: Members,
+        *,
+        function: str,
+        topology: str | None,
+        on: OnNodes | None = None,
     ) -> FloatArray | float:
         """Return sum, min, max, avg or distinct (the number of different values) over the members in each row's domain.
 
         Pods without a value are left out. Without any, a sum and a number are 0 and the others are missing.
+        on: the nodes whose pods count; None: all.
         """
+        if on is not None:
+            return _fold_on(frame, members, value, on, function=function, topology=topology)
         if members.state is not None or value.state is not None:
             return self._fold_by_state(frame, members, value, function=function, topology=topology)
         counters = _counters(frame, members, value)
@@ -226,6 +259,68 @@ class CountedPods:
             return total if function == "sum" else _mean(total, _by_domain(frame, number[:size], topology))
         groups = _states(frame, members, value).per_node(pods, now=frame.now)
         return _extreme_of_groups(frame, ((worth, column[:size]) for worth, column in groups), function, topology)
+
+
+def _per_node(frame: Frame, members: Members) -> Any:
+    """Return `int32[nodes]`: members on each node. Read-only."""
+    if members.state is not None:
+        return _by_state(frame, members)
+    counters = _counters(frame, members)
+    return counters.counter(MemberSet(members), terminating=False, asks=frame.template).per_node()
+
+
+def _groups(frame: Frame, topology: str | None) -> tuple[Any, int]:
+    """Return the group of each node for `reduced`, None for one group, and how many groups there are."""
+    size = frame.cluster.nodes.size
+    if topology is None:
+        return np.arange(size), size
+    if topology == CLUSTER:
+        return None, 1
+    domains = topology_of(frame.cluster.nodes, topology)
+    return domains.index, domains.size + 1
+
+
+def _of_rows(frame: Frame, found: FloatArray, function: str, topology: str | None) -> FloatArray | float:
+    """Return what was found for each group as what it is for each row; nothing for nodes outside every domain."""
+    if topology == CLUSTER:
+        return float(found[0])
+    if topology is None:
+        return found[frame.rows]
+    domains = topology_of(frame.cluster.nodes, topology)
+    found[domains.nothing] = nothing(function)
+    result: FloatArray = found[domains.index[frame.rows]]
+    return result
+
+
+def _fold_on(
+    frame: Frame, members: Members, value: Members, on: OnNodes, *, function: str, topology: str | None
+) -> FloatArray | float:
+    """Return `CountedPods.fold` of the pods on some nodes."""
+    if members.state is not None or value.state is not None:
+        return _fold_each_pod(frame, members, value, function=function, topology=topology, on=on)
+    counters, asks = _counters(frame, members, value), frame.template
+    if function in ("min", "max"):
+        extremes = counters.counter(MemberExtremes(members, value), terminating=False, asks=asks)
+        assert isinstance(extremes, ExtremesCounter)
+        column = np.where(on.rows, extremes.extremes(least=function == "min"), np.nan)
+        return _extreme(frame, column, function, topology)
+    kind = MemberValues if function == "distinct" else MemberRowAmounts
+    counter = counters.counter(kind(members, value), terminating=False, asks=asks)
+    assert isinstance(counter, DistinctCounter | RowAmountCounter)
+    if topology is None:
+        rows = on.rows[frame.rows]
+        found = counter.different()[frame.rows] if isinstance(counter, DistinctCounter) else counter.on_rows(frame.rows)
+        total: FloatArray | float = np.where(rows, found, 0.0)
+    else:
+        domains = topology_of(frame.cluster.nodes, topology) if topology != CLUSTER else None
+        index, slots = (domains.index, domains.slots) if domains is not None else (0, 2)
+        aside = domains.nothing if domains is not None else 1
+        sums = counter.by_place((topology, on.name), np.where(on.rows, index, aside), slots).astype(np.float64)
+        sums[aside] = 0.0
+        total = sums[domains.index[frame.rows]] if domains is not None else float(sums[0])
+    if function != "avg":
+        return total
+    return _mean(total, _by_domain(frame, np.where(on.rows, counter.per_node(), 0), topology))
 
 
 def _extreme_of_groups(
@@ -274,13 +369,19 @@ def _extreme(frame: Frame, column: FloatArray, function: str, topology: str | No
 
 
 def _fold_each_pod(
-    frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
+    frame: Frame,
+    members: Members,
+    value: Members,
+    *,
+    function: str,
+    topology: str | None,
+    on: OnNodes | None = None,
 ) -> FloatArray | float:
     """Return `CountedPods.fold` of values that follow from the state of each pod now; looks at each pod."""
     nodes, now, rows, values = frame.cluster.nodes, frame.now, [], []
     kinds: dict[Any, int] = {}
     for row, pods in frame.cluster.pod_states().on_rows():
-        for pod in pods:
+        for pod in pods if on is None or on.rows[row] else ():
             worth = value.of_pod(pod, now) if members.of_pod(pod, now) else None
             if worth is not None and worth == worth:
                 rows.append(row)

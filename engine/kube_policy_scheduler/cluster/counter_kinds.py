@@ -160,7 +160,7 @@ _REPLAY_LIMIT = 64
 """Changes replayed one by one; beyond it adding up all nodes is cheaper."""
 
 
-def _make_room(kept: dict[str, Any]) -> None:
+def _make_room(kept: dict[Any, Any]) -> None:
     while len(kept) >= _MOST_PLACES:
         del kept[next(iter(kept))]
 
@@ -422,7 +422,7 @@ class RowAmountCounter(AmountCounter):
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
         self._by_row = ExactSums(capacity)
-        self._by_topology: dict[str, PlacesOfRows[ExactSums]] = {}
+        self._by_topology: dict[Hashable, PlacesOfRows[ExactSums]] = {}
 
     @property
     def bytes(self) -> int:
@@ -444,7 +444,7 @@ class RowAmountCounter(AmountCounter):
         self._owner.grown += self._by_row.bytes_to_read
         return self._by_row.values(rows if not isinstance(rows, slice) else slice(self._owner.size))
 
-    def by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> FloatArray:
+    def by_place(self, topology: Hashable, places: NDArray[np.intp], slots: int) -> FloatArray:
         """Return `float64[slots]`: the sum in each place of a topology; `places` is the slot of each row. Read-only."""
         known = self._by_topology.get(topology)
         if known is None:
@@ -613,7 +613,7 @@ class DistinctCounter(Counter):
         self._different = Tally(capacity)
         """Different values by row."""
         self._everywhere = ValueCounts(1)
-        self._by_topology: dict[str, PlacesOfRows[ValueCounts]] = {}
+        self._by_topology: dict[Hashable, PlacesOfRows[ValueCounts]] = {}
 
     @property
     def bytes(self) -> int:
@@ -630,7 +630,7 @@ class DistinctCounter(Counter):
         """Return the number of different values on all nodes."""
         return int(self._everywhere.numbers[0])
 
-    def by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> SumArray:
+    def by_place(self, topology: Hashable, places: NDArray[np.intp], slots: int) -> SumArray:
         """Return `int64[slots]`: the number of different values in each place of a topology. Read-only.
 
         Args:

@@ -171,20 +171,47 @@ def pod_field(path: str, *, depends: Depends = Depends.TEMPLATE, **facts: Any) -
 class Pods(Protocol):
     """Goes over existing pods and nodes on behalf of aggregates and spread; backed by indexes, not by scans."""
 
-    def count(self, frame: Any, members: Members, *, topology: str | None) -> FloatColumn | float:
-        """Return how many members are in each row's domain."""
+    def count(
+        self, frame: Any, members: Members, *, topology: str | None, on: OnNodes | None = None
+    ) -> FloatColumn | float:
+        """Return how many members are in each row's domain. on: the nodes whose pods count; None: all."""
         ...
 
     def fold(
-        self, frame: Any, members: Members, value: Members, *, function: str, topology: str | None
+        self,
+        frame: Any,
+        members: Members,
+        value: Members,
+        *,
+        function: str,
+        topology: str | None,
+        on: OnNodes | None = None,
     ) -> FloatColumn | float:
         """Return sum, min, max, avg or distinct of a value over the members in each row's domain; NaN where there are
-        none and the function has no value for none."""
+        none and the function has no value for none. on: as of `count`."""
+        ...
+
+    def fold_of_nodes(
+        self, frame: Any, members: Members, column: Any, *, function: str, topology: str | None, on: OnNodes | None
+    ) -> FloatColumn | float:
+        """Return what `fold` does of a value of the node of each member.
+
+        column: `float64[nodes]`, or a text for each node. on: as of `count`.
+        """
         ...
 
     def fold_nodes(self, frame: Any, fold: NodeFold, captured: tuple[Any, ...]) -> Any:
         """Return what an aggregate over nodes gives: one value, or one for each row by its domain."""
         ...
+
+
+class OnNodes(NamedTuple):
+    """Some nodes, for aggregates over the pods there."""
+
+    rows: NDArray[np.bool_]
+    """`bool[nodes]`"""
+    name: Hashable
+    """The same for the same condition with the same captured values."""
 
 
 class NodeFold(msgspec.Struct, frozen=True, eq=False):

@@ -343,6 +343,28 @@ def of_rows(value: Typed) -> Typed:
     return msgspec.structs.replace(value, **changed)
 
 
+def conjuncts(value: Typed) -> tuple[Typed, ...]:
+    """Return the conditions that a truth joins with `and`; any other value alone."""
+    meant = inner(value)
+    if isinstance(meant, Logic) and meant.operator == "and":
+        return tuple(part for operand in meant.operands for part in conjuncts(operand))
+    return (value,)
+
+
+def reads_its_node(value: Typed) -> bool:
+    """Return whether an expression over existing pods reads the node of each."""
+    return any(isinstance(part, Read) and _is_of_item(part, Shape.NODE) for part in below(value))
+
+
+def reads_pod(value: Typed) -> bool:
+    """Return whether an expression over existing pods reads the pod itself."""
+    return any(isinstance(part, Read) and _is_of_item(part, Shape.DECISION) for part in below(value))
+
+
+def _is_of_item(read: Read, shape: Shape) -> bool:
+    return read.info.shape is Shape.ITEM and read.field.shape is shape
+
+
 def inner(value: Typed) -> Typed:
     """Return the meaning of a name; anything else unchanged."""
     while isinstance(value, Reference):

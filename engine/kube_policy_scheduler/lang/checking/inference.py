@@ -559,6 +559,8 @@ def read_member(
         item = True
     if subject not in ("node", "pod"):
         return _no_root(inference, root, expr, scope)
+    if item and steps and steps[0].text == "node" and not steps[0].bracket:
+        return _of_its_node(inference, root, steps, expr, scope)
     chosen = _field(inference, subject, steps)
     if chosen is None:
         inference.found.append(unknown_field(inference, subject, root, steps, scope))
@@ -583,6 +585,49 @@ def read_member(
         advice = "use a field that `policyctl fields` marks as `also of running pods`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
+    return _read_field(inference, found, rest, expr, scope, of=root.name if item or of_node else "")
+
+
+def _of_its_node(
+    inference: Inference,
+    root: expressions.Name,
+    steps: list[Step],
+    expr: expressions.Member | expressions.Index | expressions.Name,
+    scope: Scope,
+) -> typed.Typed:
+    """Return a field of the node of an existing pod: `p.node.label.disk`."""
+    shown = f"{root.name}.node" if root.name != "node" else "node"
+    if len(steps) == 1:
+        message, advice = f"`{_shown(expr)}` is not a value", f"use a field of the node, such as `{shown}.name`"
+        inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
+        return unknown(expr.span)
+    chosen = _field(inference, "node", steps[1:])
+    if chosen is None:
+        named = msgspec.structs.replace(root, name=shown)
+        inference.found.append(unknown_field(inference, "node", named, steps[1:], scope))
+        return unknown(expr.span)
+    return _read_field(inference, *chosen, expr, scope, of=shown)
+
+
+def _read_field(
+    inference: Inference,
+    found: Field,
+    rest: list[Step],
+    expr: expressions.Member | expressions.Index | expressions.Name,
+    scope: Scope,
+    *,
+    of: str,
+) -> typed.Typed:
+    """Return the value of a field, or of an element of it.
+
+    Args:
+        inference: of the policy.
+        found: the field.
+        rest: the steps after it.
+        expr: the whole path.
+        scope: where it stands.
+        of: how what it is a field of is written, if that is one of those that an aggregate iterates over; else "".
+    """
     key: str | None = None
     if found.key is not None:
         if not rest:
@@ -593,19 +638,16 @@ def read_member(
             return unknown(expr.span)
         rest = rest[1:]
     info = found.info(key)
-    if item and scope.item_depends == OF_RUNNING_PODS:
-        # whoever runs says it, not the pod that is decided
-        info = msgspec.structs.replace(info, depends=info.depends & ~Depends.OWN)
     if found.key is Key.RESOURCE and key not in NATIVE_RESOURCES:
         info = msgspec.structs.replace(info, maybe=info.maybe or found.shape is Shape.NODE)
-    if item or of_node:
-        info = msgspec.structs.replace(info, shape=Shape.ITEM)
+    if of:
+        info = msgspec.structs.replace(info, shape=Shape.ITEM, depends=_item_depends(found, info.depends, scope))
     value: typed.Typed = typed.Read(info, expr.span, found, key)
     if not inference.allowed(value, scope):
         return unknown(expr.span)
     if rest and not rest[0].bracket and found.key in (Key.LABEL, Key.ANNOTATION):
         dotted = ".".join([key or "", *(step.text for step in rest)])
-        written = f'{found.path}["{dotted}"]' if not item else f'{root.name}.{found.path.partition(".")[2]}["{dotted}"]'
+        written = f'{found.path}["{dotted}"]' if not of else f'{of}.{found.path.partition(".")[2]}["{dotted}"]'
         span = Span(expr.span.source, expr.span.start, rest[-1].span.end)
         message = f"`{dotted}` is one key, so it stands in brackets and quotes"
         fix = Fix(f"write {written}", (Edit(span, written),))
@@ -614,6 +656,16 @@ def read_member(
     for step in rest:
         value = _step(inference, value, step)
     return value
+
+
+def _item_depends(found: Field, depends: Depends, scope: Scope) -> Depends:
+    """Return what a field of an existing pod, or of its node, follows from."""
+    if found.shape is Shape.NODE and not scope.node_items:
+        static = Depends.NODES if depends & Depends.NODE else Depends.NOTHING
+        return depends & ~(Depends.NODE | Depends.ROW | Depends.OFFER) | Depends.CLUSTER | static
+    if scope.item_depends == OF_RUNNING_PODS:
+        return depends & ~Depends.OWN  # whoever runs says it, not the pod that is decided
+    return depends
 
 
 _BOUND = {"running": " > 10min"}
@@ -1430,8 +1482,8 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         found.append(codes.ARGUMENTS.at(span, f"`count` needs no value for each `{expr.variable}`", help=advice))
         return unknown(span)
     topology, where = collection.topology, expr.where
-    if collection.of_nodes and topology == CLUSTER:
-        topology, where = _same_domain(inference, expr, scope)
+    if topology == CLUSTER:
+        topology, where = _same_domain(inference, expr, scope, of_nodes=collection.of_nodes)
     if topology != CLUSTER and not scope.nodes:
         message = f"`{expr.collection.span.text}` depends on the node, but `{scope.statement}` can use only pods"
         advice = f"use `cluster.{'nodes' if collection.of_nodes else 'pods'}`, or move it to a `filter`"
@@ -1445,6 +1497,8 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         return unknown(span)
     value, condition = made
     function = "distinct" if expr.distinct else expr.function
+    if not collection.of_nodes and _mixes_pod_and_node(inference, value, condition):
+        return unknown(span)
     info = _aggregate_info(function, value, condition)
     shape = Shape.DECISION if topology == CLUSTER else Shape.NODE
     if not collection.of_nodes:
@@ -1457,6 +1511,18 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
     depends |= Depends.NODE if topology != CLUSTER else Depends.NOTHING
     info = msgspec.structs.replace(info, shape=shape, depends=info.depends | depends)
     return typed.NodeAggregate(info, span, function, topology, value, condition)
+
+
+def _mixes_pod_and_node(inference: Inference, *values: typed.Typed | None) -> bool:
+    """Report a condition or value that is about a pod and about its node at once; return whether there is one."""
+    for part in (part for value in values if value is not None for part in typed.conjuncts(value)):
+        if typed.reads_its_node(part) and typed.reads_pod(part):
+            shown = one_line(" ".join(part.span.text.split()), 40)
+            message = f"`{shown}` is about each pod and about its node at once"
+            advice = "write two conditions, one of the pod and one of its node, and join them with `and` after `where`"
+            inference.found.append(codes.NOT_HERE.at(part.span, message, help=advice))
+            return True
+    return False
 
 
 def _list_aggregate(
@@ -1590,11 +1656,12 @@ def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> boo
 
 
 def _same_domain(
-    inference: Inference, expr: expressions.Aggregate, scope: Scope
+    inference: Inference, expr: expressions.Aggregate, scope: Scope, *, of_nodes: bool
 ) -> tuple[str, expressions.Expr | None]:
     """Return the label by which `where n.label.KEY == node.label.KEY` selects, and the other conditions.
 
     The nodes with the label's value of the candidate node are one of its domains. "*" without such a condition.
+    of_nodes: whether it iterates over nodes; of pods, `p.node.label.KEY` is the label of their node.
     """
     where = expr.where
     operands = where.operands if isinstance(where, expressions.Logical) and where.operator == "and" else (where,)
@@ -1602,7 +1669,8 @@ def _same_domain(
         if not isinstance(operand, expressions.Binary) or operand.operator != "==":
             continue
         keys = [_label_read(inference, side, scope) for side in (operand.left, operand.right)]
-        if {root for root, _ in keys} != {expr.variable, "node"} or keys[0][1] != keys[1][1] or keys[0][1] is None:
+        items = expr.variable if of_nodes else f"{expr.variable}.node"
+        if {root for root, _ in keys} != {items, "node"} or keys[0][1] != keys[1][1] or keys[0][1] is None:
             continue
         left = tuple(each for each in operands if each is not operand and each is not None)
         rest = left[0] if len(left) == 1 else None
@@ -1618,12 +1686,14 @@ def _label_read(inference: Inference, expr: expressions.Expr, scope: Scope) -> t
     path = _path(expr, _names_in(inference, scope))
     if path is None:
         return "", None
-    root, steps = path
+    (root, steps), name = path, path[0].name
+    if root.name != "node" and steps and steps[0].text == "node" and not steps[0].bracket:
+        name, steps = f"{name}.node", steps[1:]
     if len(steps) == 2 and steps[0].text == "label" and not steps[0].bracket and steps[1].text:
-        return root.name, steps[1].text
+        return name, steps[1].text
     if len(steps) == 1 and not steps[0].bracket:
-        return root.name, inference.environment.topologies.get(steps[0].text)
-    return root.name, None
+        return name, inference.environment.topologies.get(steps[0].text)
+    return name, None
 
 
 def _parts(
@@ -1777,12 +1847,15 @@ def unknown_field(
     """Return the diagnostic of a path that leads to no field."""
     first = steps[0]
     fields = [f for f in inference.environment.fields.values() if f.path.startswith(f"{subject}.")]
-    if root.name != subject and subject == "pod":
+    has_parts = any(path.startswith(f"{subject}.{first.text}.") for path in inference.environment.fields)
+    if root.name != subject and subject == "pod" and not has_parts:
         fields = [f for f in fields if not f.depends & ~scope.item_depends]
         meant = closest(first.text, {f.path.split(".")[1] for f in fields})
         message = f"`{root.name}.{first.text}` is not available for running pods"
         advice = "use a field that `policyctl fields` marks as `also of running pods`"
         advice = f"did you mean `{root.name}.{meant}`?" if meant else advice
+        if first.text in ("age", "uptime"):
+            advice = f"write `{root.name}.running`, which is for how long the pod has run"
         known = foreign.field_advice("pod", first.text, inference.environment.fields.values())
         advice = known.replace("`pod.", f"`{root.name}.") if known and " or " not in known else advice
         if first.text not in ("labels", "annotations"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
@@ -290,7 +291,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
 class Victim:
     """A pod that might be evicted, for fields: in place of a frame."""
 
-    __slots__ = ("captured", "cluster", "now", "pod", "template")
+    __slots__ = ("_frame", "captured", "cluster", "now", "pod", "template")
 
     def __init__(self, pod: Any, captured: tuple[Any, ...], frame: Any) -> None:
         self.pod = pod
@@ -298,3 +299,9 @@ class Victim:
         self.captured = captured
         self.cluster = frame.cluster
         self.now = frame.now
+        self._frame = frame
+
+    def on_node(self) -> Any:
+        """Return a frame of the row of the pod's node; None if that is not known."""
+        row = self.cluster.nodes.rows.get(self.cluster.node_of(self.pod.uid) or self.pod.node_name)
+        return self._frame.at(np.array([row], np.int64)) if row is not None else None

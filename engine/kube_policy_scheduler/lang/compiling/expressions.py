@@ -48,6 +48,7 @@ from kube_policy_scheduler.lang.environment import (
     Lists,
     Members,
     NodeFold,
+    OnNodes,
     Pods,
     PodsRead,
     StateReads,
@@ -117,6 +118,10 @@ class Compiler:
                 return lambda frame: constant
             case typed.Read() if self._is_of_text:
                 return lambda frame: frame.texts
+            case typed.Read(info=info, field=field, key=key) if info.shape is Shape.ITEM and field.shape is Shape.NODE:
+                return partial(
+                    _read_of_its_node, field.read, () if key is None else (key,), _ABSENT.get(info.type.kind)
+                )
             case typed.Read(field=field, key=None):
                 return field.read
             case typed.Read(field=field, key=key):
@@ -816,34 +821,90 @@ _EVERYONE = "every pod"
 def aggregate(compiler: Compiler, value: typed.Aggregate) -> Evaluate:
     """Return the callable of an aggregate: what it iterates over is a set that the environment keeps an index of."""
     pods, topology, function = compiler.pods, value.topology, value.function
-    where = value.where
+    conditions = typed.conjuncts(value.where) if value.where is not None else ()
     if function in ("any", "all") and value.value is not None:
-        test = value.value
-        if function == "all":
-            # what is not surely true is an exception
-            test = typed.Not(test.info, test.span, test)
-            if test.info.maybe:
-                info = Info(test.info.type, test.info.shape, False, test.info.depends)
-                true = typed.Constant(Info(test.info.type), test.span, True)
-                test = typed.Otherwise(info, test.span, test, true)
-        if where is None:
-            where = test
-        else:
-            depends = where.info.depends | test.info.depends
-            info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe, depends)
-            where = typed.Logic(info, value.span, "and", (where, test))
-    members = _members(compiler, where)
-    values = _members(compiler, value.value) if function not in ("count", "any", "all") else None
-    if isinstance(members, _Constant) and (values is None or isinstance(values, _Constant)):
-        compiler.pods_read.append(PodsRead(function, members.members, values.members if values is not None else None))
+        conditions = (*conditions, *_tests(value.value, exceptions=function == "all"))
+    of_nodes = tuple(part for part in conditions if typed.reads_its_node(part))
+    members = _members(compiler, _all_of(tuple(part for part in conditions if part not in of_nodes)))
+    on = _on_nodes(compiler, _all_of(of_nodes)) if of_nodes else lambda frame: None
+    values = value.value if function not in ("count", "any", "all") else None
+    if values is not None and typed.reads_its_node(values):
+        column = _column_of_nodes(compiler, values)
+        return lambda frame: pods.fold_of_nodes(
+            frame, members(frame), column(frame), function=function, topology=topology, on=on(frame)
+        )
+    worth = _members(compiler, values) if values is not None else None
+    if isinstance(members, _Constant) and (worth is None or isinstance(worth, _Constant)):
+        compiler.pods_read.append(PodsRead(function, members.members, worth.members if worth is not None else None))
     if function == "count":
-        return lambda frame: pods.count(frame, members(frame), topology=topology)
+        return lambda frame: pods.count(frame, members(frame), topology=topology, on=on(frame))
     if function == "any":
-        return lambda frame: pods.count(frame, members(frame), topology=topology) > 0
+        return lambda frame: pods.count(frame, members(frame), topology=topology, on=on(frame)) > 0
     if function == "all":
-        return lambda frame: pods.count(frame, members(frame), topology=topology) == 0
-    assert values is not None
-    return lambda frame: pods.fold(frame, members(frame), values(frame), function=function, topology=topology)
+        return lambda frame: pods.count(frame, members(frame), topology=topology, on=on(frame)) == 0
+    assert worth is not None
+    return lambda frame: pods.fold(
+        frame, members(frame), worth(frame), function=function, topology=topology, on=on(frame)
+    )
+
+
+def _tests(test: typed.Typed, *, exceptions: bool) -> tuple[typed.Typed, ...]:
+    """Return the conditions of the members that are looked for: of `all`, those for which it is not surely true."""
+    if not exceptions:
+        return typed.conjuncts(test)
+    test = typed.Not(test.info, test.span, test)
+    if test.info.maybe:
+        info = Info(test.info.type, test.info.shape, False, test.info.depends)
+        true = typed.Constant(Info(test.info.type), test.span, True)
+        test = typed.Otherwise(info, test.span, test, true)
+    return (test,)
+
+
+def _all_of(conditions: tuple[typed.Typed, ...]) -> typed.Typed | None:
+    """Return conditions joined with `and`; None without any."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    depends, maybe = Depends.NOTHING, False
+    for each in conditions:
+        depends, maybe = depends | each.info.depends, maybe or each.info.maybe
+    first = conditions[0]
+    return typed.Logic(Info(first.info.type, Shape.ITEM, maybe, depends), first.span, "and", conditions)
+
+
+def _on_nodes(compiler: Compiler, condition: typed.Typed | None) -> Callable[[Any], OnNodes | None]:
+    """Return the callable of the nodes for which a condition on the node of each pod is true."""
+    assert condition is not None
+    captured: list[Evaluate] = []
+    test = compiler.of_each_node(condition, captured)
+
+    def on(frame: Any) -> OnNodes:
+        given = captured_values(captured, frame)
+        return OnNodes(test(CapturingFrame(frame.at(slice(None)), given)), (condition, given))
+
+    return on
+
+
+def _column_of_nodes(compiler: Compiler, value: typed.Typed) -> Evaluate:
+    """Return the callable of a value of the node of each pod, for all nodes."""
+    captured: list[Evaluate] = []
+    column = compiler.of_each_node(value, captured)
+    return lambda frame: column(CapturingFrame(frame.at(slice(None)), captured_values(captured, frame)))
+
+
+_ABSENT: dict[Kind, Any] = {Kind.NUMBER: math.nan, Kind.TRUTH: MISSING, Kind.LIST: ()}
+"""What a field of a node is that is not known; of other kinds, None."""
+
+
+def _read_of_its_node(read: Callable[..., Any], key: tuple[str, ...], absent: Any, item: Any) -> Any:
+    """Return a field of the node of one pod."""
+    frame = item.on_node()
+    if frame is None:
+        return absent
+    column = read(frame, *key)
+    if isinstance(column, Texts):
+        code = column.codes.item(0)
+        return column.values[code] if code >= 0 else None
+    return column.item(0) if isinstance(column, np.ndarray) else next(iter(column))
 
 
 class _Constant(msgspec.Struct, frozen=True, eq=False):

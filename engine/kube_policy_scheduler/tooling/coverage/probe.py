@@ -222,8 +222,10 @@ def templates(frame: Frame) -> list[Any]:
     return list(frame.cluster.counters.placed_templates)
 
 
-def _existing(value: typed.Typed, frame: Frame) -> list[Item]:
+def _existing(value: typed.Typed, frame: Frame) -> list[Any]:
     """Return what an expression goes over: templates, or pods where it reads what differs between those of one."""
+    if typed.reads_its_node(value):
+        return [Victim(pod, (), frame) for pod in frame.cluster.pods.values()]
     if not value.info.depends & Depends.RUN and not own_reads(value):
         return [Item(template, (), template.own) for template in templates(frame)]
     there = frame.cluster.pod_states().on_rows()
