@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota
-from tests.lang.clusters import cluster, decide, feasible, node, pod, policy
+from kube_policy_scheduler.policy.clauses import DomainLimitClause
+from tests.lang.clusters import NOW, cluster, decide, feasible, node, pod, policy
 
 ZONE = "topology.kubernetes.io/zone"
 BATCH, WEB = {"tier": "batch"}, {"tier": "web"}
@@ -143,3 +145,82 @@ def test_a_sum_in_domains_follows_pods_that_come_and_go() -> None:
     nodes.set_node(node("c1", labels={ZONE: "a"}))
     nodes.place(pod(nodes, "three", labels=BATCH, requests={"cpu": "300m"}), "c1")
     assert fits() == ["b1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "there", "fits"),
+    [
+        ("limit count(distinct node) by pod.label.tier to 2", ["a1"], ALL),
+        ("limit count(distinct node) by pod.label.tier to 2", ["a1", "a1", "b1"], ["a1", "b1"]),
+        ("limit count(distinct node.name) to 1", ["a2", "a2"], ["a2"]),
+        ("limit count(distinct zone) to 1", ["a1"], ["a1", "a2"]),
+        ("limit count(distinct node.zone) to 0", [], []),
+        ("limit count(distinct node.label.disk) to 0", [], ["a2", "b1"]),
+        ("limit count(distinct node) to 1 over zone", ["a1"], ["a1", "b1"]),
+        ('limit count(distinct node) to 1 of pods where pod.label.tier == "web"', ["a1"], ALL),
+        ('limit count(distinct node) to 1 of pods where pod.node.zone == "a"', ["a1"], ["a1", "b1"]),
+        ('limit count(distinct node) by pod.label.tier to 1 if pod.label.tier == "web"', ["a1"], ALL),
+    ],
+)
+def test_different_nodes_are_limited(text: str, there: list[str], fits: list[str]) -> None:
+    assert nodes_for(text, BATCH, *((name, BATCH) for name in there)) == fits
+
+
+@pytest.mark.parametrize(
+    ("text", "there", "fits"),
+    [
+        ('limit count() to 1 of pods where pod.node.zone == "a"', ["a1"], ["b1"]),
+        ('limit count() to 2 of pods where pod.node.zone == "a"', ["a1", "b1", "b1"], ALL),
+        ('limit count() to 1 over node of pods where pod.node.zone == "a"', ["a1", "b1"], ["a2", "b1"]),
+        ('limit count() to 1 of pods where pod.node.zone == "a" and pod.label.tier == "web"', ["a1", "a2"], ALL),
+        ('limit sum(request.cpu) to 1 of pods where pod.node.zone == "a"', ["a1"], ALL),
+        ('limit sum(request.cpu) to 1 of pods where pod.node.zone == "a"', ["a1", "a2"], ["b1"]),
+        ('limit sum(request.cpu) to 1 over zone of pods where pod.node.label.disk == "x"', ["a1", "a2"], ALL),
+    ],
+)
+def test_a_limit_counts_the_pods_on_some_nodes(text: str, there: list[str], fits: list[str]) -> None:
+    assert nodes_for(text, BATCH, *((name, BATCH) for name in there)) == fits
+
+
+@given(
+    there=st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from(["batch", "web"])), max_size=7),
+    bound=st.integers(0, 3),
+    counted=st.sampled_from(["node", "zone", "node.label.disk"]),
+    over=st.sampled_from(["node", "zone", None]),
+    by=st.booleans(),
+)
+def test_different_domains_are_those_that_plain_python_counts(
+    there: list[tuple[str, str]], bound: int, counted: str, over: str | None, by: bool
+) -> None:
+    text = f"limit count(distinct {counted})" + (" by pod.label.tier" if by else "") + f" to {bound}"
+    text += f" over {over}" if over else ""
+
+    found = nodes_for(text, BATCH, *((name, {"tier": its}) for name, its in there))
+
+    zone, disk = {"a1": "a", "a2": "a", "b1": "b"}, {"a1": "x"}
+    inner = {"node": lambda name: name, "zone": zone.get, "node.label.disk": disk.get}[counted]
+    outer = {"node": lambda name: name, "zone": zone.get, None: lambda name: ""}[over]
+    known = {(outer(name), inner(name)) for name, its in there if its == "batch" or not by}
+
+    def fits(name: str) -> bool:
+        if inner(name) is None or (outer(name), inner(name)) in known:
+            return True
+        return sum(where == outer(name) and what is not None for where, what in known) + 1 <= bound
+
+    assert found == [name for name in ALL if fits(name)]
+
+
+def test_new_nodes_do_not_help_who_has_all_nodes_that_he_may_have() -> None:
+    nodes = three_nodes()
+    nodes.place(pod(nodes, "there", labels=BATCH), "a1")
+    frame = Frame(pod(nodes, "new", labels=BATCH), nodes, NOW)
+    limits = {
+        "limit count(distinct node) by pod.label.tier to 1": False,
+        "limit count(distinct node) by pod.label.tier to 2": True,
+        "limit count(distinct node) to 1 over zone": True,
+        'limit count() to 1 of pods where pod.node.label.disk == "x"': True,
+    }
+
+    for text, helps in limits.items():
+        (plugin,) = [each for each in policy(text).profile.filters if isinstance(each, DomainLimitClause)]
+        assert (plugin.rejects_new_nodes(frame, 1, None) is None) is helps, text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -408,7 +408,14 @@ def _fold_each_pod(
 
 
 def domains_with_room(
-    frame: Frame, members: Members, measure: Members | None, *, topology: str | None, more: float, most: float
+    frame: Frame,
+    members: Members,
+    measure: Members | None,
+    *,
+    topology: str | None,
+    more: float,
+    most: float,
+    on: OnNodes | None = None,
 ) -> BoolArray:
     """Return `bool[rows]`: where the domain can hold `more` besides; nodes outside every domain are among them.
 
@@ -416,9 +423,10 @@ def domains_with_room(
         frame: of the pod.
         members: the pods that count, terminating ones included.
         measure: what each counts for; None: 1.
-        topology: label key of the domains; None: each node is one.
+        topology: label key of the domains; None: each node is one; "*": the cluster.
         more: what is to be held besides.
         most: what a domain may hold.
+        on: the nodes whose pods count; None: all.
     """
     counters = _counters(frame, members, *(() if measure is None else (measure,)))
     pods = MemberSet(members) if measure is None else MemberRowAmounts(members, measure)
@@ -428,11 +436,61 @@ def domains_with_room(
             counter.on_rows(frame.rows) if isinstance(counter, RowAmountCounter) else _counted(frame, counter, None)
         )
         return np.asarray(on_nodes + more <= most, np.bool_)
-    domains = topology_of(frame.cluster.nodes, topology)
+    places, slots, aside, key = _places(frame, topology, on)
     by_place = counter.by_place if isinstance(counter, RowAmountCounter) else counter.pods_by_place
-    room: BoolArray = by_place(domains.key, domains.index, domains.slots) + more <= most
-    room[domains.nothing] = True
-    return np.ones(frame.size, np.bool_) if room[:-1].all() else room[domains.index[frame.rows]]
+    room: BoolArray = by_place(key, places, slots) + more <= most
+    room[aside] = True
+    return np.ones(frame.size, np.bool_) if room[:aside].all() else room[places[frame.rows]]
+
+
+def _places(frame: Frame, topology: str, on: OnNodes | None) -> tuple[Any, int, int, Hashable]:
+    """Return `intp[nodes]`, the slot of each node, how many slots there are, that of nodes that do not count, a name.
+
+    topology: label key of the domains; "*": the cluster.
+    """
+    if topology != CLUSTER:
+        domains = topology_of(frame.cluster.nodes, topology)
+        places, slots, aside = domains.index, domains.slots, domains.nothing
+    else:
+        places, slots, aside = np.zeros(frame.cluster.nodes.size, np.intp), 2, 1
+    if on is None:
+        return places, slots, aside, topology
+    return np.where(on.rows, places, aside), slots, aside, (topology, on.name)
+
+
+def domains_in_reach(
+    frame: Frame, members: Members, counted: str | None, *, topology: str | None, most: float, on: OnNodes | None
+) -> BoolArray:
+    """Return `bool[rows]`: where members are already, or the outer domain can have them in one more inner domain.
+
+    Nodes outside every domain are among them.
+
+    Args:
+        frame: of the pod.
+        members: the pods that count, terminating ones included.
+        counted: label key of the inner domains, of which those with members are counted; None: each node is one.
+        topology: label key of the outer ones; None: each node is one; "*": the cluster.
+        most: how many inner domains with members an outer one may have.
+        on: the nodes whose pods count; None: all.
+    """
+    counters, nodes = _counters(frame, members), frame.cluster.nodes
+    per_node = counters.counter(MemberSet(members), terminating=True, asks=frame.template).per_node()
+    inner = np.arange(nodes.size) if counted is None else topology_of(nodes, counted).index
+    if topology is None:
+        outer, outside = np.arange(nodes.size), -1
+    else:
+        outer, _, outside, _ = _places(frame, topology, None)
+    no_domain = (
+        (outer == outside) if counted is None else (outer == outside) | (inner == topology_of(nodes, counted).nothing)
+    )
+    there = (per_node > 0) & ~no_domain
+    if on is not None:
+        there &= on.rows
+    pairs = outer * (int(inner.max(initial=0)) + 1) + inner
+    known = np.unique(pairs[there])
+    number = np.bincount(known // (int(inner.max(initial=0)) + 1), minlength=int(outer.max(initial=0)) + 1)
+    in_reach: BoolArray = no_domain | np.isin(pairs, known) | (number[outer] + 1 <= most)
+    return in_reach[frame.rows]
 
 
 def held(counters: PodCounters, members: Members, measure: Members, asks: PodTemplate) -> float:

@@ -208,7 +208,7 @@ class Counter:
         self._sums = Tally(capacity, np.int64) if weighs else self._pods
         """The same as `_pods` where each pod counts for 1."""
         self._journal: Journal[Change] = Journal(most=_JOURNAL_LIMIT)
-        self._pods_by_topology: dict[str, _PlaceCounts] = {}
+        self._pods_by_topology: dict[Hashable, _PlaceCounts] = {}
 
     @property
     def counts_each_for_one(self) -> bool:
@@ -240,7 +240,7 @@ class Counter:
         self._sums.add_to(totals, places, weight=weight, aside=aside)
         return self._pods.add_to(np.zeros_like(totals), places, weight=1, aside=aside)
 
-    def pods_by_place(self, topology: str, places: NDArray[np.intp], slots: int) -> SumArray:
+    def pods_by_place(self, topology: Hashable, places: NDArray[np.intp], slots: int) -> SumArray:
         """Return `int64[slots]`: the number of pods in each place of a topology. Read-only.
 
         Args:

@@ -10,6 +10,7 @@ import msgspec
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang.environment import CLUSTER
 from kube_policy_scheduler.lang.typed import Typed
 
 
@@ -161,17 +162,25 @@ class Quota(msgspec.Struct, frozen=True, eq=False):
     tree: syntax.Limit
     name: str
     measure: Typed | None
-    """Of each pod; None counts pods."""
+    """Of each pod; None counts pods, or what `distinct` says."""
+    distinct: tuple[str | None] | None
+    """The label key of the domains of which those with pods are counted, where None is the node; None: pods count."""
     key: Typed | None
     """None: all pods count together."""
     bound: Typed
     of_pods: Typed | None
     """Over existing pods: which ones count, and have the limit; None: all of the key."""
     per_domain: bool
-    """Whether it limits each domain; otherwise the cluster."""
+    """Whether it rejects nodes: it limits each domain, or it depends on the node whether the pod counts."""
     topology: str | None
-    """Label key of the domains; None is the node."""
+    """Label key of the domains; None is the node, "*" the cluster."""
     condition: Typed | None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the label keys of its domains."""
+        keys = (self.topology, *(self.distinct or ()))
+        return tuple(key for key in keys if key is not None and key != CLUSTER)
 
 
 class Role(msgspec.Struct, frozen=True, eq=False):

@@ -78,6 +78,8 @@ class Call(Tree, frozen=True):
     named: tuple[Named, ...]
     name_span: Span
     span: Span
+    distinct: bool = False
+    """`count(distinct node)`, in a `limit`"""
 
 
 class Aggregate(Tree, frozen=True):

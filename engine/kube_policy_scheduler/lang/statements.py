@@ -547,6 +547,14 @@ STATEMENTS: tuple[Statement, ...] = (
                 " no limit.",
                 'limit count() to 3 over node of pods where pod.label.tier == "batch"',
             ),
+            StatementForm(
+                "limit count(distinct TOPOLOGY) [by KEY] to EXPR [over TOPOLOGY] [of pods where CONDITION] [as NAME]"
+                ' [if CONDITION] [else "why"] [new nodes help|never help]',
+                "Filter",
+                "A limit of the number of nodes, or of zones or other domains, that pods of one key are on: rejects"
+                " further ones.",
+                "limit count(distinct node) by pod.label.user to 2",
+            ),
         ),
         rules=("limit",),
         clauses=("over", "of pods where", "as", "if", "else", "new nodes"),

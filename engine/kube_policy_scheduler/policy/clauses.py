@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kube_policy_scheduler.builtins.metrics import missing_nodes, queries, readings_of
-from kube_policy_scheduler.builtins.pods import MemberSet, domains_with_room, facts_of, held
+from kube_policy_scheduler.builtins.pods import MemberSet, domains_in_reach, domains_with_room, facts_of, held
 from kube_policy_scheduler.builtins.rules import Fits, ScoreReader
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
@@ -430,7 +430,7 @@ def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
 
 
 class DomainLimitClause(PolicyClause, FilterPlugin):
-    """`limit … over TOPOLOGY`: rejects nodes whose domain would hold too much with the pod."""
+    """`limit … over TOPOLOGY`, or of different nodes: rejects nodes where too much would be held with the pod."""
 
     clause: CompiledQuota
 
@@ -438,7 +438,8 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
-        by_row = clause.topology is None and not clause.depends & (_OTHERS | Depends.SIGNAL)
+        alone = clause.topology is None and clause.distinct is None
+        by_row = alone and not clause.depends & (_OTHERS | Depends.SIGNAL)
         self.scope = Scope.ROW if by_row else Scope.CLUSTER
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -452,7 +453,13 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         more = worth(measure, frame.pod) if measure is not None else 1.0
         bound = float(clause.bound(frame))
         most = bound if bound == bound else 0.0
-        return domains_with_room(frame, clause.members(frame), measure, topology=clause.topology, more=more, most=most)
+        members, on = clause.members(frame), clause.on(frame)
+        if clause.distinct is not None:
+            (counted,) = clause.distinct
+            room = domains_in_reach(frame, members, counted, topology=clause.topology, most=most, on=on)
+        else:
+            room = domains_with_room(frame, members, measure, topology=clause.topology, more=more, most=most, on=on)
+        return room if on is None else room | ~on.rows[frame.rows]
 
     def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return where the domain has no room."""

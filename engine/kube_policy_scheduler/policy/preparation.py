@@ -66,7 +66,8 @@ def _columns_asked(policies: Iterable[Policy]) -> ColumnsAsked:
     nothing.nodes = asked = ColumnsAsked()
     frame = _frame(nothing)
     for clause in (clause for policy in policies for clause in policy.compiled.checked.clauses):
-        topologies = [clause.topology] if isinstance(clause, Grouping | Quota) else []
+        topologies: list[str | None] = [clause.topology] if isinstance(clause, Grouping) else []
+        topologies += clause.labels if isinstance(clause, Quota) else ()
         for part in (part for root in values_of(clause) for part in typed.below(root)):
             if isinstance(part, typed.Aggregate | typed.NodeAggregate):
                 topologies.append(part.topology)

@@ -117,8 +117,8 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
         if isinstance(clause, checked.Grouping) and clause.topology is not None:
             values = tuple(clause.targets)
             yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span, values, needs_each=True)
-        elif isinstance(clause, checked.Quota) and clause.topology is not None:
-            yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span)
+        elif isinstance(clause, checked.Quota):
+            yield from (KeyRead(policy.name, "node", "label", key, clause.tree.span) for key in clause.labels)
         if isinstance(clause, checked.Gang):
             for key, tree in zip(clause.levels, clause.tree.levels or (), strict=True):
                 if key is not None:

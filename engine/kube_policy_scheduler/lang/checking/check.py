@@ -29,12 +29,14 @@ from kube_policy_scheduler.lang.checking.inference import (
     Inference,
     Scope,
     constant_of,
+    mixes_pod_and_node,
     recursion,
+    topology_of,
 )
 from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
 from kube_policy_scheduler.lang.checking.recursion import rings
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
-from kube_policy_scheduler.lang.environment import Environment
+from kube_policy_scheduler.lang.environment import CLUSTER, Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text, show
 from kube_policy_scheduler.lang.reading.literals import label_problem
 from kube_policy_scheduler.lang.types import (
@@ -821,7 +823,8 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
         scope = self.pod_scope("limit")
-        measure = self._measure(tree.measure)
+        distinct = self._distinct(tree.measure)
+        measure = self._measure(tree.measure) if distinct is None else None
         bound = self.inference.infer_root(tree.bound, msgspec.structs.replace(scope, part="amount"))
         if not operators.has_unknown(bound):
             if bound.info.type.kind is not Kind.NUMBER:
@@ -836,18 +839,37 @@ class _Checker(msgspec.Struct, kw_only=True):
             of_pods = self.truth(
                 tree.of_pods, Scope("of pods where", nodes=False, bare_item=True, item_depends=COUNTED)
             )
+            if mixes_pod_and_node(self.inference, of_pods):
+                of_pods = None
         return checked.Quota(
             ClauseKind.LIMIT,
             tree,
             name,
             measure,
+            distinct,
             self.key(tree.key, "limit") if tree.key is not None else None,
             bound,
             of_pods,
-            tree.topology is not None,
-            self._topology(tree.topology),
+            tree.topology is not None
+            or distinct is not None
+            or (of_pods is not None and typed.reads_its_node(of_pods)),
+            self._topology(tree.topology) if tree.topology is not None else CLUSTER,
             self.condition(tree.condition, scope),
         )
+
+    def _distinct(self, tree: expressions.Expr) -> tuple[str | None] | None:
+        """Return the domains that `count(distinct node)` counts; None if it is another measure."""
+        if not isinstance(tree, expressions.Call) or not tree.distinct:
+            return None
+        (counted,) = tree.arguments
+        found = topology_of(self.inference, counted, Scope("limit"))
+        if found is None:
+            shown = one_line(counted.span.text, 40)
+            message = f"`limit` counts different nodes or domains, and `{shown}` is neither"
+            advice = "write `count(distinct node)`, `count(distinct zone)` or `count(distinct node.label.rack)`"
+            self.found.append(codes.MEASURE.at(counted.span, message, help=advice))
+            return (None,)
+        return found
 
     def _measure(self, tree: expressions.Expr) -> typed.Typed | None:
         if isinstance(tree, expressions.Call) and not tree.named:
@@ -858,6 +880,13 @@ class _Checker(msgspec.Struct, kw_only=True):
                 value = self.inference.infer_root(tree.arguments[0], scope)
                 if not operators.has_unknown(value) and value.info.type.kind is not Kind.NUMBER:
                     self.found.append(operators.wrong_type(value, "a number"))
+                elif typed.reads_its_node(value):
+                    message = "`limit` adds up amounts of pods, not of their nodes"
+                    advice = (
+                        "write `sum(request.cpu)`, or compare `sum(p.node.price for p in cluster.pods)` in a `filter`"
+                    )
+                    self.found.append(codes.MEASURE.at(value.span, message, help=advice))
+                    return operators.unknown(tree.span)
                 return value
         message, measure = "`limit` adds up `sum(…)` or `count()` over pods", "sum(request.cpu)"
         counted = tree.function if isinstance(tree, expressions.Call | expressions.Aggregate) else tree.span.text

@@ -1004,6 +1004,16 @@ def _bare_text(inference: Inference, expr: expressions.Binary, scope: Scope) -> 
 
 def call_value(inference: Inference, expr: expressions.Call, scope: Scope) -> typed.Typed:
     """Return the value of a call."""
+    if expr.distinct:
+        counted = expr.arguments[0]
+        shown = one_line(counted.span.text, 40)
+        field = shown.removeprefix("p.").removeprefix("pod.")
+        if topology_of(inference, counted, scope) is not None:
+            field = {"node": "node.name"}.get(shown, field if field.startswith("node.") else f"node.{field}")
+        message = "`count(distinct …)` needs what to go over"
+        advice = f"write `count(distinct p.{field} for p in cluster.pods)`"
+        inference.found.append(codes.ARGUMENTS.at(expr.span, message, help=advice))
+        return unknown(expr.span)
     definition = inference.definitions.get(expr.function)
     if definition is not None:
         return _expanded(inference, definition, expr, scope)
@@ -1497,7 +1507,7 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         return unknown(span)
     value, condition = made
     function = "distinct" if expr.distinct else expr.function
-    if not collection.of_nodes and _mixes_pod_and_node(inference, value, condition):
+    if not collection.of_nodes and mixes_pod_and_node(inference, value, condition):
         return unknown(span)
     info = _aggregate_info(function, value, condition)
     shape = Shape.DECISION if topology == CLUSTER else Shape.NODE
@@ -1513,7 +1523,7 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
     return typed.NodeAggregate(info, span, function, topology, value, condition)
 
 
-def _mixes_pod_and_node(inference: Inference, *values: typed.Typed | None) -> bool:
+def mixes_pod_and_node(inference: Inference, *values: typed.Typed | None) -> bool:
     """Report a condition or value that is about a pod and about its node at once; return whether there is one."""
     for part in (part for value in values if value is not None for part in typed.conjuncts(value)):
         if typed.reads_its_node(part) and typed.reads_pod(part):
@@ -1605,6 +1615,24 @@ def _collection(inference: Inference, collection: expressions.Expr, scope: Scope
     message = "expected a collection of pods or nodes, or a list"
     inference.found.append(codes.WRONG_TYPE.at(collection.span, message, help=advice))
     return None
+
+
+def topology_of(inference: Inference, expr: expressions.Expr, scope: Scope) -> tuple[str | None] | None:
+    """Return the label key of the domains that `node`, `zone`, a name or `node.label.rack` stands for.
+
+    The key None is the node itself. None without a tuple: it stands for no domains.
+    """
+    topologies = inference.environment.topologies
+    if isinstance(expr, expressions.Name) and expr.name in topologies:
+        return (topologies[expr.name],)
+    if isinstance(expr, expressions.Name):
+        key = _names_in(inference, scope)(expr)
+        return (key,) if isinstance(key, str) and not label_problem(key, of="key") else None
+    path = _path(expr, _names_in(inference, scope))
+    if path is not None and [step.text for step in path[1]] == ["name"] and path[0].name == "node":
+        return (None,)
+    root, key = _label_read(inference, expr, scope)
+    return (key,) if root == "node" and key is not None else None
 
 
 def _domain(inference: Inference, key: str, at: Span, *, of_nodes: bool) -> _Collection | None:

@@ -12,7 +12,7 @@ from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import TRUE, full
 from kube_policy_scheduler.lang.compiling.expressions import Evaluate, OfText
-from kube_policy_scheduler.lang.environment import Members, PodsRead
+from kube_policy_scheduler.lang.environment import Members, OnNodes, PodsRead
 from kube_policy_scheduler.lang.signature import BoolColumn
 from kube_policy_scheduler.lang.typed import Typed
 from kube_policy_scheduler.lang.types import Depends, Info
@@ -156,9 +156,13 @@ class CompiledQuota(_Common, frozen=True, eq=False, kw_only=True):
     selects: bool
     """Whether pods that are not among the members have no limit."""
     per_domain: bool
-    """Whether it limits each domain; otherwise the cluster."""
+    """Whether it rejects nodes: it limits each domain, or it depends on the node whether the pod counts."""
     topology: str | None
-    """Label key of the domains; None is the node."""
+    """Label key of the domains; None is the node, "*" the cluster."""
+    distinct: tuple[str | None] | None
+    """As `checked.Quota.distinct`."""
+    on: Callable[[Any], OnNodes | None]
+    """From a frame to the nodes whose pods count, and have the limit; None: all."""
     measure: Evaluate | None
     """From an `Item` to what the pod counts for; None: 1."""
     measure_members: Callable[[Any], Members] | None

@@ -825,8 +825,8 @@ def aggregate(compiler: Compiler, value: typed.Aggregate) -> Evaluate:
     if function in ("any", "all") and value.value is not None:
         conditions = (*conditions, *_tests(value.value, exceptions=function == "all"))
     of_nodes = tuple(part for part in conditions if typed.reads_its_node(part))
-    members = _members(compiler, _all_of(tuple(part for part in conditions if part not in of_nodes)))
-    on = _on_nodes(compiler, _all_of(of_nodes)) if of_nodes else lambda frame: None
+    members = _members(compiler, all_of(tuple(part for part in conditions if part not in of_nodes)))
+    on = on_nodes(compiler, all_of(of_nodes)) if of_nodes else lambda frame: None
     values = value.value if function not in ("count", "any", "all") else None
     if values is not None and typed.reads_its_node(values):
         column = _column_of_nodes(compiler, values)
@@ -860,7 +860,7 @@ def _tests(test: typed.Typed, *, exceptions: bool) -> tuple[typed.Typed, ...]:
     return (test,)
 
 
-def _all_of(conditions: tuple[typed.Typed, ...]) -> typed.Typed | None:
+def all_of(conditions: tuple[typed.Typed, ...]) -> typed.Typed | None:
     """Return conditions joined with `and`; None without any."""
     if len(conditions) < 2:
         return conditions[0] if conditions else None
@@ -871,7 +871,7 @@ def _all_of(conditions: tuple[typed.Typed, ...]) -> typed.Typed | None:
     return typed.Logic(Info(first.info.type, Shape.ITEM, maybe, depends), first.span, "and", conditions)
 
 
-def _on_nodes(compiler: Compiler, condition: typed.Typed | None) -> Callable[[Any], OnNodes | None]:
+def on_nodes(compiler: Compiler, condition: typed.Typed | None) -> Callable[[Any], OnNodes | None]:
     """Return the callable of the nodes for which a condition on the node of each pod is true."""
     assert condition is not None
     captured: list[Evaluate] = []

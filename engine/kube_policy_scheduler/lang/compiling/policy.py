@@ -38,13 +38,15 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.compiling.expressions import (
     Compiler,
     Evaluate,
+    all_of,
     captured_values,
     column_items,
+    on_nodes,
     own_reads,
 )
 from kube_policy_scheduler.lang.compiling.one_row import OneRow
 from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
-from kube_policy_scheduler.lang.environment import Environment, Item, Members
+from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Item, Members, OnNodes
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
 from kube_policy_scheduler.lang.versions import version_key
@@ -290,18 +292,21 @@ class _Maker:
             case checked.Quota(measure=measure):
                 of_pod = self._compiler.item(measure)[0] if measure is not None else None
                 own = own_reads(measure)
+                of_pods, on = self._of_pods(clause)
                 return CompiledQuota(
                     **common,
-                    members=self._counted(clause),
+                    members=self._counted(clause, of_pods),
                     key=self._compiler.compile(clause.key) if clause.key is not None else None,
-                    selects=clause.of_pods is not None,
+                    selects=of_pods is not None,
                     per_domain=clause.per_domain,
                     topology=clause.topology,
+                    distinct=clause.distinct,
+                    on=on,
                     measure=of_pod,
                     measure_members=_constant(Members(measure, (), of_pod, own=own)) if of_pod is not None else None,
                     own=own | own_reads(clause.of_pods),
                     bound=self._compiler.compile(clause.bound),
-                    new_nodes_help=(clause.tree.new_nodes or ("help" if clause.per_domain else "")) == "help",
+                    new_nodes_help=(clause.tree.new_nodes or ("help" if _new_nodes_may_help(clause) else "")) == "help",
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Gang():
@@ -516,15 +521,24 @@ class _Maker:
 
         return members
 
-    def _counted(self, clause: checked.Quota) -> Callable[[Any], Members]:
-        """Return the pods that a limit counts, from the frame of a pod."""
-        if clause.of_pods is None:
+    def _of_pods(self, clause: checked.Quota) -> tuple[typed.Typed | None, Callable[[Any], OnNodes | None]]:
+        """Return what a limit asks of the pods that count, and the nodes on which they count."""
+        parts = typed.conjuncts(clause.of_pods) if clause.of_pods is not None else ()
+        of_nodes = all_of(tuple(part for part in parts if typed.reads_its_node(part)))
+        if of_nodes is None:
+            return clause.of_pods, lambda frame: None
+        of_pods = all_of(tuple(part for part in parts if not typed.reads_its_node(part)))
+        return of_pods, on_nodes(self._compiler, of_nodes)
+
+    def _counted(self, clause: checked.Quota, of_pods: typed.Typed | None) -> Callable[[Any], Members]:
+        """Return the pods that a limit counts, from the frame of a pod. of_pods: what it asks of them."""
+        if of_pods is None:
             if clause.key is not None:
                 return self._same_key(clause.key)
             everyone = Members(clause, (), lambda item: True)
             return lambda frame: everyone
-        test, captures = self._compiler.item(clause.of_pods)
-        own = own_reads(clause.of_pods)
+        test, captures = self._compiler.item(of_pods)
+        own = own_reads(of_pods)
         if clause.key is None:
             return lambda frame: Members(clause, captured_values(captures, frame), test, own=own)
         _, evaluate = self._key(clause.key)
@@ -602,6 +616,11 @@ def _sortable(value: Any, kind: Kind, descending: bool) -> Any:
     if number != number:
         return float("inf")
     return -number if descending else number
+
+
+def _new_nodes_may_help(clause: checked.Quota) -> bool:
+    """Return whether a new node may take what a limit rejects elsewhere: not where it counts all nodes with pods."""
+    return clause.per_domain and (clause.distinct is None or clause.topology != CLUSTER)
 
 
 def _new_nodes(clause: checked.Test) -> str | None:

@@ -57,7 +57,8 @@ class _Printer(msgspec.Struct, frozen=True):
                 return f"{self.show(base, _POSTFIX)}[{self.show(key)}]", _POSTFIX
             case expressions.Call(function=function, arguments=arguments, named=named):
                 shown = [self.show(a) for a in arguments] + [f"{n.name}={self.show(n.value)}" for n in named]
-                return f"{function}({', '.join(shown)})", _POSTFIX
+                distinct = "distinct " if expr.distinct else ""
+                return f"{function}({distinct}{', '.join(shown)})", _POSTFIX
             case expressions.Aggregate():
                 return self._aggregate(expr), _POSTFIX
             case expressions.Unary(operator="-", operand=operand):

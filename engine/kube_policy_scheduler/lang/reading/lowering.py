@@ -117,6 +117,13 @@ class _Members(msgspec.Struct, frozen=True):
     distinct: bool = False
 
 
+class _Distinct(msgspec.Struct, frozen=True):
+    """`distinct node`"""
+
+    value: expressions.Expr
+    span: Span
+
+
 class _Label(msgspec.Struct, frozen=True):
     key: str
     span: Span
@@ -248,10 +255,27 @@ class Expressions:
         value, _, variable, _, collection, *where = items[distinct:]
         return _Members(value, str(variable), collection, where[-1] if where else None, whole(items), distinct)
 
+    def distinct_of(self, items: list[Any]) -> _Distinct:
+        return _Distinct(items[1], whole(items))
+
+    def _distinct_call(self, callee: Any, arguments: list[Any], span: Span) -> expressions.Expr:
+        """Return `count(distinct node)`, and report anything else that has no `for`."""
+        given = tuple(each.value if isinstance(each, _Distinct) else each for each in arguments)
+        path = expressions.Name | expressions.Member | expressions.Index
+        if str(callee) == "count" and len(given) == 1 and isinstance(given[0], path):
+            return expressions.Call("count", given, (), at(callee), span, distinct=True)
+        advice = "write `count(distinct p.label.app for p in node.pods)`"
+        wrong = next(each for each in arguments if isinstance(each, _Distinct))
+        current().report(codes.UNEXPECTED, wrong.span, "`distinct` needs `for` and what to count", help=advice)
+        kept = tuple(each for each in given if not isinstance(each, expressions.Named | _Members))
+        return expressions.Call(str(callee), kept, (), at(callee), span)
+
     def call(self, items: list[Any]) -> expressions.Expr:
         callee, _, arguments, _ = items
         span, lowering = whole(items), current()
         function = str(callee)
+        if any(isinstance(argument, _Distinct) for argument in arguments):
+            return self._distinct_call(callee, arguments, span)
         if len(arguments) == 1 and function in expressions.AGGREGATES:
             members = arguments[0]
             if not isinstance(members, _Members):

@@ -310,11 +310,7 @@ class SearchSpace:
             self._roots = (policy.governs, *self._roots)
         self._roots += checked.queue_values_of(policy)
         self._every = tuple(part for root in self._roots for part in typed.below(root))
-        self.topologies = frozenset(
-            clause.topology
-            for clause in policy.clauses
-            if isinstance(clause, checked.Grouping | checked.Quota) and clause.topology
-        )
+        self.topologies = frozenset(label for clause in policy.clauses for label in _labels(clause))
         compared = dict(self._compared())
         for clause in policy.clauses:
             if isinstance(clause, checked.Quota) and clause.of_pods is not None:
@@ -344,8 +340,7 @@ class SearchSpace:
             if isinstance(clause, checked.Quota) and clause.of_pods is not None:
                 # the pod itself has a limit only if it is one of those that count
                 found += [("pod", *place[1:]) for place in self.read_by(clause.of_pods) if place[0] == "pods"]
-            if isinstance(clause, checked.Grouping | checked.Quota) and clause.topology:
-                found.append(("node", "label", clause.topology))
+            found += [("node", "label", label) for label in _labels(clause)]
         if clause.kind is ClauseKind.PREEMPT:
             found += [
                 ("all", "use"),
@@ -528,3 +523,10 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield (who, "toleration")
         case "pod.node_selector":
             yield ("pod", "selector")
+
+
+def _labels(clause: checked.Clause) -> tuple[str, ...]:
+    """Return the label keys of the domains of a clause."""
+    if isinstance(clause, checked.Quota):
+        return clause.labels
+    return (clause.topology,) if isinstance(clause, checked.Grouping) and clause.topology else ()
