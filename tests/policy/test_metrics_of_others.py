@@ -184,3 +184,64 @@ def test_a_policy_declares_what_its_queries_are_about() -> None:
         "budget": ("values of a label", "tenant"),
         "watts": ("values of a label", "rack"),
     }
+
+
+LATENCY = 'metric latency = promql("latency") stale after 1min by node, peer as pod.label.peer\n'
+
+
+def latencies(found: Mapping[tuple[str, str], float], *, age: float = 0.0) -> Signals:
+    """Return an answer about nodes and peers."""
+    at = NOW - age
+    series = tuple(Series({"node": where, "peer": peer}, value, at) for (where, peer), value in found.items())
+    return Signals.of([Reading("latency", series, at, at)])
+
+
+@given(
+    found=st.dictionaries(
+        st.tuples(st.sampled_from(["a", "b", "c", "gone"]), st.sampled_from(["db", "cache", ""])),
+        st.integers(0, 100),
+    ),
+    peer=st.sampled_from(["db", "cache", "new", None]),
+    age=st.sampled_from([0.0, 59.0, 61.0]),
+)
+def test_a_metric_by_two_labels_is_of_the_node_and_of_the_pods_text(
+    found: dict[tuple[str, str], int], peer: str | None, age: float
+) -> None:
+    nodes = cluster(*(node(name) for name in "abc"))
+    near = policy(LATENCY + "score latency ?? -1 as near")
+    me = pod(nodes, "p", labels={"peer": peer} if peer is not None else {})
+
+    result = decide(near, me, nodes, signals=latencies(found, age=age))
+
+    known = found if age < 60 and peer is not None else {}
+    assert scores(result, nodes, "near") == {name: known.get((name, peer or ""), -1) for name in "abc"}
+
+
+def test_a_metric_by_two_labels_follows_nodes_and_answers() -> None:
+    nodes = cluster(node("a"), node("b"))
+    near = policy(LATENCY + "filter latency ?? 100 < 50")
+    me = pod(nodes, "p", labels={"peer": "db"})
+
+    def fits(found: Mapping[tuple[str, str], float]) -> list[str]:
+        return feasible(decide(near, me, nodes, signals=latencies(found)), nodes)
+
+    answer = {("a", "db"): 10.0, ("c", "db"): 10.0, ("b", "cache"): 1.0}
+    assert fits(answer) == ["a"]
+    nodes.set_node(node("c"))
+    assert fits(answer) == ["a", "c"]
+    nodes.remove_node("a")
+    assert fits(answer) == ["c"]
+    assert fits({("b", "db"): 10.0}) == ["b"]
+
+
+def test_a_node_of_a_pair_is_found_by_its_address_and_two_answers_that_differ_are_none() -> None:
+    address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+    nodes = cluster(node("a", status=address), node("b"))
+    near = policy(LATENCY + "score latency ?? -1 as near")
+    me = pod(nodes, "p", labels={"peer": "db"})
+
+    def near_to(found: Mapping[tuple[str, str], float]) -> dict[str, float]:
+        return scores(decide(near, me, nodes, signals=latencies(found)), nodes, "near")
+
+    assert near_to({("10.0.0.1:9100", "db"): 5, ("b", "db"): 7}) == {"a": 5, "b": 7}
+    assert near_to({("10.0.0.1:9100", "db"): 5, ("a", "db"): 7}) == {"a": -1, "b": -1}

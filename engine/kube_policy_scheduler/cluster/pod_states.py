@@ -355,8 +355,8 @@ class PodStates:
             return self._by_template
         by_value = self._families.get(anchor.family)
         if by_value is None:
-            while len(self._families) >= _MOST_FAMILIES:
-                del self._families[next(iter(self._families))]
+            if len(self._families) >= _MOST_FAMILIES:
+                self._families.clear()
             by_value = self._families[anchor.family] = {}
             for template in self._by_template:
                 by_value.setdefault(anchor.family.value_of(template), {})[template] = None

@@ -452,6 +452,11 @@ class SignalColumns:
         until = reading.fetched_at + query.stale_after_seconds - oldest if reading.held_at is None else math.inf
         return SignalColumn(values, SignalState.FRESH, missing, joined, until, others)
 
+    def rows_of(self, names: Iterable[str], nodes: NodeIdentities) -> list[int]:
+        """Return the row of the node that each text names; less than 0 if it names none, or several."""
+        index = self._follow(nodes)
+        return [_look_up(name, index) for name in names]
+
     def keep_only(self, queries: Container[str]) -> None:
         """Drop what was laid out for other queries than these, by their PromQL."""
         self._joins = {key: made for key, made in self._joins.items() if key[0] in queries}

@@ -7,12 +7,13 @@ numbers that are not finite.
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.signals import About, Query, Reading, SeriesColumns, Signals
+from kube_policy_scheduler.cluster.signals import PAIR, About, Query, Reading, SeriesColumns, Signals
 from kube_policy_scheduler.wording import one_line, plural, some
 
 MAX_VALUE = 1e100
@@ -35,6 +36,8 @@ class ValueTable(msgspec.Struct, frozen=True, eq=False):
     oldest_sample_age: float
     problems: tuple[str, ...]
     """What an operator should know about the answer, one sentence each."""
+    of_value: Mapping[str, Sequence[tuple[str, int]]] = MappingProxyType({})
+    """Of pairs: by value, the names of nodes with their rows."""
 
     def missing(self, *, usable_age: float) -> int:
         """Return how many keys have no value that is young enough.
@@ -50,15 +53,19 @@ def _making(reading: Reading, query: Query) -> Generator[None, None, ValueTable]
     series = SeriesColumns.of(reading.series)
     if query.about is About.CLUSTER:
         return _of_cluster(reading, series)
-    label = query.by or ""
+    labels = (query.by or "",) if query.value_label is None else (query.by or "", query.value_label)
+    label = ", ".join(labels)
     if reading.scalar is not None:
         problem = f"the answer is one number, expected series with the label `{label}`"
         return _table(reading, {}, np.zeros(0), np.zeros(0), [problem])
     rows: dict[str, int] = {}
     row_of = np.full(len(series), -1, np.int64)
-    for number, (text,) in enumerate(series.labels.values_of((label,))):
-        if 0 < len(text) <= MAX_KEY_CHARACTERS:
-            row_of[number] = rows.setdefault(text, len(rows))
+    of_value: dict[str, list[tuple[str, int]]] = {}
+    for number, texts in enumerate(series.labels.values_of(labels)):
+        if all(texts) and sum(map(len, texts)) <= MAX_KEY_CHARACTERS:
+            row = row_of[number] = rows.setdefault(PAIR.join(texts), len(rows))
+            if len(texts) > 1 and row == len(rows) - 1:
+                of_value.setdefault(texts[1], []).append((texts[0], int(row)))
         if number % _STEP == _STEP - 1:
             yield
     placed = np.flatnonzero(row_of >= 0)
@@ -86,7 +93,7 @@ def _making(reading: Reading, query: Query) -> Generator[None, None, ValueTable]
     if len(odd):
         problems.append(f"{some(sorted(names[row] for row in odd))}: the value is not a finite number")
     values[np.abs(values) > MAX_VALUE] = np.nan
-    return _table(reading, rows, values, ages, problems)
+    return msgspec.structs.replace(_table(reading, rows, values, ages, problems), of_value=of_value)
 
 
 def value_table(reading: Reading, query: Query) -> ValueTable:
@@ -134,7 +141,7 @@ class ValueTables:
     """Makes the table of each reading once, so that a decision pays for none."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, About, str | None], list[ValueTable]] = {}
+        self._tables: dict[tuple[str, About, str | None, str | None], list[ValueTable]] = {}
         """Of the two newest readings, the newest first: one is in use while the other's is being made."""
 
     def table(self, query: Query, *, signals: Signals, now: float) -> ValueTable | None:
@@ -172,5 +179,5 @@ class ValueTables:
         self._tables[_key(query)] = [table, *self._tables.get(_key(query), ())][:2]
 
 
-def _key(query: Query) -> tuple[str, About, str | None]:
-    return query.promql, query.about, query.by
+def _key(query: Query) -> tuple[str, About, str | None, str | None]:
+    return query.promql, query.about, query.by, query.value_label

@@ -30,6 +30,12 @@ class About(Enum):
     """There is one, about the whole cluster."""
     VALUES = "values of a label"
     """One of its labels names what each is about, such as a tenant."""
+    PAIRS = "nodes and values of a label"
+    """One of its labels names a node and another one something else: the latency from a node to a service."""
+
+
+PAIR = "/"
+"""What stands between a node and a value in the name of a pair: no name or address of a node has it."""
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -45,9 +51,18 @@ class Query(msgspec.Struct, frozen=True):
     every_seconds: float = DEFAULT_EVERY_SECONDS
     stale_after_seconds: float = DEFAULT_STALE_AFTER_SECONDS
     about: About = About.NODES
+    value_label: str | None = None
+    """Of pairs: the label of the value."""
 
     def __hash__(self) -> int:
         return hash(self.promql)  # which a string keeps; a decision looks each query up several times
+
+    def labels_of(self, name: str) -> dict[str, str]:
+        """Return the labels of a series about a node, a value or a pair of a name, as files and reports write it."""
+        if self.value_label is None:
+            return {self.by or "node": name}
+        node, _, value = name.partition(PAIR)
+        return {self.by or "node": node, self.value_label: value}
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -364,6 +364,13 @@ STATEMENTS: tuple[Statement, ...] = (
                 " whose label equals the text.",
                 'metric budget = promql("sum by (tenant) (budget)") default 0 by tenant as pod.label.tenant',
             ),
+            StatementForm(
+                'metric NAME = promql("…") [every D] [stale after D] [default EXPR] by LABEL, LABEL as TEXT',
+                "",
+                "A metric of nodes and of what the pod names: for each node the value of the series that names the node"
+                " in its first label and the text of the pod in the second, such as the latency to a service.",
+                'metric latency = promql("probe_ms") default 100 by node, peer as pod.label.peer',
+            ),
         ),
         rules=("metric",),
         clauses=("for cluster", "every", "stale after", "default", "by"),

@@ -206,12 +206,14 @@ class Def(Tree, frozen=True):
 
 
 class SeriesKey(Tree, frozen=True):
-    """`by LABEL`, `by LABEL as TEXT`: how a series is found."""
+    """`by LABEL`, `by LABEL as TEXT`, `by LABEL, LABEL as TEXT`: how a series is found."""
 
     label: str
     value: expressions.Expr | None
     """What its label has to be; None: the label names the node."""
     span: Span
+    also: SeriesKey | None = None
+    """The second label, after a comma."""
 
 
 class Metric(Tree, frozen=True):

@@ -1062,7 +1062,13 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
             message, advice = f"unknown name `{text.name}`", f"did you mean `pod.label.{text.name}`?"
             inference.found.append(codes.UNKNOWN_NAME.at(text.span, message, help=advice))
             return unknown(tree.span)
-        if tree.by.value is not None:
+        if tree.by.also is not None:
+            pair = _pair(inference, tree.by, tree.by.also)
+            if pair is None:
+                return unknown(tree.span)
+            builtin, arguments = environment.queries["pair"], (*arguments[:1], pair[1])
+            named.append(expressions.Named("label", expressions.Text(pair[0], tree.by.span), tree.by.span))
+        elif tree.by.value is not None:
             builtin, label, arguments = environment.queries["value"], "label", (*arguments[:1], tree.by.value)
         named.append(expressions.Named(label, expressions.Text(tree.by.label, tree.by.span), tree.by.span))
     value = Binding(
@@ -1076,6 +1082,26 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
         return unknown(tree.span)
     default = inference.infer(tree.default, ANYWHERE)
     return operators.otherwise(value, default, inference.found, span=tree.span, at=tree.default.span)
+
+
+def _pair(
+    inference: Inference, of_node: syntax.SeriesKey, other: syntax.SeriesKey
+) -> tuple[str, expressions.Expr] | None:
+    """Return the label of the second key of a metric and its text, None after reporting what is wrong with them."""
+    advice = "write the label of the node first: `by node, peer as pod.label.peer`"
+    if of_node.value is not None or other.value is None:
+        message = "of two labels, the first names the node, and the second one is `as` a text of the pod"
+        inference.found.append(codes.BAD_ARGUMENT.at(of_node.span, message, help=advice))
+        return None
+    if of_node.label == other.label:
+        message = f"both labels are `{other.label}`"
+        inference.found.append(codes.BAD_ARGUMENT.at(other.span, message, help=advice))
+        return None
+    before = len(inference.found)
+    value = inference.infer(other.value, Scope("metric", nodes=False))
+    if operators.has_unknown(value) or len(inference.found) > before:
+        return None
+    return other.label, other.value
 
 
 def _expanded(inference: Inference, definition: Definition, expr: expressions.Call, scope: Scope) -> typed.Typed:

@@ -217,6 +217,9 @@ class _Printer(msgspec.Struct, frozen=True):
             return f"{value} {self.show(role.share)}"
         return f"{self.show(role.number)} of {self._label_test(role.label).removeprefix('pod label ')}"
 
+    def _series_key(self, key: syntax.SeriesKey) -> str:
+        return key.label + (f" as {self.show(key.value)}" if key.value is not None else "")
+
     def _part(
         self,
         word: str,
@@ -240,8 +243,9 @@ class _Printer(msgspec.Struct, frozen=True):
             case tuple():
                 separator = " or " if word == "within one" else ", "
                 return f" {word} {separator.join(self._member(each) for each in value)}"
-            case syntax.SeriesKey(label=label, value=key):
-                return f" {word} {label}" + (f" as {self.show(key)}" if key is not None else "")
+            case syntax.SeriesKey():
+                keys = (value, value.also) if value.also is not None else (value,)
+                return f" {word} {', '.join(self._series_key(key) for key in keys)}"
             case syntax.Topology():
                 return f" {word} {self._member(value)}"
             case syntax.Counting(words=words):

@@ -698,7 +698,15 @@ class Statements:
         return Part("default", items[1], whole(items))
 
     def part_by(self, items: list[Any]) -> Part:
-        return Part("by", items[1], whole(items))
+        keys = [item for item in items if isinstance(item, syntax.SeriesKey)]
+        if len(keys) > 2:
+            message = "a metric is found by at most two labels: that of the node, and one `as` a text of the pod"
+            advice = "add up or choose the others in the query: `max by (node, peer) (…)`"
+            current().report(codes.PART, keys[2].span, message, help=advice)
+        first = keys[0]
+        if len(keys) > 1:
+            first = msgspec.structs.replace(first, also=keys[1], span=first.span.to(keys[1].span))
+        return Part("by", first, whole(items))
 
     def series_key(self, items: list[Any]) -> syntax.SeriesKey:
         return syntax.SeriesKey(str(items[0]), items[2] if len(items) > 1 else None, whole(items))

@@ -201,11 +201,10 @@ def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
         metric = metrics.get(id(text))
         if metric is not None and metric.for_cluster:
             continue
-        if metric is not None and metric.by is not None and metric.by.value is not None:
-            label = metric.by.label
-            if not _keeps(text.value, label):
-                message = f"the result of this query has no label `{label}`, so it matches nothing"
-                yield Finding(text.span, message, f"write `by ({label})` after the aggregation")
+        if metric is not None and metric.by is not None and metric.by.also is not None:
+            yield from _labels_lost(text, (metric.by.label, metric.by.also.label))
+        elif metric is not None and metric.by is not None and metric.by.value is not None:
+            yield from _labels_lost(text, (metric.by.label,))
         elif _answer(text.value) is _Answer.WITHOUT_LABELS:
             message = "the result of this query has no labels, so it matches no node"
             advice = "write `by (node)` or `by (instance)` after the aggregation"
@@ -293,3 +292,11 @@ def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
         if _answer(text.value) is _Answer.RANGE:
             message = "this query does not return one value for each series"
             yield Finding(text.span, message, "wrap it in a function, such as `avg_over_time(…)`")
+
+
+def _labels_lost(query: expressions.Text, labels: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield a finding for a query whose result has no longer the labels by which it is found."""
+    lost = [label for label in labels if not _keeps(query.value, label)]
+    if lost:
+        message = f"the result of this query has no label `{lost[0]}`, so it matches nothing"
+        yield Finding(query.span, message, f"write `by ({', '.join(labels)})` after the aggregation")

@@ -169,9 +169,8 @@ def _by_name(reducible: ReducibleInputs, named: Callable[[str, str], str] = _unn
             at = reducible.now - age
             readings.append(Reading(query.promql, (), evaluated_at=at, fetched_at=at, scalar=value))
             continue
-        label = query.by or "node"
-        samples = ((node, *_sample(sample)) for node, sample in answer.items())
-        series = tuple(Series({label: node}, value, reducible.now - age) for node, value, age in samples)
+        samples = ((name, *_sample(sample)) for name, sample in answer.items())
+        series = tuple(Series(query.labels_of(name), value, reducible.now - age) for name, value, age in samples)
         readings.append(Reading(query.promql, series, evaluated_at=reducible.now, fetched_at=reducible.now))
     return replace(reducible, signals=Signals.of(readings))
 

@@ -72,7 +72,10 @@ def _values(query: Query, reading: Reading, now: float) -> Iterator[Finding]:
         return
     table = value_table(reading, query)
     found = int(np.count_nonzero(~np.isnan(table.values)))
-    if query.about is About.VALUES:
+    if query.about is About.PAIRS:
+        pairs = plural(found, "pair")
+        text = f"for {pairs} of the labels `{query.by}` and `{query.value_label}`"
+    elif query.about is About.VALUES:
         names = [name for name, row in table.rows.items() if not np.isnan(table.values[row])]
         such = f", such as {some(sorted(names))}" if names else ""
         text = f"for {plural(found, 'value')} of the label `{query.by}`{such}"

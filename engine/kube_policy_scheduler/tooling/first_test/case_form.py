@@ -111,7 +111,7 @@ def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInpu
     readings = [
         Reading(
             promql,
-            tuple(Series({query.by or "node": key}, value, now) for key, value in given.items())
+            tuple(Series(query.labels_of(key), value, now) for key, value in given.items())
             if isinstance(given, dict)
             else (),
             evaluated_at=now,

@@ -438,7 +438,12 @@ class SearchSpace:
         return {place: tuple(words) for place, words in found.items()}
 
 
-_METRICS = {About.NODES: "metric", About.CLUSTER: "cluster metric", About.VALUES: "value metric"}
+_METRICS = {
+    About.NODES: "metric",
+    About.CLUSTER: "cluster metric",
+    About.VALUES: "value metric",
+    About.PAIRS: "value metric",
+}
 
 
 def _within(inner: Span, outer: Span) -> bool:

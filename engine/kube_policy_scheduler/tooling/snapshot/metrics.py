@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
 from kube_policy_scheduler.cluster.signal_values import value_table
-from kube_policy_scheduler.cluster.signals import About, Query, Reading, Signals
+from kube_policy_scheduler.cluster.signals import PAIR, About, Query, Reading, Signals
 
 
 def recorded_metrics(
@@ -54,7 +54,14 @@ def recorded_metrics(
                 for key, row in sorted(table.rows.items())
                 if not np.isnan(table.values[row])
             }
-            if query.about is About.VALUES:
+            if query.about is About.PAIRS:
+                done[query.promql] = {
+                    PAIR.join((named(node, "node"), named(text, "v"))): value
+                    for key, value in samples.items()
+                    for node, _, text in [key.partition(PAIR)]
+                    if keys is None or text in keys
+                }
+            elif query.about is About.VALUES:
                 done[query.promql] = {
                     named(key, "v"): value for key, value in samples.items() if keys is None or key in keys
                 }

@@ -263,9 +263,10 @@ class Metrics:
                 return Reading(text, (), evaluated_at=now, fetched_at=now)
             number, age = sample
             return Reading(text, (), evaluated_at=now - age, fetched_at=now - age, scalar=number)
-        label = query.by or "node"
-        samples = ((node, self._sample(sample, at_seconds)) for node, sample in value.items())
-        series = tuple(Series({label: node}, found[0], now - found[1]) for node, found in samples if found is not None)
+        samples = ((name, self._sample(sample, at_seconds)) for name, sample in value.items())
+        series = tuple(
+            Series(query.labels_of(name), found[0], now - found[1]) for name, found in samples if found is not None
+        )
         return Reading(text, series, evaluated_at=now, fetched_at=now)
 
     def _sample(self, sample: Any, at_seconds: float) -> tuple[float, float] | None:
