@@ -131,7 +131,7 @@ def test_max_skew_forbids_more_than_that_above_the_emptiest_domain() -> None:
 
     assert feasible(result, nodes) == ["b1"]
     plugin = policy(text).profile.filters[-1]
-    refusals = plugin.refusals(Frame(pod(nodes, "q", labels=RED), nodes, NOW), None)
+    refusals = plugin.rejections(Frame(pod(nodes, "q", labels=RED), nodes, NOW), None)
     assert [(r.reason, r.where.tolist()) for r in refusals] == [("zones uneven", [True, False, True])]
 
 
@@ -459,7 +459,7 @@ def test_a_filter_refuses_for_good_where_evicting_pods_would_not_help() -> None:
 
     def code(text: str) -> Code:
         plugin = policy(text).profile.filters[-1]
-        return plugin.refusals(frame, None)[0].code
+        return plugin.rejections(frame, None)[0].code
 
     assert code("filter label gpu") is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert code("filter node.free.cpu > 100") is Code.UNSCHEDULABLE
@@ -518,7 +518,7 @@ def test_conditions_joined_with_and_are_reasons_of_their_own(text: str, expected
     plugin = policy(text).profile.filters[-1]
     frame = Frame(pod(nodes, "p"), nodes, NOW)
 
-    refusals = plugin.refusals(frame, None)
+    refusals = plugin.rejections(frame, None)
 
     assert {r.reason: r.where.tolist() for r in refusals} == {
         f"node(s) didn't match policy clause {name}": where for name, where in expected.items()
@@ -540,13 +540,13 @@ def test_a_filter_with_a_reason_a_condition_or_one_operand_has_one_reason(text: 
     nodes = cluster(node("a", ready=False))
     plugin = policy(text).profile.filters[-1]
 
-    assert len({r.reason for r in plugin.refusals(Frame(pod(nodes, "p"), nodes, NOW), None) if r.where.any()}) <= 1
+    assert len({r.reason for r in plugin.rejections(Frame(pod(nodes, "p"), nodes, NOW), None) if r.where.any()}) <= 1
 
 
 def test_of_joined_conditions_one_that_fails_for_good_is_not_worth_evicting_for() -> None:
     nodes = cluster(node("a"))
     plugin = policy("filter label gpu and node.free.cpu > 100").profile.filters[-1]
 
-    codes = [r.code for r in plugin.refusals(Frame(pod(nodes, "p"), nodes, NOW), None)]
+    codes = [r.code for r in plugin.rejections(Frame(pod(nodes, "p"), nodes, NOW), None)]
 
     assert codes == [Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.UNSCHEDULABLE]
