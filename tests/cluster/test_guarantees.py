@@ -55,7 +55,7 @@ def test_units_are_guaranteed_by_the_strongest_resource_that_their_queue_guarant
     rules = policy_set(f'queue a for pods where pod.namespace == "a" min {minimum}\n').queues
     assert rules is not None
     cluster = cluster_with([(name, "a", cpu, gpus) for name, cpu, gpus in pods])
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     guarantees = Guarantees(usage, QueueUnits(cluster, usage, rules, now=2e9).of)
     (queue,) = usage.queues()
     found = {unit.uid: rank for unit, rank in guarantees.of(queue).items()}
@@ -72,7 +72,7 @@ def test_what_runs_comes_before_what_is_nominated_though_it_started_at_the_same_
     cluster.displace("x")
     nominated.started = None  # as that of a pod that waits
     cluster.nominate(nominated, "n0")
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     guarantees = Guarantees(usage, QueueUnits(cluster, usage, rules, now=runs.started).of)
     (queue,) = usage.queues()
     assert {unit.uid: rank for unit, rank in guarantees.of(queue).items()} == {"y": 0, "x": None}
@@ -93,7 +93,7 @@ def test_queues_share_usable_nodes_less_what_pods_of_no_queue_use(second: dict[s
     rules = policy_set('queue a for pods where pod.namespace == "a" min cpu 4\n').queues
     assert rules is not None
     cluster = cluster_with([("x", "a", 1, 0), ("y", "other", 2, 0)], nodes=({}, second))
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     assert usage.usable(0) == usable * 1000
     first = cluster.nodes.infos[0].node
     cluster.set_node(msgspec.structs.replace(first, spec=msgspec.structs.replace(first.spec, unschedulable=True)))
@@ -120,7 +120,7 @@ def test_a_victim_more_is_walked_as_if_all_were_walked_again(
     rules = policy_set(f'queue a for pods where pod.namespace == "a" min {minimum}\n').queues
     assert rules is not None
     cluster = cluster_with([(f"p{number:02}", "a", cpu, gpus) for number, (cpu, gpus, _, _) in enumerate(drawn)])
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     (queue,) = usage.queues()
     units: list[Unit] = []
     for number, (pod, (_, _, priority, named)) in enumerate(zip(cluster.pods.values(), drawn, strict=True)):

@@ -36,7 +36,7 @@ class Scene:
         queues = self.stage.policy_set.queues
         assert queues is not None
         self.cluster: Cluster = self.stage.cluster
-        self.usage = self.cluster.usage_of(queues.tree)
+        self.usage = self.cluster.track_usage(queues.tree)
 
     def pods(self, namespace: str, teams: Iterable[str], *, cpu: str = "1m", run: bool = True) -> None:
         for team in teams:

@@ -64,8 +64,8 @@ def test_a_nomination_keeps_room_and_only_one_that_says_so_passes_the_pod_on() -
     mine, its = (share, other) if share.owns_unit(pod()) else (other, share)
     node = next(name for name in (f"n{number}" for number in range(50)) if its.owns_node(name))
     kept, passed = pod(node=node), pod(node=node, passed=True)
-    assert (mine.is_ours(kept), its.is_ours(kept), its.keeps_room_for(kept)) == (True, False, True)
-    assert (mine.is_ours(passed), its.is_ours(passed), its.keeps_room_for(passed)) == (False, True, False)
+    assert (mine.is_ours(kept), its.is_ours(kept), its.is_nominated_to_ours(kept)) == (True, False, True)
+    assert (mine.is_ours(passed), its.is_ours(passed), its.is_nominated_to_ours(passed)) == (False, True, False)
     assert (mine.passed_to(passed), mine.passed_to(kept), its.passed_to(passed)) == (node, None, None)
     assert its.was_passed_here(passed)
 

@@ -255,7 +255,7 @@ def test_pods_of_one_namespace_hide_nothing_of_another() -> None:
             add(stage, queue, namespace="evil", team=f"evil-{number}-{run}", run=run)
         add(stage, queue, namespace="good", team=f"zz-good-{run}", run=run)
     assert stage.policy_set.queues is not None
-    stage.cluster.usage_of(stage.policy_set.queues.tree)
+    stage.cluster.track_usage(stage.policy_set.queues.tree)
     census = PendingCensus(queue, stage.cluster)
     for _ in census.steps():
         pass

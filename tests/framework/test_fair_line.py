@@ -104,7 +104,7 @@ def test_the_memory_of_past_usage_begins_when_a_pod_is_taken_not_when_somebody_a
         position=lambda queued: policies.position(queued, lambda queued: Frame(queued.pod, cluster, 2000.0))
     )
     queue.add(pod_of(cluster, "p", cpu=1, d="0"), 1000.0)
-    usage = cluster.usage_of(policies.queues.tree)
+    usage = cluster.track_usage(policies.queues.tree)
     usage.recall(PastUsage(1900.0, ("pods", "cpu"), {"a": (1.0, 4000.0)}))
     assert queue.has_active()
     assert usage.past_usage() is None

@@ -150,7 +150,7 @@ def test_pods_that_waited_under_other_policies_leave_nothing() -> None:
         usage = ref(stage.cluster.quota_usage)
         awaiting.clear()
         known.append(set(pod.template.memo))
-    stage.cluster.usage_of(other.profile.queues.tree)
+    stage.cluster.track_usage(other.profile.queues.tree)
 
     assert known[0] == known[1] == known[2]
     assert usage() is None

@@ -58,7 +58,7 @@ class World:
     @property
     def usage(self) -> QuotaUsage:
         assert self.rules.queues is not None
-        return self.cluster.usage_of(self.rules.queues.tree)
+        return self.cluster.track_usage(self.rules.queues.tree)
 
     def queue(self, name: str) -> Quota:
         found = self.usage.named(name)

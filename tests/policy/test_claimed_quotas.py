@@ -96,7 +96,7 @@ class Claims:
     @property
     def usage(self) -> QuotaUsage:
         assert self.policies.queues is not None
-        return self.cluster.usage_of(self.policies.queues.tree)
+        return self.cluster.track_usage(self.policies.queues.tree)
 
     def used(self) -> dict[str, int]:
         assert self.usage.miscounted(self.cluster.pods.values()) == []

@@ -132,7 +132,7 @@ class Scene:
     def usage(self) -> QuotaUsage | None:
         """Return what is used; None where the policy has no queues."""
         rules = self.profile.queues
-        return self.cluster.usage_of(rules.tree) if rules is not None else None
+        return self.cluster.track_usage(rules.tree) if rules is not None else None
 
     def gangs(self) -> list[str]:
         """Return the labels by which the policy has gangs."""

@@ -482,7 +482,7 @@ def after_an_hour_of_four() -> World:
 def test_the_clock_is_set_while_queues_without_a_memory_are_in_force(hours: int) -> None:
     world = after_an_hour_of_four()
     without = World.of(f'queue a for pods where pod.label.q == "a" max {GPU} 9000\n', 8).usage.tree
-    world.cluster.usage_of(without)
+    world.cluster.track_usage(without)
     world.cluster.ahead = hours * HOUR
     world.usage.remember(NOW + HOUR)
     assert remembered(world, "a") == {"a": 2.0}
@@ -516,7 +516,7 @@ def test_new_queues_recall_the_usage_of_those_that_keep_their_names() -> None:
         world.ends(pod.uid)
     text = f"""queue a for pods where pod.label.q == "a" max {GPU} 9000 remember 1h\nqueue other by pod.label.q\n"""
     changed = World.of(text, 8)
-    usage = world.cluster.usage_of(changed.usage.tree)
+    usage = world.cluster.track_usage(changed.usage.tree)
     usage.remember(NOW + 2 * HOUR)
     past = usage.past_usage()
     assert past is not None
@@ -557,7 +557,7 @@ def test_what_a_restart_recalls_is_at_most_what_it_would_remember_and_lacks_only
     for pod in restarts.cluster.pods.values():
         fresh.place(pod, "n0")
     fresh.recall_usage(stored)
-    usage = fresh.usage_of(restarts.usage.tree)
+    usage = fresh.track_usage(restarts.usage.tree)
     usage.remember(NOW + restarted_at * HOUR)
     recalled, known = usage.past_usage(), stays.usage.past_usage()
     assert recalled is not None

@@ -100,7 +100,7 @@ def test_others_that_are_used_meanwhile_end_it() -> None:
     assert others is not None
     steps = world.cluster.usage_in_steps(world.rules.queues.tree)
     next(steps)
-    usage = world.cluster.usage_of(others.tree)
+    usage = world.cluster.track_usage(others.tree)
 
     assert list(steps) == []
     assert usage.miscounted(world.cluster.pods.values()) == []
@@ -116,7 +116,7 @@ def test_queues_that_others_replace_are_gone_without_garbage_collection() -> Non
     queues = [ref(queue) for queue in (world.usage.top, *world.usage.queues())]
     gc.disable()
     try:
-        world.cluster.usage_of(others.tree)
+        world.cluster.track_usage(others.tree)
         left = [queue() for queue in queues]
     finally:
         gc.enable()
@@ -165,7 +165,7 @@ def test_queues_that_were_prepared_in_vain_are_gone_without_garbage_collection(a
     gc.disable()
     try:
         if are_used:
-            world.cluster.usage_of(others.tree)
+            world.cluster.track_usage(others.tree)
         else:
             list(world.cluster.usage_in_steps(others.tree))
         left = [queue() for queue in queues]

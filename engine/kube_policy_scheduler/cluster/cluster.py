@@ -137,7 +137,7 @@ class Cluster:
         self.resource_claims = ResourceClaims(self.ledger, rules)
         """Claims for such devices, and which devices are in use because of them."""
         self.quota_usage: QuotaUsage | None = None
-        """What is used of each queue, since a policy with queues was asked; see `usage_of`."""
+        """What is used of each queue, since a policy with queues was asked; see `track_usage`."""
         self._usage_to_come: UsageToCome | None = None
         self._usages: Sequence[QuotaUsage | UsageToCome] = ()
         """Both, as far as they are there: they follow the cluster."""
@@ -533,8 +533,8 @@ class Cluster:
                 if outer is None:
                     self.dry_run_changes = ()
 
-    def usage_of(self, tree: QuotaTree) -> QuotaUsage:
-        """Return what is used of each queue of a tree; from now on it is kept up to date."""
+    def track_usage(self, tree: QuotaTree) -> QuotaUsage:
+        """Keep up to date from now on what is used of each queue of a tree, and return it."""
         usage = self.quota_usage
         if usage is None or usage.tree is not tree:
             pasts, before = usage.pasts() if usage is not None else self._pasts, usage
@@ -554,7 +554,7 @@ class Cluster:
         return usage
 
     def usage_in_steps(self, tree: QuotaTree) -> Iterator[None]:
-        """Prepare `usage_of` in steps, between which anything may happen; called before the end, it counts at once."""
+        """Prepare `track_usage` in steps, between which anything may happen; called earlier, it counts at once."""
         now = self.quota_usage
         if now is not None and now.tree is tree:
             return

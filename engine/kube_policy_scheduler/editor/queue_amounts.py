@@ -74,7 +74,7 @@ def _declared(tree: QuotaTree, spec: QuotaSpec) -> str:
 
 
 def _in_cluster(tree: QuotaTree, spec: QuotaSpec, cluster: RecordedCluster, schedulers: Collection[str]) -> str:
-    usage = cluster.state.cluster.usage_of(tree)
+    usage = cluster.state.cluster.track_usage(tree)
     waiting = [pod for pod in cluster.state.pending() if pod.scheduler_name in schedulers]
     pending = _pending(usage, waiting)
     is_keyed = spec.key is not None

@@ -100,7 +100,7 @@ class QueueQuota(FilterPlugin):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Reject the pod, or have nothing more to say."""
-        usage = frame.cluster.usage_of(self.tree)
+        usage = frame.cluster.track_usage(self.tree)
         queue = usage.quota_of(frame.template)
         if queue is None:
             return SKIP
@@ -113,7 +113,7 @@ class QueueQuota(FilterPlugin):
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: AwaitedPods | None) -> str | None:
         """Return why the pod would be rejected on any new node: its queue has no quota; see `new_nodes`."""
-        usage = frame.cluster.usage_of(self.tree)
+        usage = frame.cluster.track_usage(self.tree)
         queue = usage.quota_of(frame.template)
         if queue is None:
             return None
@@ -183,9 +183,9 @@ _Asks = tuple[PodInfo, Quota, Amounts]
 
 
 def _takes(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
-    """Return whether a pod takes the room that is kept for a nominated one, instead of waiting or evicting elsewhere.
+    """Return whether a pod takes the room of a nominated one, instead of waiting or evicting elsewhere.
 
-    What its queues may guarantee keeps its room from all priorities: it may become guaranteed before it starts, and a
+    A nominated pod that its queues may guarantee loses its room to no priority: it may become guaranteed, and a
     member of a gang that borrows as a whole looks like a pod that is guaranteed.
     """
     pod, queue, amounts = one
@@ -249,7 +249,7 @@ def quota_wait(cluster: Cluster, rules: QuotaRules, pod: PodInfo) -> QuotaWait |
 
     Pods that may be evicted for it, and nominated pods that keep the quota, are something else.
     """
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     queue = usage.quota_of(pod.template)
     if queue is None or any_evictable(usage, queue, pod.priority):
         return None

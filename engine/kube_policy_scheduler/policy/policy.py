@@ -178,7 +178,7 @@ class Policy:
             return priority_position(queued)
         queues = self.profile.queues
         if order.share is not None and queues is not None:
-            usage = frame.cluster.usage_of(queues.tree)
+            usage = frame.cluster.track_usage(queues.tree)
             queue = usage.quota_of(frame.template)
             fair = FairPosition(usage, queue, order.share)
             return QueuePosition(self._line(order), (order.evaluate(frame), *priority_sort(queued)), fair=fair)

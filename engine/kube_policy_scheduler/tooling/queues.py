@@ -43,7 +43,7 @@ class QueueReport:
 
 def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
     """Return all queues of a cluster; now: Unix seconds."""
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     counts = usage.count(pending)
     outside = sum(usage.quota_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))

@@ -113,7 +113,7 @@ class UndoableCluster:
         return self.cluster.devices.held(uid) if self.cluster.devices.tables else None
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Keep room on a node for a pod; "" for nowhere."""
+        """Nominate a pod to a node; "": to none any more."""
         cluster, uid = self.cluster, pod.uid
         before, known = next(
             ((name, there[uid]) for name, there in cluster.nominated.items() if uid in there), ("", pod)

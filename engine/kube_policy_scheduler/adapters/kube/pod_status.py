@@ -72,7 +72,7 @@ class _Write(msgspec.Struct, frozen=True):
     condition: _Condition | None
     nominated_node: str | None
     passes_on: bool = False
-    """Whether the node's owner is to bind the pod, instead of keeping room for it."""
+    """Whether the node's owner is to bind the pod, not only to count its nomination."""
 
 
 LIMITS = OutboxLimits(max_defer_seconds=5.0)

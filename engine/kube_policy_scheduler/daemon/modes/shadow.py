@@ -101,7 +101,7 @@ class ShadowScheduler(Scheduler):
     def _decide(self, queued: QueuedPod) -> None:
         pod = queued.pod
         if pod.nominated_node:
-            return  # the other keeps room for it: our word of before stands
+            return  # the other scheduler nominated it: our earlier decision stands
         membership = self.waiting_pods.membership(queued)
         if membership.why is not None:
             self._notes.pop(pod.uid, None)

@@ -257,7 +257,7 @@ class EventHandlers:
         if info.terminating or not self._algorithm.serves(info):
             self.claimants.drop(info.uid)
             self._queue.remove(info.uid)
-            self._keep_room_for_foreign(info)
+            self._nominate_foreign(info)
             node_name = None if info.terminating else self._algorithm.passed_to(info)
             if node_name is not None:
                 self._cluster.assume(info, node_name, now=self._clock())
@@ -513,15 +513,15 @@ class EventHandlers:
             if shown is not None:  # it was ours when we could not end its nomination: now its replica waits for us
                 self.decide_again(shown)
         for pod in self._foreign.values():
-            self._keep_room_for_foreign(pod)
+            self._nominate_foreign(pod)
         self._ledger.note(ClusterEvent.POLICY)
 
-    def _keep_room_for_foreign(self, pod: PodInfo) -> None:
-        """Keep room for a pending pod that is not ours if one of our nodes is to, by today's rules and shards.
+    def _nominate_foreign(self, pod: PodInfo) -> None:
+        """Count a pending pod that is not ours as nominated, if today's rules and shards nominate it to one of our nodes.
 
         One that is terminating is bound by nobody.
         """
-        keeps = not pod.terminating and self._algorithm.keeps_room_for(pod)
+        keeps = not pod.terminating and self._algorithm.is_nominated_to_ours(pod)
         self._cluster.nominate(pod, pod.nominated_node if keeps else "")
 
     def disown(self, queued: QueuedPod) -> None:

@@ -104,8 +104,8 @@ class GatedPods:
         for queued in self._queue.held_by_policy():
             yield partial(self._queue.recheck, queued)
         new = self._queue.newly_gated(since=now - REPORT_AFTER_SECONDS)
-        keep_room = [queued for queued in new if queued.pod.nominated_node]  # they keep it for nothing
-        for queued in (*keep_room, *in_turns((q for q in new if not q.pod.nominated_node), FIRST_IN_A_ROUND)):
+        nominated = [queued for queued in new if queued.pod.nominated_node]  # they hold their node for nothing
+        for queued in (*nominated, *in_turns((q for q in new if not q.pod.nominated_node), FIRST_IN_A_ROUND)):
             if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.GATED:
                 continue
             yield partial(self._report_held, queued, now)

@@ -74,11 +74,11 @@ class LiveAlgorithm(ScheduleAlgorithm):
             return False
         return self._sharding is None or self._sharding.is_ours(pod)
 
-    def keeps_room_for(self, pod: PodInfo) -> bool:
-        """Return whether one of our nodes keeps room for a pending pod that is another replica's."""
+    def is_nominated_to_ours(self, pod: PodInfo) -> bool:
+        """Return whether a pending pod of another replica is nominated to one of our nodes."""
         if self._sharding is None or self.policies is None or not self.policies.serves(pod):
             return False
-        return self._sharding.keeps_room_for(pod)
+        return self._sharding.is_nominated_to_ours(pod)
 
     def passed_to(self, pod: PodInfo) -> str | None:
         """Return the node of another replica for which we passed a pod on, None where we did not."""

@@ -96,7 +96,7 @@ class PastUsageKeeper:
             return
         if not self._is_read:
             await self._try(self._recall())
-        self._scheduler.cluster.usage_of(tree)  # a replica that decides nothing remembers, too
+        self._scheduler.cluster.track_usage(tree)  # a replica that decides nothing remembers, too
         if now < self._due or not self._writes():
             return
         if await self._try(self._store()):

@@ -1,4 +1,4 @@
-"""Moves pods continuously, where policies say `rebalance`: plans in small steps, evicts, keeps room, and judges itself.
+"""Moves pods continuously, where policies say `rebalance`: plans in steps, evicts, reserves room, and judges itself.
 
 The planner is that of `policyctl rebalance`. It tries pods on the scheduler's own cluster, and undoes all of it before
 the event loop runs again. Each move is proved once more right before its eviction.

@@ -44,13 +44,13 @@ class Reservations:
         return list(self._kept.values())
 
     def reserve(self, reservation: Reservation) -> None:
-        """Keep room from now on."""
+        """Nominate the stand-in to the target."""
         stand_in = reservation.stand_in
         self._kept[stand_in.uid] = reservation
         self._context.cluster.nominate(stand_in, reservation.move.target)
 
     def release(self, reservation: Reservation) -> None:
-        """Keep its room no longer; a replacement that claimed it and has no node yet loses its nomination, too."""
+        """End the nomination of the stand-in, and that of a replacement that claimed it and has no node yet."""
         if self._kept.pop(reservation.stand_in.uid, None) is None:
             return
         context = self._context

@@ -479,7 +479,7 @@ class Scheduler:
             self._end_with_error(queued, decision, began)
         elif decision.host is None:
             for member, rejection in others:
-                self._keep_room(member, rejection.preemption)
+                self._nominate_preemptor(member, rejection.preemption)
                 self._rejections[member.pod.uid] = _RejectedMember(member, requirements, rejection, began)
             self.handle_failure(queued, requirements, decision, began)
         elif self.hand_over.is_for_another(decision.host):
@@ -870,7 +870,7 @@ class Scheduler:
         else:
             self._evict_nobody(decision.preemption)
 
-    def _keep_room(self, queued: QueuedPod, found: Preemption | None) -> None:
+    def _nominate_preemptor(self, queued: QueuedPod, found: Preemption | None) -> None:
         """Nominate a pod before its victims are evicted, so that no other pod takes their room."""
         if found is None or not found.nominated_node or self.extenders is not None:
             return

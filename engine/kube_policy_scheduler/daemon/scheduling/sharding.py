@@ -5,7 +5,8 @@ room. Every pod belongs to a unit (its namespace, as a rule), and the owner of t
 look at each other (spread, affinity, gangs, limits) are decided one after another. It takes a node of its own where
 one will do. Else it passes the pod on: the pod is nominated to another's node, with a condition that says so, and the
 node's owner looks again and binds it, or gives it back by ending the nomination. Until then it counts where it is
-nominated. A nomination without that condition asks a node's owner to keep room while victims of a preemption end.
+nominated. A nomination without that condition asks a node's owner to count the pod while victims of a preemption
+end.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class Sharding:
         """Return whether a pending pod is this replica's to decide: by the node it was passed on for, or its unit."""
         return self.owns_node(pod.nominated_node) if is_passed_on(pod) else self.owns_unit(pod)
 
-    def keeps_room_for(self, pod: PodInfo) -> bool:
-        """Return whether one of our nodes keeps room for a pending pod of another replica."""
+    def is_nominated_to_ours(self, pod: PodInfo) -> bool:
+        """Return whether a pending pod of another replica is nominated to one of our nodes."""
         node = pod.nominated_node
         return bool(node) and self.owns_node(node) and not self.is_ours(pod)
 

@@ -159,7 +159,7 @@ class Planner:
         rules = profile.queues if profile is not None else None
         if rules is None:
             return None
-        usage = self.cluster.usage_of(rules.tree)
+        usage = self.cluster.track_usage(rules.tree)
         for requirement in requirements:
             by_queue: dict[Quota, list[PodInfo]] = {}
             for member in self.members.needed(queued, requirement):

@@ -68,7 +68,7 @@ def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveM
     """
     if not rules.above_max:
         return None
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     units: QueueUnits | None = None
     for queue in usage.queues():
         over = [place for place, limit in enumerate(queue.maximum) if queue.used[place] - queue.leaving[place] > limit]

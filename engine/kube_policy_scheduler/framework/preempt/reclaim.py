@@ -137,7 +137,7 @@ def reclaim(
         alone: where the pod may be placed; None: it is a gang.
     """
     rule = rules.reclaim_of(frame)
-    usage = frame.cluster.usage_of(rules.tree)
+    usage = frame.cluster.track_usage(rules.tree)
     if rule is None or usage.quota_of(frame.template) is None or frame.template.spec.preemption_policy == "Never":
         return NOTHING_RECLAIMED
     frame.cluster.forget_old_evictions(frame.steady)
@@ -170,7 +170,7 @@ def reclaim(
 
 def unit_that_asks(frame: Frame, rules: QuotaRules, pods: Sequence[PodInfo]) -> Unit:
     """Return the pod of a frame, or pending pods with it that its gang lacks, as a unit."""
-    usage, size_of = frame.cluster.usage_of(rules.tree), frame.cluster.counters.group_size
+    usage, size_of = frame.cluster.track_usage(rules.tree), frame.cluster.counters.group_size
     gangs = rules.gangs_of(frame)
     return Unit(
         tuple(sorted(pods, key=lambda pod: pod.uid)),
@@ -208,7 +208,7 @@ def protected(frame: Frame, rules: QuotaRules) -> Callable[[PodInfo], bool]:
     """
     cluster, now = frame.cluster, frame.now
     cluster.forget_old_evictions(frame.steady)
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     units = QueueUnits(cluster, usage, rules, now=now, without=(frame.pod.uid,))
     asks = _with_its_gang(unit_that_asks(frame, rules, (frame.pod,)), rules.gangs_of(frame))
     guarantees = Guarantees(usage, partial(_of_others, units, asks))
@@ -942,7 +942,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
         now: Unix seconds.
         most: how many at most.
     """
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     if not rules.reclaims:
         return []
     units, budgets = QueueUnits(cluster, usage, rules, now=now), Budgets(cluster)

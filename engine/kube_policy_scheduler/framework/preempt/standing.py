@@ -35,7 +35,7 @@ def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tu
 
     A unit that belongs to several queues is yielded once for each of them. now: Unix seconds.
     """
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     units = QueueUnits(cluster, usage, rules, now=now)
     guarantees = Guarantees(usage, units.of)
     for queue in usage.queues():
@@ -48,7 +48,7 @@ def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tu
 def standing_after(frame: Frame, rules: QuotaRules) -> UnitStanding | None:
     """Return how a pod that waits would stand if it had a node now; None: it belongs to no queue."""
     cluster = frame.cluster
-    usage = cluster.usage_of(rules.tree)
+    usage = cluster.track_usage(rules.tree)
     queue = usage.quota_of(frame.template)
     if queue is None:
         return None

@@ -506,7 +506,7 @@ class _WatchedQueues:
 
     def _limit(self, declared: checked.QueueDeclaration, frame: Frame) -> None:
         """Count whether the `max` of a queue that takes the pod lets it pass."""
-        usage = frame.cluster.usage_of(self._rules.tree)
+        usage = frame.cluster.track_usage(self._rules.tree)
         found = usage.quota_of(frame.template)
         for queue in found.path() if found is not None else ():
             if queue.name.partition("/")[0] == declared.name:
@@ -516,7 +516,7 @@ class _WatchedQueues:
 
     def reclaim(self, frame: Frame, policy: Policy) -> None:
         """Count the first `reclaim` that allows a pod for which no node is left."""
-        usage = frame.cluster.usage_of(self._rules.tree)
+        usage = frame.cluster.track_usage(self._rules.tree)
         queue = usage.quota_of(frame.template)
         if queue is None or len(evaluate(frame, policy.profile).feasible):
             return

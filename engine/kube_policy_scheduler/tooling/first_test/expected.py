@@ -72,7 +72,7 @@ def _pods_by_queue(frame: Frame, policy: Policy, *, is_placed: bool) -> dict[str
     """Return how many pods each queue that has some has after a decision, those below it included."""
     rules, found = policy.profile.queues, Counter[str]()
     if rules is not None:
-        usage = frame.cluster.usage_of(rules.tree)
+        usage = frame.cluster.track_usage(rules.tree)
         for pod in (*frame.cluster.pods.values(), *((frame.pod,) if is_placed else ())):
             queue = usage.quota_of(pod.template)
             found.update(each.name for each in queue.path() if each.name) if queue is not None else None

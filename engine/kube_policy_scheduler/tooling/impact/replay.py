@@ -106,7 +106,7 @@ def _rejection(answer: Answer, node: str, text: str) -> Reason | None:
 def _quota(inputs: DecisionInputs) -> Reason | None:
     """Return why the queue of a pod has no quota for it, None if it has."""
     frame, rules, policy = inputs.frame(), inputs.profile.queues, inputs.rules.policy
-    usage = frame.cluster.usage_of(rules.tree) if rules is not None else None
+    usage = frame.cluster.track_usage(rules.tree) if rules is not None else None
     queue = usage.quota_of(frame.template) if usage is not None else None
     rejected = usage.rejection(queue, usage.amounts(frame.pod)) if usage is not None and queue is not None else None
     if rejected is None:

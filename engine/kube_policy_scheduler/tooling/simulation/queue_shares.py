@@ -115,7 +115,7 @@ class QueueMeasures:
     def _counted(self) -> QuotaUsage:
         # a tree that the cluster follows gives precedence by queues, so that of others is counted each time
         if self._decides:
-            return self._cluster.usage_of(self._tree)
+            return self._cluster.track_usage(self._tree)
         return self._cluster.count_queues(self._tree)
 
     def sample(self) -> None:

@@ -913,7 +913,7 @@ class Waiting:
             self._autoscaler.settled(queued.pod.uid)
 
     def _nominate(self, queued: QueuedPod, node_name: str) -> None:
-        """Keep room on a node for a pod."""
+        """Nominate a pod to a node."""
         self._settled(queued)
         for other in nominate(self._simulated.cluster, queued, node_name):
             if (loser := self._queue.get(other.uid)) is not None:

@@ -169,13 +169,13 @@ class StandIns:
         line.open.clear()
         line.is_due = False
         if profile.queues is not None and profile.queues.reclaims:
-            usage = self._cluster.usage_of(profile.queues.tree)
+            usage = self._cluster.track_usage(profile.queues.tree)
             queue = usage.quota_of(line.first.pod.template)
             amounts = self._request(line.first, requirements, usage)
             line.share = (usage, queue, amounts) if queue is not None else None
 
     def settled(self, queued: QueuedPod, now: Steady) -> None:
-        """Note that a pod is tried for no other one any more: it has a node, or keeps room on one."""
+        """Note that a pod is tried for no other one any more: it has a node, or is nominated to one."""
         uid = queued.pod.uid
         self._behind.pop(uid, None)
         kind = self._line_of.pop(uid, None)
@@ -303,7 +303,7 @@ class StandIns:
         lacks = _LACKS_QUOTA if lacks_quota else _LACKS_ROOM
         if lacks_quota or (decision.rejectors == _LACKS_ROOM and profile.preemption is None):
             template, ignored = pod.template, self._cluster.ignored_resources
-            usage = self._cluster.usage_of(profile.queues.tree) if profile.queues is not None else None
+            usage = self._cluster.track_usage(profile.queues.tree) if profile.queues is not None else None
             of = usage.quota_of(template) if usage is not None else None
             wanted = (each for each in template.requests.items() if each[0] != "pods" and each[0] not in ignored)
             request = _Request(

@@ -52,7 +52,7 @@ def standings(frame: Frame, profile: Profile) -> Iterator[QueueStanding]:
     rules = profile.queues
     if rules is None:
         return
-    usage = frame.cluster.usage_of(rules.tree)
+    usage = frame.cluster.track_usage(rules.tree)
     queue = usage.quota_of(frame.template)
     for place, wanted in usage.amounts(frame.pod) if queue is not None else ():
         assert queue is not None
@@ -91,7 +91,7 @@ def short_resources(frame: Frame, profile: Profile, decision: Decision) -> tuple
         return ()
     if decision.reclaim is not None and decision.reclaim.short:
         return decision.reclaim.short
-    usage = frame.cluster.usage_of(rules.tree)
+    usage = frame.cluster.track_usage(rules.tree)
     queue = usage.quota_of(frame.template)
     found = [usage.tree.resources[place] for place, _ in usage.short(queue, usage.amounts(frame.pod))] if queue else []
     reasons = decision.diagnosis.counts() if decision.diagnosis is not None else {}
@@ -104,7 +104,7 @@ def rank_sentence(frame: Frame, profile: Profile, *, bound: bool) -> str:
 
     bound: whether it is on a node, from which it was taken off.
     """
-    if profile.queues is None or frame.cluster.usage_of(profile.queues.tree).quota_of(frame.template) is None:
+    if profile.queues is None or frame.cluster.track_usage(profile.queues.tree).quota_of(frame.template) is None:
         return ""
     found = standing_after(frame, profile.queues)
     if found is None:
