@@ -170,7 +170,7 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
             case "pop" if line is not None:
                 first = plain()
                 line.catch_up(2000.0)
-                found = line.pop()
+                found = line.pop() if line.head() is not None else None
                 assert (found.ticket if found is not None else None) == first
                 if found is not None:
                     del waiting[found.ticket]

@@ -16,6 +16,7 @@ from kube_policy_scheduler.framework.preempt.standing import UnitStanding, stand
 from kube_policy_scheduler.framework.preempt.victims import by_importance
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
+from kube_policy_scheduler.tooling.unmet_guarantees import UnmetGuarantee, unmet_guarantees
 from kube_policy_scheduler.wording import amount, plural
 
 MOST_VICTIMS = 5
@@ -39,6 +40,8 @@ class QueueReport:
     """Who would be evicted next, the first one first."""
     standings: Mapping[str, tuple[UnitStanding, ...]] = field(default_factory=dict)
     """By queue, its own units, those below it left out: the strongest guarantees first, then what is borrowed."""
+    unmet: tuple[UnmetGuarantee, ...] = ()
+    """What the cluster cannot keep of what is guaranteed."""
 
 
 def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, now: float) -> QueueReport:
@@ -52,7 +55,8 @@ def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, n
     for queue, standing in standings(cluster, rules, now=now):
         by_queue.setdefault(queue.name, []).append(standing)
     shown = {name: tuple(there) for name, there in by_queue.items()}
-    return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims), shown)
+    unmet = tuple(unmet_guarantees(usage))
+    return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims), shown, unmet)
 
 
 def members(queue: Quota) -> list[PodInfo]:
@@ -94,6 +98,14 @@ def data(found: QueueReport) -> dict[str, Any]:
         "queues": [_queue_data(state, found) for state in found.states],
         "podsOutsideQueues": found.outside,
         "capacity": _shown(found.capacity),
+        "unmetGuarantees": [
+            {
+                "resource": each.resource,
+                "guaranteed": quantity(each.resource, each.guaranteed),
+                "usable": quantity(each.resource, max(0, each.there)),
+            }
+            for each in found.unmet
+        ],
         "nextVictims": [
             {"queue": unit.queue.name, "pods": [pod.key for pod in unit.pods], "priority": unit.priority}
             for unit in found.victims
@@ -149,6 +161,8 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
             rows.append(_row(state, name, found, is_first=number == 0))
     yield from to.table(rows, right_from=2, styles=styles)
     yield ""
+    for unmet in found.unmet:
+        yield from to.item("", f"{unmet.resource}: {unmet.text}")
     units = [line for state in found.states for line in _units(state.name, found.standings.get(state.name, ()))]
     if units:
         yield from to.table([("queue", "units", "pods", "which"), *units], right_from=4)

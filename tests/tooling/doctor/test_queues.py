@@ -104,6 +104,14 @@ def test_pods_in_no_queue_matter_if_they_use_what_is_guaranteed() -> None:
     assert ("other pods", Status.OK, "1 pod belongs to no queue: no quota applies") in [e[:3] for e in every]
 
 
+def test_what_no_node_offers_cannot_be_guaranteed() -> None:
+    policy = queue("a", "min example.com/fpga 4") + queue("b", "min example.com/fpga 2")
+    every = asked(policy, node(), pod("x", "a"), pod("y", "b"))
+    assert ("resource example.com/fpga", Status.PROBLEM, "6 are guaranteed in all, but none can be used by queues") in [
+        each[:3] for each in every
+    ]
+
+
 def test_without_nodes_nothing_can_be_compared() -> None:
     assert [each[1] for each in asked(queue("a"), pod("x", "a"))] == [Status.UNCHECKED]
 

@@ -32,6 +32,7 @@ order by queue.share, pod.queued
 """
 RECLAIM = QUEUES + "reclaim after 30s\n"
 NODES = [node("one"), node("two")]
+GPU = "nvidia.com/gpu"
 
 
 def of_team(team: str, **pods: Any) -> objects.Pod:
@@ -105,6 +106,13 @@ def test_the_shares_are_those_of_the_nodes_over_time() -> None:
     assert a.used.mean == pytest.approx(0.5, abs=0.02)
     assert a.borrowed.mean == pytest.approx(0.25, abs=0.02), "half of the nodes for half of the time"
     assert (b.borrowed.mean, a.wait_seconds) == (0, (0, 0, 0))
+
+
+def test_what_the_nodes_cannot_offer_is_said_and_is_no_share_of_anything() -> None:
+    gpus = "".join(f'queue {name} for pods where pod.label.team == "{name}" min {GPU} 4\n' for name in "ab")
+    result = Result("test", (simulated(team("a", 2), nodes=NODES, by=gpus),))
+    assert queue_notes([result]) == [f"test: {GPU}: 8 are guaranteed in all, but none can be used by queues"]
+    assert all(use.guaranteed.high == 0 for use in result.queue_uses())
 
 
 def test_a_queue_counts_those_below_it() -> None:

@@ -948,11 +948,9 @@ class QuotaUsage:
         """Return the dominant share of a queue: what it will borrow by capacity and weight, of its largest resource."""
         return self._dominant(queue, self._will(queue))
 
-    def _will(self, queue: Quota) -> list[int]:
+    def _will(self, queue: Quota) -> list[float]:
         """Return what a queue uses of each resource when the evictions under way are done."""
-        if not self._leaving and not self._nominated:
-            return [*queue.used]
-        return [*map(queue.will, range(self._size))]
+        return [*map(queue.will, range(self._size))] if self._leaving or self._nominated else [*queue.used]
 
     def share_of(self, queue: Quota, resources: Iterable[int], more: Amounts = (), *, step: int = 1) -> float:
         """Return the share of a queue of some resources: what it will borrow, by what is usable and weight; the most.
@@ -1009,7 +1007,7 @@ class QuotaUsage:
 
     def order_share(self, queue: Quota, more: Amounts) -> float:
         """Return the part of one queue in `order`."""
-        used: list[float] = [*self._will(queue)]
+        used = self._will(queue)
         if queue.remembered is not None:  # present usage counts at once, or one queue would take all that is free
             used = list(map(max, used, queue.remembered))
         for resource, amount in more:

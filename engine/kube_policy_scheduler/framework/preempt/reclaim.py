@@ -867,7 +867,7 @@ class _Pool:
                 if each not in went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
             ]
             mine = [each for each in surplus if each in self._candidates]
-            if not candidate.reclaims and not self._is_fairer(candidate, [] if mine else surplus):
+            if not candidate.reclaims and not self._fairer(candidate, [] if mine else surplus):
                 self._next(line)  # the other share only falls
                 continue
             now = self._standing(candidate)
@@ -880,7 +880,7 @@ class _Pool:
             return self._go([min(mine, key=lambda each: self._key(self._candidates[each]))])
         return []
 
-    def _is_fairer(self, candidate: _Candidate, beside: Sequence[Unit]) -> bool:
+    def _fairer(self, candidate: _Candidate, beside: Sequence[Unit]) -> bool:
         unit, kind, rights = candidate.unit, candidate.kind, self._rights
         if beside:
             return rights.fairer(unit, self.gone, beside=beside)

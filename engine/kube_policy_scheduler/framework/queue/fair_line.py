@@ -149,6 +149,8 @@ class FairLine:
         """By the number of its first entry: the heap that takes part with it."""
         self._left: set[_Heap] = set()
         """Heaps whose first pod came or left since: they take part with the present one from the next question on."""
+        self._next = _Heap(None)
+        """Whose first pod is next."""
         self._stamp = 0
         self._read = self.usage.changed.end
         for entry in before.entries() if before is not None else ():
@@ -188,29 +190,23 @@ class FairLine:
 
     def head(self) -> Entry | None:
         """Return the entry of the pod that is next, by the shares that `catch_up` saw last."""
-        heap = self._first()
-        return heap.first() if heap is not None else None
-
-    def pop(self) -> QueuedPod | None:
-        """Take the pod that is next, by the shares that `catch_up` saw last."""
-        heap = self._first()
-        if heap is None:
-            return None
-        self._left.add(heap)
-        return heap.pop()[2]
-
-    def _first(self) -> _Heap | None:
-        """Return the heap whose first pod is next."""
         if self._left:
             self._settle()
         while (found := self._top.first()) is not None:
             heap = found[7]
-            head = heap.first()
-            if head is not None and head[1] == found[4] and not self._is_stale(head):
-                return heap
+            entry = heap.first()
+            if entry is not None and entry[1] == found[4] and not self._is_stale(entry):
+                self._next = heap
+                return entry
             self._left.add(heap)
             self._settle()
         return None
+
+    def pop(self) -> QueuedPod:
+        """Take the pod that `head` has just returned."""
+        heap = self._next
+        self._left.add(heap)
+        return heap.pop()[2]
 
     def catch_up(self, now: Steady) -> None:
         """Bring past usage up to a time, and let those take part again whose shares may have changed.
@@ -244,7 +240,7 @@ class FairLine:
         rising = self._of(changed)
         while self._left:
             self._enter(self._left.pop(), rising)
-        for tournament in sorted(rising, key=_depth, reverse=True):
+        for tournament in sorted(rising, key=_depth, reverse=True) if len(rising) > 1 else rising:
             self._rise(tournament)
 
     def _of(self, queues: Iterable[Quota]) -> set[_Tournament]:

@@ -9,13 +9,14 @@ from kube_policy_scheduler.cluster.devices.claimed_devices import CLAIMED, devic
 from kube_policy_scheduler.cluster.objects import DeviceClass
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import lead
-from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaTree, QuotaUsage
+from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaTree, QuotaUsage
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.queues import pods_over
+from kube_policy_scheduler.tooling.unmet_guarantees import unmet_guarantees
 from kube_policy_scheduler.wording import plural, some
 
 LONG_NOMINATED_SECONDS = 600.0
@@ -67,25 +68,22 @@ def _resources(inspection: Inspection, tree: QuotaTree) -> Iterator[Finding]:
 
 def _guarantees(usage: QuotaUsage, places: Mapping[str, str]) -> Iterator[Finding]:
     """Compare what is guaranteed below each queue, and in all, with what is there for it."""
-    capacity = [usage.usable(place) for place in range(len(usage.tree.resources))]
-    below: dict[Quota, list[Quota]] = {usage.top: list(usage.top.children.values())}
-    below |= {queue: list(queue.children.values()) for queue in usage.queues() if queue.children}
-    for parent, children in below.items():
-        for place, resource in enumerate(usage.tree.resources):
-            together = sum(child.minimum[place] for child in children)
-            is_top = parent is usage.top
-            there = capacity[place] if is_top else parent.minimum[place]
-            keyed = [child for child in children if "/" in child.name]
-            if not together or together <= there or (not is_top and not keyed):
-                continue  # what is declared is compared by lint; queues by key are known here only
-            what, has = quantity(resource, together), quantity(resource, there)
-            if is_top:
-                text = f"{what} are guaranteed in all, but {has} can be used by queues"
-                lacking = [child for child in children if child.will(place) < child.minimum[place]]
-                names = [f"{each.name} ({quantity(resource, each.minimum[place])})" for each in lacking or children]
-                advice = f"not all of {some(names)} can get their `min`: guarantee less, or add nodes"
-                yield Finding("queues", f"resource {resource}", Status.PROBLEM, text, advice=advice)
-            else:
+    resources, tops = usage.tree.resources, list(usage.top.children.values())
+    for unmet in unmet_guarantees(usage):
+        place = resources.index(unmet.resource)
+        guaranteed = [queue for queue in tops if queue.minimum[place]]
+        lacking = [queue for queue in guaranteed if queue.will(place) < queue.minimum[place]]
+        names = [f"{each.name} ({quantity(unmet.resource, each.minimum[place])})" for each in lacking or guaranteed]
+        advice = f"not all of {some(names)} can get their `min`: guarantee less, or add nodes"
+        yield Finding("queues", f"resource {unmet.resource}", Status.PROBLEM, unmet.text, advice=advice)
+    for parent in usage.queues():
+        children = list(parent.children.values())
+        if not any("/" in child.name for child in children):
+            continue  # what is declared is compared by lint; queues by key are known here only
+        for place, resource in enumerate(resources):
+            together, there = sum(child.minimum[place] for child in children), parent.minimum[place]
+            if together > there:
+                what, has = quantity(resource, together), quantity(resource, there)
                 text = f"the {plural(len(children), 'queue')} below it are guaranteed {what} {resource}, itself {has}"
                 advice = (
                     "there is one queue for each value of the key: write a larger `min`, or guarantee each of them less"

@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree, QuotaUsage
+from kube_policy_scheduler.tooling.unmet_guarantees import UnmetGuarantee
 
 MOST_QUEUES = 64
 """Queues that are measured: those of the tree, then those by key in the order in which they get pods."""
@@ -65,9 +66,10 @@ class QueueRun:
             yield each.used.tolist(), each.capacity.tolist()
 
     def guaranteed(self, queue: int, resource: int) -> FloatArray:
-        """Return `float64[moments]`: the share of a resource that is guaranteed to a queue."""
+        """Return `float64[moments]`: the share of a resource that is guaranteed to a queue; 0 where there is none."""
         amount = self.queues[queue].guaranteed[resource]
-        return np.array([amount / max(moment.capacity[resource], 1.0) for moment in self.moments])
+        offered = (moment.capacity[resource] for moment in self.moments)
+        return np.array([amount / most if most else 0.0 for most in offered])
 
     def used(self, queue: int, resource: int) -> FloatArray:
         """Return `float64[moments]`: the share of a resource that the pods of a queue use."""
@@ -88,6 +90,16 @@ class QueueRun:
         each = [self.borrowed(queue, resource) for resource in range(len(self.resources))]
         result: FloatArray = np.max(each, axis=0) / self.queues[queue].weight
         return result
+
+    def unmet(self) -> list[UnmetGuarantee]:
+        """Return the resources of which the queues at the top are guaranteed more than the nodes ever offered."""
+        found = []
+        for place, resource in enumerate(self.resources):
+            together = sum(queue.guaranteed[place] for queue in self.queues if queue.parent is None)
+            there = max((int(moment.capacity[place]) for moment in self.moments), default=0)
+            if together > there:
+                found.append(UnmetGuarantee(resource, together, there))
+        return found
 
     def busy(self, resource: int) -> list[int]:
         """Return the queues without children that have a guarantee of a resource, or use it, in their order."""

@@ -435,9 +435,15 @@ def _depth(name: str, parents: Mapping[str, str | None]) -> int:
 
 
 def queue_notes(results: Sequence[Result]) -> list[str]:
-    """Return what is missing from the table of queues, as sentences."""
+    """Return what is missing from the table of queues, and what cannot be guaranteed, as sentences."""
+    unmet = {
+        f"{result.name}: {each.resource}: {each.text}": None
+        for result in results
+        for run in result.runs
+        for each in (run.queues.unmet() if run.queues is not None else ())
+    }
     left = {result.name: max(run.queues.left if run.queues else 0 for run in result.runs) for result in results}
-    return [
+    return [*unmet] + [
         f"{name}: {plural(number, 'queue')} not measured, only the first {MOST_QUEUES}"
         for name, number in left.items()
         if number
