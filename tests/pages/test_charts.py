@@ -97,3 +97,24 @@ def test_several_charts_share_a_page(browser: Browser, scheme: str) -> None:
         assert view.text("h1") == "All charts"
         ink = view.run(lambda shown: shown.eval_on_selector("svg text", "e => getComputedStyle(e).fill"))
         assert ink == ("rgb(231, 234, 240)" if scheme == "dark" else "rgb(26, 31, 41)")
+
+
+@pytest.mark.parametrize(
+    ("chart", "said"),
+    [
+        (
+            lambda: line_chart("CPU", {"a": ([0], [21.5]), "b": ([0], [3])}, across="s", up="%"),
+            "Only one moment was recorded, in %: a 21.5, b 3.",
+        ),
+        (lambda: line_chart("CPU", {"a": ([], [])}, across="s", up="%"), "No values."),
+        (lambda: bar_chart("Nodes", ["x", "y"], {"old": [0, 0]}, up="nodes"), "No nodes: every value is 0."),
+    ],
+)
+def test_what_would_be_an_empty_picture_is_a_sentence(chart: Callable[[], Chart], said: str) -> None:
+    assert (chart().svg, chart().__html__()) == ("", f"<p>{said}</p>")
+
+
+def test_counts_have_no_fractions_beside_their_axis() -> None:
+    ticks = re.findall(r">\s*([\d.]+)\s*</text>", bar_chart("Nodes", ["x"], {"n": [2]}, up="nodes").svg)
+    assert ticks
+    assert not [tick for tick in ticks if "." in tick]

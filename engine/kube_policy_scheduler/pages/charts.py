@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from kube_policy_scheduler.wording import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 NEEDS = "plots need matplotlib, which the extra `reports` installs"
 _SERIES = ("#2563eb", "#c2610c", "#0f8a6d", "#b8326f", "#7c4ddb", "#6b7280")
+_BAD = 3
+"""The series whose colour is nearest to red."""
 _STAND_INS = tuple(f"#0100{number:02x}" for number in range(1, len(_SERIES) + 1))
 """What matplotlib draws series with; afterwards each becomes `var(--series-N)`."""
 _INK, _LINE = "#010101", "#010201"
@@ -51,11 +55,13 @@ class Chart:
 
     title: str
     svg: str
-    """Empty where matplotlib is not installed."""
+    """Empty where matplotlib is not installed, or a sentence says more than a picture."""
+    sentence: str = ""
+    """What is shown instead of a picture that would be empty."""
 
     def __html__(self) -> str:
-        """Return the SVG element, or what to install."""
-        return self.svg or f"<p>Not drawn: {NEEDS}.</p>"
+        """Return the SVG element, or the sentence, or what to install."""
+        return self.svg or f"<p>{escape(self.sentence or f'Not drawn: {NEEDS}.')}</p>"
 
 
 def can_draw() -> bool:
@@ -93,6 +99,10 @@ def line_chart(
         levels: for some series a value that is drawn across, dashed.
     """
 
+    if all(len(set(xs)) < 2 for xs, _ in series.values()):
+        last = ((name, ys[-1]) for name, (_, ys) in series.items() if len(ys))
+        return Chart(title, "", _one_moment(last, up))
+
     def draw(axes: Axes) -> None:
         for number, (name, (xs, ys)) in enumerate(series.items()):
             axes.plot(
@@ -101,6 +111,7 @@ def line_chart(
             if name in levels:
                 axes.axhline(levels[name], color=_colour(number), linewidth=1.0, linestyle="--")
         _labels(axes, across, up, low=low, high=high)
+        _count(axes, [value for _, ys in series.values() for value in ys])
         _legend(axes, len(series))
 
     return _chart(title, about, draw)
@@ -114,14 +125,20 @@ def bar_chart(
     across: str = "",
     up: str,
     about: str = "",
+    bad: str = "",
 ) -> Chart:
-    """Return bars, for each name one per series, side by side."""
+    """Return bars, for each name one per series, side by side; bad: the series that is drawn as bad news."""
+    every = [value for values in series.values() for value in values]
+    if not any(every):
+        return Chart(title, "", f"No {up}: every value is 0.")
 
     def draw(axes: Axes) -> None:
         width = 0.8 / max(1, len(series))
         for number, (name, values) in enumerate(series.items()):
             places = [at - 0.4 + (number + 0.5) * width for at in range(len(names))]
-            axes.bar(places, values, width=width * 0.94, color=_colour(number), label=name)
+            colour = _colour(_BAD if name == bad else number)
+            axes.bar(places, values, width=width * 0.94, color=colour, label=name)
+        _count(axes, every)
         long = any(len(name) * len(names) > 90 for name in names)
         axes.set_xticks(range(len(names)), names, rotation=35 if long else 0, ha="right" if long else "center")
         _labels(axes, across, up, low=0.0 if _positive(series) else None)
@@ -237,6 +254,20 @@ def heat_map(
     return _chart(title, about, draw)
 
 
+def _one_moment(values: Iterable[tuple[str, float]], up: str) -> str:
+    """Return the values of a chart that has a single moment."""
+    said = ", ".join(f"{name} {amount(value)}" for name, value in values)
+    return f"Only one moment was recorded, in {up}: {said}." if said else "No values."
+
+
+def _count(axes: Axes, values: Iterable[float]) -> None:
+    """Let the vertical axis have whole numbers only if all values are."""
+    from matplotlib.ticker import MaxNLocator
+
+    if all(float(value).is_integer() for value in values):
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _positive(series: Mapping[str, Sequence[float]]) -> bool:
     return all(value >= 0 for values in series.values() for value in values)
 
@@ -264,8 +295,7 @@ def stacked(charts: Sequence[Chart]) -> str:
     width, height, head = 72 * _SIZE_INCHES[0], 72 * _SIZE_INCHES[1], 24.0
     parts = [
         f'<text x="8" y="{number * (height + head) + 16:g}" font-family="system-ui, sans-serif" font-size="13">'
-        f"{escape(chart.title)}</text>\n"
-        + chart.svg.replace("<svg ", f'<svg x="0" y="{number * (height + head) + head:g}" width="{width:g}" ', 1)
+        f"{escape(chart.title)}</text>\n" + _placed(chart, number * (height + head) + head, width)
         for number, chart in enumerate(charts)
     ]
     whole = len(parts) * (height + head)
@@ -274,6 +304,14 @@ def stacked(charts: Sequence[Chart]) -> str:
         f' viewBox="0 0 {width:g} {whole:g}" width="{width:g}" height="{whole:g}">\n'
     )
     return opening + "".join(parts) + "</svg>\n" if parts else ""
+
+
+def _placed(chart: Chart, y: float, width: float) -> str:
+    """Return a chart as a part of a document, or its sentence."""
+    if not chart.svg:
+        text = escape(chart.sentence)
+        return f'<text x="8" y="{y + 20:g}" font-family="system-ui, sans-serif" font-size="11">{text}</text>\n'
+    return chart.svg.replace("<svg ", f'<svg x="0" y="{y:g}" width="{width:g}" ', 1)
 
 
 # --- from a drawing to an element ------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def _capacity_charts(found: Mapping[str, Any]) -> Mapping[str, Chart]:
             {"by the scheduling cycle": [one["nodes"] for one in needed], "at least": [one["bound"] for one in needed]},
             up="nodes",
         )
-    if removable is not None:
+    if removable is not None and removable["bound"]:
         kept = {one["reason"]: [len(one["nodes"])] for one in removable["kept"]}
         charts["removable"] = bar_chart(
             "Nodes that you can remove, and that stay",
@@ -108,6 +108,7 @@ def _capacity_charts(found: Mapping[str, Any]) -> Mapping[str, Chart]:
             [one["value"] for one in shown],
             {key: [one[name] for one in shown] for key, name in _OF_LOSSES.items()},
             up="pods",
+            bad="never come back",
         )
     return charts
 

@@ -26,7 +26,7 @@ from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
 from kube_policy_scheduler.tooling.queues import pods_over
 from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, gang_of, leads, rejection_by
-from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, YELLOW, Terminal
 from kube_policy_scheduler.wording import amount, plural, some
 
 FINISHED = "finished"
@@ -299,7 +299,7 @@ def causes(found: Drift) -> list[tuple[str, str, bool, int]]:
 
 def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
     """Return the report for people; at most some pods are listed."""
-    yield to.paint(RED if found.drifted else GREEN, headline(found))
+    yield to.paint(RED if found.rejected else YELLOW if found.drifted else GREEN, headline(found))
     if found.drifted:
         ranked = causes(found)
         numbers = {(clause, place, rejected): f"[{at}]" for at, (clause, place, rejected, _) in enumerate(ranked, 1)}

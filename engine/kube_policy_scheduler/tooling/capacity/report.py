@@ -91,13 +91,13 @@ def _losses_in_short(losses: Sequence[Loss]) -> str:
     if len(losses) == 1:
         (loss,) = losses
         return f"the loss of {loss.label}={loss.value}: {_missing(loss) or _nothing_lacks(losses)}"
-    lacking, lasting = sum(bool(loss.unplaced) for loss in losses), sum(bool(loss.gone) for loss in losses)
-    parts = [f"{lacking} leave{'s' if lacking == 1 else ''} pods without a place"] if lacking else []
-    if lasting:
-        most = max(loss.gone for loss in losses)
-        parts.append(f"{lasting} end{'s' if lasting == 1 else ''} pods that never come back, up to {most:,}")
+    parts = []
+    if most := max(loss.unplaced for loss in losses):
+        parts.append(f"up to {plural(most, 'pod')} {'has' if most == 1 else 'have'} no place")
+    if most := max(loss.gone for loss in losses):
+        parts.append(f"up to {plural(most, 'pod')} never {'comes' if most == 1 else 'come'} back")
     said = " and ".join(parts) or _nothing_lacks(losses)
-    return f"the loss of {len(losses)} values of {losses[0].label}: {said}"
+    return f"if one of the {len(losses)} values of {losses[0].label} is lost, {said}"
 
 
 def _nothing_lacks(losses: Sequence[Loss]) -> str:

@@ -209,7 +209,7 @@ def headline(found: Impact) -> str:
 def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
     """Return the report for people; at most some pods are listed."""
     replay = found.replay
-    yield to.paint(RED if found.broken else GREEN, headline(found))
+    yield to.paint(RED if found.broken else YELLOW if replay.changes else GREEN, headline(found))
     for text in found.broken:
         yield to.paint(RED, f"Limit exceeded: {text}")
     if replay.were:

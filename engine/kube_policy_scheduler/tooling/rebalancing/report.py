@@ -23,7 +23,7 @@ def headline(found: Plan) -> str:
 
 def lines(found: Plan, *, to: Terminal, most: int, outcomes: Mapping[str, str] | None = None) -> Iterator[str]:
     """Return the plan for people; outcomes: by uid, what became of each eviction."""
-    yield to.paint(RED if found.moves else GREEN, headline(found))
+    yield to.paint(YELLOW if found.moves else GREEN, headline(found))
     if not found.complete:
         yield to.paint(YELLOW, "stopped: this is the plan so far")
     if found.pending:
