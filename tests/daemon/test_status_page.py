@@ -97,7 +97,7 @@ def test_clauses_show_their_results(browser: Browser) -> None:
     with served(Scene(pending=9)) as url, browser.open(url) as view:
         said = {text.split("\n")[1]: text.split("\n")[2:] for text in view.texts(".source li") if text.count("\n") > 1}
     (busy,) = said['filter load ?? 1 < 0.9 as not_too_busy else "node is <b>busy</b>"']
-    assert re.fullmatch(r"refused 13 of 156 nodes \(8\.3 %\), [\d.]+ ms", busy)
+    assert re.fullmatch(r"rejected 13 of 156 nodes \(8\.3 %\), [\d.]+ ms", busy)
     (calm,) = said["score 10 * (1 - load) as calm"]
     assert re.fullmatch(r"[\d.]+ to [\d.]+, [\d.]+ ms", calm)
     assert said['hold if pod.label.later else "later <script>alert(1)</script>"'] == ["holds 2 pods now"]

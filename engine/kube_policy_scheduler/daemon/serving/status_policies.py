@@ -80,7 +80,7 @@ def _note(counts: Counts) -> shown.ClauseNote:
         whole = counts.asked == counts.decisions
         share = counts.refused / counts.asked
         what = plural(counts.asked, "pod") if whole else f"{amount(counts.asked)} nodes"
-        parts.append(f"refused {amount(counts.refused)} of {what}" + (f" ({percent(share)})" if share else ""))
+        parts.append(f"rejected {amount(counts.refused)} of {what}" + (f" ({percent(share)})" if share else ""))
     if counts.missing:
         parts.append(f"missing on {amount(counts.missing)}")
     parts.append(duration(counts.seconds / counts.decisions))

@@ -267,7 +267,7 @@ def _why(entry: Entry) -> str:
     if entry.feasible == 1:
         return f"the only one of {plural(entry.nodes, 'node')} that fits"
     if entry.ties > 1:
-        return f"{fits}; {amount(entry.ties)} have the best total; one was chosen at random"
+        return f"{fits}; {amount(entry.ties)} have the best total; a hash of pod, node and seed chose one"
     top = entry.detail.top if entry.detail is not None else ()
     if len(top) < 2:
         return f"{fits}; it has the best total" if entry.score is not None else f"{fits}; it was kept for the pod"
