@@ -78,7 +78,7 @@ def test_gangs_of_which_no_pod_may_go_cost_a_search_for_victims_nothing() -> Non
         return found
 
     calls(10)
-    assert calls(1000) < calls(100) + 100
+    assert calls(1000) < calls(200) + 100, "the node is full with 200, too"
 
 
 @RULES

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -100,6 +101,16 @@ class Domain(msgspec.Struct, frozen=True):
         column = cluster.nodes.label(self.key)
         result: BoolArray = column.codes == column.index.get(self.value, -2)
         return result
+
+
+class Anywhere(Enum):
+    """In the place of a domain: any nodes."""
+
+    ANYWHERE = "anywhere"
+
+
+ANYWHERE = Anywhere.ANYWHERE
+Where: TypeAlias = Domain | Anywhere
 
 
 class GangTopology(Filter):
@@ -197,6 +208,7 @@ class DomainCounts:
 
 
 _DEFAULT = Preference()
+_PLACED = "its placed members"
 _MOST_PLACES = 2**31
 """Counted on one node, so that sums stay exact."""
 
@@ -223,7 +235,7 @@ def choose(
     skipped: Collection[Domain] = (),
     free: FreeOf | None = None,
     most_free_first: bool = False,
-) -> Domain | Shortfall | None:
+) -> Where | Shortfall:
     """Return the domain for the rest of a gang: of the first level at which one has room for all that it needs.
 
     Args:
@@ -234,16 +246,13 @@ def choose(
         skipped: domains in which a trial found no room for the gang.
         free: what is free; None: what is free now.
         most_free_first: whether domains with more room now come first: fewer pods must give way there.
-
-    Returns:
-        None if the members may be on any nodes.
     """
     nearest: list[tuple[int, int, str]] = []
     """Of each level with domains: how much room is missing in the best one, the number of the level, and words."""
     kinds, needed = kinds_of(cluster, rest.members), rest.needed
     for number, key in enumerate(rest.levels):
         if key is None:
-            return None
+            return ANYWHERE
         domains = topology(cluster.nodes, key)
         fixed = _fixed(domains, rest.placed)
         if isinstance(fixed, str):
@@ -326,14 +335,17 @@ def inside_of(outer: BoolArray | None, inner: BoolArray | None) -> BoolArray | N
     return inner if outer is None else outer & inner
 
 
-def domain_of_members(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
-    """Return the domain that members are in which have a node, of the first level that has one; None: any nodes."""
+def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int], *, who: str = _PLACED) -> Where | Shortfall:
+    """Return where members are, by the rows of their nodes: the domain of the first level that has one for all of them.
+
+    who: the members, for people.
+    """
     why = ""
     for key in levels:
         if key is None:
-            return None
+            return ANYWHERE
         domains = topology(cluster.nodes, key)
-        fixed = _fixed(domains, np.array(rows, np.intp))
+        fixed = _fixed(domains, np.array(rows, np.intp), who=who)
         if isinstance(fixed, int):
             return Domain(key, _names(cluster, domains).values[fixed])
         why = why or fixed or "none of its members has a node"
@@ -347,19 +359,6 @@ def largest_first(cluster: Cluster, members: Sequence[Members]) -> list[PodTempl
     """
     ordered = sorted(members, key=lambda each: int(np.count_nonzero(each.feasible)))
     return [kind.members.template for kind in kinds_of(cluster, ordered)]
-
-
-def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int]) -> Domain | Shortfall | None:
-    """Return the domain that some nodes are in, of the first level that has one; None if any nodes will do."""
-    for key in levels:
-        if key is None:
-            return None
-        column = cluster.nodes.label(key)
-        values = {column.values[code] if code >= 0 else None for code in column.codes[np.array(rows, np.intp)].tolist()}
-        value = next(iter(values)) if len(values) == 1 else None
-        if value is not None:
-            return Domain(key, str(value))
-    return Shortfall("the nodes that are being freed for its members are in several domains")
 
 
 def rows_of(cluster: Cluster, requirement: GangRequirement) -> list[int]:
@@ -400,7 +399,7 @@ def narrowed(
         if isinstance(domain, Shortfall):
             best = roomiest(cluster, rest, within=within)
             return Shortfall(f"{requirement}: {domain.message}", tuple(best))
-        if domain is not None:
+        if isinstance(domain, Domain):
             found.append(domain)
             mask = domain.mask(cluster)
             within = mask if within is None else within & mask
@@ -503,12 +502,12 @@ def _names(cluster: Cluster, domains: Topology) -> _Names:
     return nodes.derive_from(column, ("domain names", nodes.known_label(domains.key)), names)
 
 
-def _fixed(domains: Topology, placed: IntArray | None) -> int | str | None:
+def _fixed(domains: Topology, placed: IntArray | None, *, who: str = _PLACED) -> int | str | None:
     """Return the domain of the placed members, why they are in none, or None if there are none."""
     if placed is None or not len(placed):
         return None
     found = np.unique(domains.index[placed])
     if len(found) > 1:
-        return f"its placed members are in {plural(len(found), 'domain')} of {domains.key}"
+        return f"{who} are in {plural(len(found), 'domain')} of {domains.key}"
     only = int(found[0])
-    return only if only < domains.size else f"its placed members are on nodes without the label {domains.key}"
+    return only if only < domains.size else f"{who} are on nodes without the label {domains.key}"

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from enum import Enum
 from itertools import count
 
 import msgspec
 
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall, Where
 from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue.queued_groups import GroupTable, QueuedGroup
@@ -28,15 +27,6 @@ MOST_DOUBLINGS = 4
 """The pause doubles with every further plan that fails, so often."""
 KEPT_WITHOUT_PODS = 1000
 """Gangs without pending pods of which it is kept what happened to them: those that come again soon."""
-
-
-class Anywhere(Enum):
-    """In the place of a domain: any nodes."""
-
-    ANYWHERE = "anywhere"
-
-
-ANYWHERE = Anywhere.ANYWHERE
 
 
 class Loss(msgspec.Struct):
@@ -79,7 +69,7 @@ class GangRecord(QueuedGroup, eq=False):
 
     touched: int = 0
     """Grows with the time of the last use; 0: only its pods are known."""
-    where: Domain | Anywhere | None = None
+    where: Where | None = None
     """On which nodes its members are decided; None: that is not settled."""
     device_order: DeviceOrder | None = None
     """In which its members get devices; None: in that of their policy."""
@@ -150,7 +140,7 @@ class GangTable(GroupTable[GangRecord]):
 
     # --- where and how members are decided -----------------------------------------------------------
 
-    def where(self, group: Group) -> Domain | Anywhere | None:
+    def where(self, group: Group) -> Where | None:
         """Return on which nodes members of a gang are decided; None: that is not settled."""
         record = self._records.get(group)
         return record.where if record is not None else None
@@ -160,7 +150,7 @@ class GangTable(GroupTable[GangRecord]):
         where = self.where(group)
         return where if isinstance(where, Domain) else None
 
-    def settle(self, group: Group, where: Domain | Anywhere | None) -> None:
+    def settle(self, group: Group, where: Where | None) -> None:
         """Decide members of a gang there from now on; None: that is not settled any more."""
         record = self.of(group) if where is not None else self.get(group)
         if record is not None:

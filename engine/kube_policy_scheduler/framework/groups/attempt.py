@@ -16,8 +16,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.gang_domains import Domain
-from kube_policy_scheduler.framework.decide.gang_table import Anywhere
+from kube_policy_scheduler.framework.decide.gang_domains import Where
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
@@ -556,7 +555,7 @@ class Attempt:
 
     # --- rules of groups -----------------------------------------------------------------------------
 
-    def settle(self, group: Group, where: Domain | Anywhere) -> None:
+    def settle(self, group: Group, where: Where) -> None:
         """Place members of a group there from now on."""
         gangs = self._algorithm.gangs
         self._rules.append(partial(gangs.settle, group, gangs.where(group)))
@@ -565,7 +564,8 @@ class Attempt:
     def order_devices(self, group: Group, order: DeviceOrder) -> None:
         """Give members of a group devices in an order from now on."""
         gangs = self._algorithm.gangs
-        self._rules.append(partial(gangs.order_devices, group, None))
+        before = gangs.get(group)
+        self._rules.append(partial(gangs.order_devices, group, before.device_order if before is not None else None))
         gangs.order_devices(group, order)
 
     def give_up(self) -> None:

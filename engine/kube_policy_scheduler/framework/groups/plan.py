@@ -24,8 +24,8 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall
-from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE, Anywhere, GangRecord
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall, Where
+from kube_policy_scheduler.framework.decide.gang_table import GangRecord
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first, whole
 from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.eviction import Nominations, evictions, place_awaiting
@@ -142,14 +142,19 @@ class Planner:
             return found
         return self._reclaim(queued, requirements, found)
 
-    def places(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> dict[str, str] | None:
-        """Return free nodes by uid for all that the groups of a pod need, as the cluster stands; None: none."""
+    def places(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], *, settles: bool = True
+    ) -> dict[str, str] | None:
+        """Return free nodes by uid for all that the groups of a pod need, as the cluster stands; None: none.
+
+        settles: whether the groups are to be placed there from now on.
+        """
         with self._trying(len(self.members.siblings(requirements)) + 1) as attempt:
             short = now(self.seating.place(attempt, queued, requirements))
-            if short is not None:
+            found = {uid: each.host for uid, each in attempt.decisions.items() if each.host is not None}
+            if short is not None or not settles:
                 attempt.give_up()
-                return None
-            return {uid: decision.host for uid, decision in attempt.decisions.items() if decision.host is not None}
+            return found if short is None else None
 
     # --- quotas ----------------------------------------------------------------------------------------
 
@@ -308,10 +313,10 @@ class Planner:
             domain = self.seating.domain_with_evictions(queued, requirement, tried)
             if isinstance(domain, Shortfall):
                 break
-            found = yield from self._evicting(queued, members, requirement, where=domain or ANYWHERE)
+            found = yield from self._evicting(queued, members, requirement, where=domain)
             if found:
                 return Plan(nominations=found, instead_of=short)
-            if domain is None:
+            if not isinstance(domain, Domain):
                 break
             tried.add(domain)
         return short
@@ -322,7 +327,7 @@ class Planner:
         members: Sequence[QueuedPod],
         requirement: GangRequirement,
         *,
-        where: Domain | Anywhere | None = None,
+        where: Where | None = None,
     ) -> Generator[int, None, Nominations]:
         """Return where members go that a group needs once others are evicted, and who; nothing: not even so.
 

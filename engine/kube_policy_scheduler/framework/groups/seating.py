@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
     Preference,
     Shortfall,
+    Where,
     choose,
     domain_of,
     holding,
@@ -34,7 +35,6 @@ from kube_policy_scheduler.framework.decide.gang_room import (
     needs_others,
     places_of,
 )
-from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first
 from kube_policy_scheduler.framework.groups.attempt import Attempt
@@ -124,13 +124,13 @@ class Seating:
             found = self._domain(first, requirement, around, tried)
             if isinstance(found, Shortfall):
                 return msgspec.structs.replace(found, message=_cut(tried, cut)) if cut else found
-            attempt.settle(requirement.group, found if found is not None else ANYWHERE)
+            attempt.settle(requirement.group, found)
             yield attempt.step()
             short = yield from self._seat(attempt, requirement, first, around)
             if short is None:
                 return None
             attempt.undo_to(mark)
-            if found is None or found in tried or attempt.is_over:
+            if not isinstance(found, Domain) or found in tried or attempt.is_over:
                 return short
             tried[found] = short
             cut = cut or short.cut
@@ -144,16 +144,15 @@ class Seating:
         requirement: GangRequirement,
         around: tuple[GangRequirement, ...],
         tried: Collection[Domain],
-    ) -> Domain | Shortfall | None:
+    ) -> Where | Shortfall:
         """Return the next domain to try for a group: where its members are, or one that may have room for the rest."""
         group, cluster, within = requirement.group, self._cluster, None
         known, have_begun = self._gangs.where(group), self._members.have_begun(requirement)
-        if known is not None and have_begun:
-            return known if isinstance(known, Domain) else None
-        if not have_begun and (nominated := self._members.nominated_rows(group)):
-            if known is not None:
-                return known if isinstance(known, Domain) else None
-            return domain_of(cluster, requirement.levels, nominated)
+        nominated = self._members.nominated_rows(group) if not have_begun else ()
+        if known is not None and (have_begun or nominated):
+            return known
+        if nominated:
+            return domain_of(cluster, requirement.levels, nominated, who="its nominated members")
         for other in around:
             if other.levels and (domain := self._gangs.domain(other.group)) is not None:
                 mask = domain.mask(cluster)
@@ -165,7 +164,7 @@ class Seating:
 
     def domain_with_evictions(
         self, queued: QueuedPod, requirement: GangRequirement, tried: Collection[Domain]
-    ) -> Domain | Shortfall | None:
+    ) -> Where | Shortfall:
         """Return a domain that has room for all that a group needs once pods of lower priority are gone."""
         return choose(
             self._cluster,

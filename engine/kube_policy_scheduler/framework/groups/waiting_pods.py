@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
+from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -28,10 +29,9 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
     DomainCounts,
     Shortfall,
-    domain_of_members,
+    domain_of,
     rows_of,
 )
-from kube_policy_scheduler.framework.decide.gang_table import ANYWHERE
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.diagnosis import rejection_message
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -237,10 +237,10 @@ class WaitingPods(Generic[AssumedT]):
         for requirement in requirements:
             if requirement.levels and self.gangs.where(requirement.group) is None:
                 rows = rows_of(self._cluster, requirement)
-                domain = domain_of_members(self._cluster, requirement.levels, rows)
+                domain = domain_of(self._cluster, requirement.levels, rows)
                 if isinstance(domain, Shortfall):
                     return f"{requirement}: {domain.message}"
-                self.gangs.settle(requirement.group, domain if domain is not None else ANYWHERE)
+                self.gangs.settle(requirement.group, domain)
         return ""
 
     # --- rejections ------------------------------------------------------------------------------------
@@ -487,17 +487,7 @@ class WaitingPods(Generic[AssumedT]):
         if not short:
             host = self._algorithm.decide(queued, preempts=False, memo=RejectionMemo()).host
             return [Seat(queued.pod, host)] if host is not None else None
-        before = [(each.group, record) for each in short if (record := self.gangs.get(each.group)) is not None]
-        rules = [(group, record.where, record.device_order) for group, record in before]
-        try:
-            places = self.planner.places(queued, short)
-        finally:  # what is found is for later: nothing is settled by it
-            for each in short:
-                self.gangs.settle(each.group, None)
-                self.gangs.order_devices(each.group, None)
-            for group, where, device_order in rules:
-                self.gangs.settle(group, where)
-                self.gangs.order_devices(group, device_order)
+        places = self.planner.places(queued, short, settles=False)  # what is found is for later
         if places is None:
             return None
         members = {each.pod.uid: each.pod for each in (queued, *self.members.siblings(short))}
@@ -531,25 +521,18 @@ class WaitingPods(Generic[AssumedT]):
 
     def unreported(self, *, since: float) -> list[QueuedPod]:
         """Return who has a place and waits since this time or longer, and was not asked for here before."""
-        found = []
-        for uid, at in self._unreported.items():
-            if at > since:
-                break
-            found.append(self._waiting[uid].queued)
-        for queued in found:
-            del self._unreported[queued.pod.uid]
-        return found
+        return [assumed.queued for assumed in self._have_waited(self._unreported, since)]
 
     def unnominated(self, *, since: float) -> list[AssumedT]:
         """Return who waits since this time or longer, and was not asked for here before."""
-        found = []
-        for uid, at in self._unnominated.items():
-            if at > since:
-                break
-            found.append(self._waiting[uid])
-        for assumed in found:
-            del self._unnominated[assumed.queued.pod.uid]
-        return found
+        return self._have_waited(self._unnominated, since)
+
+    def _have_waited(self, begins: dict[str, float], since: float) -> list[AssumedT]:
+        """Take those who wait since a time or longer out of these, which have the longest first."""
+        uids = list(takewhile(lambda uid: begins[uid] <= since, begins))
+        for uid in uids:
+            del begins[uid]
+        return [self._waiting[uid] for uid in uids]
 
     @property
     def unnominated_since(self) -> float | None:
