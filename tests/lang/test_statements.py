@@ -75,6 +75,7 @@ WHOLE = {
             "spread by pod.qos",
             "over a",
             "target b 7%",
+            "target by node.age",
             "max skew 1",
             "min domains 2",
             "counting all nodes",

@@ -101,3 +101,51 @@ def test_a_spread_to_a_target_follows_the_nodes_and_the_pods() -> None:
 
     assert {ClusterEvent.POD_DELETE, ClusterEvent.NODE_LABEL} <= events_of(clause)
     assert not clause.depends & Depends.SIGNAL
+
+
+def in_proportion(over: str, sizes: dict[str, int], pods: int) -> dict[str, int]:
+    """Return how many pods are on each node, after each went to the first of the best."""
+    made = Cluster()
+    for name, cpu in sizes.items():
+        made.set_node(node(name, cpu=str(cpu), rack=name[0]))
+    text = f"spread by pod.label.app{over} target by node.allocatable.cpu if pod label app"
+    (plugin,) = [each.plugin for each in policy(text).profile.scores if isinstance(each.plugin, GroupingScore)]
+    placed = dict.fromkeys(sizes, 0)
+    for at in range(pods):
+        me = pod(made, f"p{at}", labels={"app": "web"}, cpu="1m")
+        scores = plugin.score(Frame(me, made, 0.0), None)
+        best = made.nodes.names[int(scores.argmax())]
+        made.place(me, best)
+        placed[best] += 1
+    return placed
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5), pods=st.integers(1, 25))
+def test_pods_follow_the_sizes_of_nodes_as_seats_follow_votes(sizes: list[int], pods: int) -> None:
+    """By the method of Webster and Sainte-Lague no move of a pod makes (count + 1/2) / size more even."""
+    by_name = {f"n{at}": size for at, size in enumerate(sizes)}
+
+    placed = in_proportion("", by_name, pods)
+
+    assert sum(placed.values()) == pods
+    least = min((placed[name] + 0.5) / by_name[name] for name in by_name)
+    for name, count in placed.items():
+        assert count == 0 or (count - 0.5) / by_name[name] <= least + 1e-9
+
+
+def test_domains_have_the_sizes_of_their_nodes() -> None:
+    placed = in_proportion(" over rack", {"a1": 2, "a2": 1, "b1": 1}, 8)
+
+    assert placed["a1"] + placed["a2"] == 6
+    assert placed["b1"] == 2
+
+
+def test_a_node_without_a_size_gets_nothing() -> None:
+    made = Cluster()
+    for name, gpus in (("a", "2"), ("b", "0")):
+        made.set_node(node(name))
+        made.set_node(node(name, cpu="4", gpus=gpus))
+    text = "spread by pod.label.app target by number(node.label.gpus)"
+    (plugin,) = [each.plugin for each in policy(text).profile.scores if isinstance(each.plugin, GroupingScore)]
+
+    assert plugin.score(Frame(pod(made, "me"), made, 0.0), None).tolist() == [100, 0]

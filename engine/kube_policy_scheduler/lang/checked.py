@@ -67,6 +67,8 @@ class Grouping(msgspec.Struct, frozen=True, eq=False):
     """Label key of the domains; None is the node."""
     targets: Mapping[str, float]
     """The target shares of the pods, 0 to 1, by domain; the other domains share the rest. Empty: all are equal."""
+    share: Typed | None
+    """The size of each node, to which its pods are proportional; None: `targets` say more."""
     max_skew: int | None
     min_domains: int | None
     counting: frozenset[str]
@@ -302,8 +304,8 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
     match clause:
         case Test(value=value, condition=condition):
             given: tuple[Typed | None, ...] = (value, condition)
-        case Grouping(key=key, condition=condition):
-            given = (key, condition)
+        case Grouping(key=key, share=share, condition=condition):
+            given = (key, share, condition)
         case Ordering(keys=keys, condition=condition):
             given = (*(value for value, _ in keys), condition)
         case Quota(measure=measure, key=key, bound=bound, of_pods=of_pods, condition=condition):

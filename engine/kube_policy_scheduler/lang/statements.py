@@ -59,6 +59,7 @@ CLAUSES: Mapping[str, str] = {
     "min domains": "min_domains",
     "counting": "counting",
     "target": "targets",
+    "target by": "share",
     "with": "roles",
     "within": "within",
     "within one": "levels",
@@ -502,6 +503,13 @@ STATEMENTS: tuple[Statement, ...] = (
                 "spread by pod.label.app over lifecycle target spot 70%",
             ),
             StatementForm(
+                "spread by KEY [over TOPOLOGY] target by EXPR [as NAME] [if CONDITION] [weight N]",
+                "Score",
+                "Prefers the domains with the fewest pods of the same key for their size: a node with twice the value"
+                " gets twice the pods. The value of a domain is the sum over its nodes. The score is 0 to 100.",
+                "spread by pod.label.app over node target by node.allocatable.mem",
+            ),
+            StatementForm(
                 "spread by KEY [over TOPOLOGY] max skew N [min domains N] [counting WHICH nodes]"
                 ' [as NAME] [if CONDITION] [else "why"]',
                 "Filter",
@@ -512,7 +520,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("spread",),
-        clauses=("over", "target", "max skew", "min domains", "counting", "as", "if", "else", "weight"),
+        clauses=("over", "target", "target by", "max skew", "min domains", "counting", "as", "if", "else", "weight"),
         joins=("by",),
         groups=True,
         foreign=("distribute", "balance"),

@@ -315,11 +315,14 @@ class Target(Tree, frozen=True):
 
 
 class Spread(Tree, frozen=True):
-    """`spread by KEY [over TOPOLOGY] [target VALUE SHARE, …] [max skew N [min domains N] [counting WORDS nodes]] …`"""
+    """`spread by KEY [over TOPOLOGY] [target VALUE SHARE, … | target by EXPR]
+    [max skew N [min domains N] [counting WORDS nodes]] …`"""
 
     key: expressions.Expr
     topology: Topology | None
     targets: tuple[Target, ...] | None
+    share: expressions.Expr | None
+    """The size of each node, to which its pods are proportional."""
     max_skew: expressions.Expr | None
     min_domains: expressions.Expr | None
     counting: Counting | None

@@ -6,6 +6,9 @@ pods of the key in a node's domain, and `most` and `least` among the nodes that 
 drown other scores as 0 against 1 does; and the weight compares with those of the default scores. `pack` is
 100 * count / most. Nodes outside every domain get 0.
 
+With `target by`, the value of a domain is the sum over its nodes, its fill is (count + 1/2) / value, and it gets 100 *
+(least fill) / fill: the best domain is the one that the same method gives the next seat.
+
 With `target`, a domain that is to have the share `s` of `n` pods, the one that is decided included, and has `count` of
 them without it, gets 100 * (1 - (count + 1/2) / (2 * s * n)), at least 0: 100 at most, about 50 at its target, 0 from
 twice its target on. So the score falls with each pod in the domain and grows with its share, and the best domain is the
@@ -44,6 +47,7 @@ from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnsch
 from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.status import Code, Rejection
 from kube_policy_scheduler.lang.checked import ClauseKind, Grouping
+from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import FilterClause, PolicyClause, events_of
@@ -189,8 +193,39 @@ class DomainGroupingScore(GroupingScore, ScoresByDomain):
         return scores
 
 
+class ProportionalScore(GroupingScore):
+    """Prefers domains with fewest pods of the key for their size (`target by`)."""
+
+    def score(self, frame: Frame, state: Any) -> FloatArray:
+        """Return `float64[rows]`, 0 to 100; 0 where the domain has no size."""
+        counts, inside = self.domain_counts(frame)
+        sizes = self._sizes(frame)
+        usable = sizes > 0 if inside is None else inside & (sizes > 0)
+        with np.errstate(all="ignore"):
+            filled = np.where(usable, (counts + 0.5) / sizes, np.inf)
+            least = filled.min(initial=np.inf)
+            scores: FloatArray = np.where(usable & np.isfinite(filled), 100.0 * least / filled, 0.0)
+        return scores
+
+    def _sizes(self, frame: Frame) -> FloatArray:
+        """Return `float64[rows]`: the size of each row's domain, the sum over its nodes."""
+        assert self.clause.share is not None
+        key = self.clause.topology
+        whole = frame if key is None else frame.at(slice(None))
+        given: FloatArray = full(self.clause.share(whole), whole.size)
+        sizes = np.where(given > 0, given, 0.0)
+        if key is None:
+            return sizes
+        domains = topology(frame.cluster.nodes, key)
+        totals = np.bincount(domains.index, weights=sizes, minlength=domains.slots).astype(np.float64)
+        of_rows: FloatArray = totals[domains.index[frame.rows]]
+        return of_rows
+
+
 def grouping_score(clause: CompiledGrouping) -> GroupingScore:
     """Return the score of a `spread` or `pack`."""
+    if clause.share is not None:
+        return ProportionalScore(clause)
     return NodeGroupingScore(clause) if clause.topology is None else DomainGroupingScore(clause)
 
 

@@ -742,8 +742,9 @@ class _Checker(msgspec.Struct, kw_only=True):
         skew = domains = None
         counting: frozenset[str] = frozenset()
         targets: dict[str, float] = {}
+        share = None
         if isinstance(tree, syntax.Spread):
-            targets = self._targets(tree)
+            targets, share = self._targets(tree), self._share(tree)
             skew = int(self.whole(tree.max_skew, "max skew", low=1)) if tree.max_skew else None
             domains = int(self.whole(tree.min_domains, "min domains", low=1)) if tree.min_domains else None
             counting = self._counting(tree.counting) if tree.counting is not None else counting
@@ -754,12 +755,33 @@ class _Checker(msgspec.Struct, kw_only=True):
             self.key(tree.key, kind.value),
             topology,
             targets,
+            share,
             skew,
             domains,
             counting,
             self.condition(tree.condition, self.pod_scope(kind.value)),
             self.number(tree.weight, "weight", low=0),
         )
+
+    def _share(self, tree: syntax.Spread) -> typed.Typed | None:
+        """Return the size of nodes after `target by`, reporting what does not go with it."""
+        if tree.share is None:
+            return None
+        for word, other in (("target", tree.targets), ("max skew", tree.max_skew), ("else", tree.reason)):
+            if other is not None:
+                message = f"`target by` is a preference, and does not go with `{word}`"
+                advice = f"write two statements: one with `target by`, one with `{word}`"
+                self.found.append(codes.PART.at(tree.span, message, help=advice))
+                break
+        value = self.inference.infer_root(tree.share, Scope("spread"))
+        if operators.has_unknown(value):
+            return value
+        if value.info.type.kind is not Kind.NUMBER:
+            self.found.append(operators.wrong_type(value, "a number after `target by`"))
+        elif value.info.shape is not Shape.NODE:
+            message, advice = "this is the same for every node", "use the size of nodes, such as `node.allocatable.mem`"
+            self.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
+        return value
 
     def _targets(self, tree: syntax.Spread) -> dict[str, float]:
         """Return the share of each domain that has a target, reporting those that cannot be."""

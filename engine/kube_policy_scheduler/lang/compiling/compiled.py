@@ -116,6 +116,8 @@ class CompiledGrouping(_Common, frozen=True, eq=False, kw_only=True):
     topology: str | None
     targets: Mapping[str, float]
     """As `checked.Grouping.targets`."""
+    share: Evaluate | None
+    """From a frame to the size of each node, `float64[rows]`; NaN is missing. None: the pods follow no size."""
     max_skew: int | None
     min_domains: int | None
     counting: frozenset[str]

@@ -274,6 +274,7 @@ class _Maker:
                     key=self._compiler.compile(key),
                     topology=clause.topology,
                     targets=clause.targets,
+                    share=self._compiler.compile(clause.share) if clause.share is not None else None,
                     max_skew=clause.max_skew,
                     min_domains=clause.min_domains,
                     counting=clause.counting,

@@ -647,6 +647,9 @@ class Statements:
     def part_target(self, items: list[Any]) -> Part:
         return Part("target", items[1], current().span(items[0], items[1][-1]))
 
+    def part_target_by(self, items: list[Any]) -> Part:
+        return Part("target by", items[2], whole(items))
+
     def targets(self, items: list[Any]) -> tuple[syntax.Target, ...]:
         return tuple(items[::2])
 
