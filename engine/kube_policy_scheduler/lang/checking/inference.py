@@ -23,7 +23,7 @@ from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, 
 from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
-from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, label_problem
+from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, SUFFIXES, label_problem
 from kube_policy_scheduler.lang.signature import Builtin, Parameter, Receives, TypeSpec
 from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.lang.types import BYTES as BYTES_UNIT
@@ -1879,6 +1879,8 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
         advice = foreign.NAMES[name.lower()]
     elif meant:
         advice = f"did you mean `{meant}`?"
+    elif name in SUFFIXES:
+        advice = f"write the amount, `1{name}`"
     elif scope.statement in _GROUPING and name in inference.environment.topologies:
         advice = f"pods are grouped by a label, over a topology: `{scope.statement} by pod.label.app over {name}`"
     elif scope.bare_item and name in RESOURCE_WORDS:

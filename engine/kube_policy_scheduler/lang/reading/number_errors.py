@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix
 from kube_policy_scheduler.lang import codes
@@ -12,7 +13,7 @@ from kube_policy_scheduler.lang.reading.place import NEAR, Place
 
 def number_error(place: Place) -> Diagnostic | None:
     """Return the diagnostic of a number that is written as elsewhere; None if there is none at the place."""
-    looks = (_glued, _separated, _unit, _minutes_apart)
+    looks = (_glued, _separated, _pieces, _unit, _minutes_apart, _percent_apart)
     return next((found for look in looks if (found := look(place)) is not None), None)
 
 
@@ -36,9 +37,7 @@ def _glued(place: Place) -> Diagnostic | None:
         written = word.replace("_", "")
     elif _DURATIONS.fullmatch(word) and len(word) < NEAR:
         pieces = re.findall(r"([\d.]+)([a-z]+)", word)
-        seconds = sum(float(number) * _SECONDS[unit] for number, unit in pieces)
-        unit = next(unit for unit in ("w", "d", "h", "min", "s") if not seconds % _SECONDS[unit] or unit == "s")
-        written = f"{seconds / _SECONDS[unit]:g}{unit}"
+        written = _duration((float(number), unit) for number, unit in pieces)
     if not written:
         return None
     span, fix = place.range(*around.span()), Fix(f"write {written}", (Edit(place.range(*around.span()), written),))
@@ -78,6 +77,47 @@ def _separated(place: Place) -> Diagnostic | None:
         return codes.NUMBER.at(span, message, help=advice)
     fix = Fix(f"write {whole}", (Edit(span, whole),))
     return codes.NUMBER.at(span, message, help=f"write `{whole}`, without separators", fix=fix)
+
+
+_IN_PIECES = re.compile(r"(?<![\w.])\d+\s*[A-Za-z]+(?:\s+(?:and\s+)?\d+\s*[A-Za-z]+)+")
+
+
+def _pieces(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `1 hour 30 min`."""
+    start = max(0, place.at - NEAR)
+    around = (m for m in _IN_PIECES.finditer(place.line.text, start, place.at + NEAR) if m.start() < place.at < m.end())
+    found = next(around, None)
+    if found is None:
+        return None
+    pieces = [
+        (number, foreign.UNITS.get(unit.lower())) for number, unit in re.findall(r"(\d+)\s*([A-Za-z]+)", found[0])
+    ]
+    if not all(unit in _SECONDS for _, unit in pieces):
+        return None
+    written, span = _duration((float(number), str(unit)) for number, unit in pieces), place.range(*found.span())
+    fix = Fix(f"write {written}", (Edit(span, written),))
+    return codes.NUMBER.at(span, f"`{found[0]}` is not a duration", help=f"write `{written}`", fix=fix)
+
+
+def _duration(pieces: Iterable[tuple[float, str]]) -> str:
+    """Return a sum of durations as one, in the largest unit that gives a whole number."""
+    seconds = sum(number * _SECONDS[unit] for number, unit in pieces)
+    unit = next(unit for unit in ("w", "d", "h", "min", "s") if not seconds % _SECONDS[unit] or unit == "s")
+    return f"{seconds / _SECONDS[unit]:g}{unit}"
+
+
+_PERCENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+%\s*$")
+
+
+def _percent_apart(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `80 %`, where `%` is the remainder to the parser."""
+    apart = _PERCENT.search(place.near) if "NUMBER" in place.accepts else None
+    if apart is None:
+        return None
+    start = place.at - len(place.near) + apart.start(1)
+    span, written = place.range(start, start + len(apart[0].rstrip())), f"{apart[1]}%"
+    fix = Fix(f"write {written}", (Edit(span, written),))
+    return codes.NUMBER.at(span, f"`{span.text}` is not a share", help=f"write `{written}`", fix=fix)
 
 
 _MINUTES = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+min\s*$")

@@ -17,11 +17,21 @@ from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
 from kube_policy_scheduler.lang.reading.lookalikes import lookalike, lookalikes_in
 from kube_policy_scheduler.lang.reading.number_errors import number_error
-from kube_policy_scheduler.lang.reading.place import WORD, WORD_OF_KEY, Place
+from kube_policy_scheduler.lang.reading.part_errors import part_error
+from kube_policy_scheduler.lang.reading.place import NEAR, WORD, WORD_OF_KEY, Place
 from kube_policy_scheduler.lang.statements import ALONE, BY_KEYWORD, KEYWORDS, WORDS
 from kube_policy_scheduler.wording import one_line
 
 # --- what was probably meant -----------------------------------------------------------------------------
+
+_KEY_IN = re.compile(r'\(\s*"?([\w./-]+)"?\s*[,)]')
+
+
+def _key_in(text: str, at: int) -> str:
+    """Return the key in the parentheses that open at an offset; `KEY` if there is none."""
+    found = _KEY_IN.match(text, at)
+    return found[1] if found is not None else "KEY"
+
 
 _METHOD = re.compile(r"([\w.]+)\.([A-Za-z_]\w*)\s*$")
 ONE_WORD = "a name is one word without quotes: letters, digits and `-`"
@@ -36,8 +46,9 @@ def advice_for(place: Place) -> str:
         if method[1].endswith(".nodes"):
             return f"there are no methods: write `count(n in {method[1]} where …)`"
         if method[1] in ("node", "pod") and not text[place.at :].startswith("()"):
-            key = _FIRST_TEXT.match(text, place.at)
-            return f'write `{method[1]}.{method[2]}["{key[1] if key is not None else "KEY"}"]`'
+            return f'write `{method[1]}.{method[2]}["{_key_in(text, place.at)}"]`'
+        if method[1].endswith((".label", ".annotation")):
+            return f'there are no methods: write `{method[1]}["{_key_in(text, place.at)}"]`'
         if method[2] in ("any", "all", "filter", "count", "exists", "contains", "includes", "has"):
             return f'there are no methods: write `"…" in {method[1]}`'
         if method[2] == "label":
@@ -80,7 +91,8 @@ def advice_for(place: Place) -> str:
     if place.keyword in ("policy", "scheduler") or last == "as" or re.search(r"\bas\s+\S+\s*$", place.near):
         return ONE_WORD
     if place.keyword == "use" and last == "use" and place.word[0].isalpha():
-        file = text[place.at :].strip()
+        quoted = _ANY_TEXT.search(text, place.at)
+        file = quoted[1] if quoted is not None else text[place.at :].strip()
         return "write `use kubernetes`" if word in ("k8s", "kube", "default", "defaults") else f'write `use "{file}"`'
     if place.keyword == "for" and "PODS" in place.accepts:
         return "a policy is for pods, and its statements for every node: `for pods where …`, `filter …`"
@@ -103,6 +115,7 @@ def advice_for(place: Place) -> str:
     if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha():
         rest = text[place.at :].strip()
         rest = rest[found.end() :] if (found := _PER.match(rest)) is not None else rest
+        rest = rest.partition(" by ")[2] or rest
         return f"write `{place.keyword} by {one_line(_PER.sub('over ', rest), 60)}`"
     if last == "evict" and place.keyword == "gang":
         return "write `evict whole`: members are evicted all together only"
@@ -133,6 +146,7 @@ _WORD_BEHIND = re.compile(r"(?:\s+each)?\s+([a-z]+)\b(?![.(\[])")
 _DOMAINS = frozenset({"node", "zone", "region", "rack", "domain", "host"})
 _PATH_BEHIND = re.compile(r"(?:\s+each)?\s+(pod\.[\w.\[\]\"/-]+)")
 _PER = re.compile(r"(?:(?<=\s)|^)(?:per|for|on|each|across|with)\s+(?:each\s+)?")
+_ANY_TEXT = re.compile(r'"([^"\\]*)"')
 _FIRST_TEXT = re.compile(r'.?"([^"\\]*)"')
 _DISTINCT = re.compile(r"\bdistinct\b[^()]*$")
 _TIME_BEHIND = re.compile(r"for\s+([\d.]+(?:ms|min|s|h|d|w))")
@@ -231,7 +245,7 @@ def _unfinished(place: Place) -> Diagnostic:
         span = place.range(second.start(), second.end())
         message = f"the value of this `{place.keyword}` is missing before `if`"
         return codes.UNEXPECTED.at(span, message, help=place.example())
-    for look in (_comma_before_clause, number_error, _null, _label_list):
+    for look in (_comma_before_clause, part_error, number_error, _null, _label_list):
         if (found := look(place)) is not None:
             return found
     message = f"{place.what} is incomplete: {place.expected()}"
@@ -257,6 +271,7 @@ def _token(place: Place, kind: str) -> Diagnostic:
         _role,
         _field_called,
         _dashes,
+        part_error,
         number_error,
         _quotes_inside,
         _dashed_key,
@@ -419,6 +434,10 @@ def _assignment(place: Place) -> Diagnostic | None:
     if place.word == ">" and place.before.endswith("=") and place.before.count("(") > place.before.count(")"):
         message, advice = "anonymous functions are not supported", "write `any(p in node.pods where …)`"
         return codes.FOREIGN_OPERATOR.at(place.range(at - 1, at + 1), message, help=advice)
+    if place.word == "=" and place.before.endswith(("==", "!=")):
+        span, meant = place.range(at - 2, at + 1), place.before[-2:]
+        fix = Fix(f"write {meant}", (Edit(span, meant),))
+        return codes.FOREIGN_OPERATOR.at(span, f"`{span.text}` is not an operator", help=f"write `{meant}`", fix=fix)
     if place.word in ("=", ">") and place.before.endswith("="):
         span = place.range(at - 1, at + 1)
         message, fix = f"`{span.text}` does not define a name here", Fix("write =", (Edit(span, "="),))
@@ -489,8 +508,7 @@ _DASHED_KEY = re.compile(r"((?:\w+\.)*(?:label|annotation))\.(\w+(?:-\w+)+)(?![\
 
 def _dashed_key(place: Place) -> Diagnostic | None:
     """Return the diagnostic of `pod.label.opt-in`, where a part of the key is a word of the language."""
-    start = max(0, place.at - 120)
-    for key in _DASHED_KEY.finditer(place.line.text, start):
+    for key in _DASHED_KEY.finditer(place.line.text, max(0, place.at - NEAR), place.at + NEAR):
         if key.start(2) < place.at <= key.end():
             written, span = f'{key[1]}["{key[2]}"]', place.range(*key.span())
             message = f"`-` means minus here, it is not a part of the key `{key[2]}`"
@@ -561,7 +579,7 @@ def _capitals(place: Place) -> Diagnostic | None:
 
 def _character(place: Place) -> Diagnostic:
     """Return the diagnostic of a character that no token begins with."""
-    for look in (_quotes_inside, number_error, _operator):
+    for look in (_quotes_inside, part_error, number_error, _operator):
         if (found := look(place)) is not None:
             return found
     char, text, at, fix = place.word, place.line.text, place.at, None
