@@ -45,7 +45,8 @@ def test_a_queue_borrows_and_gives_back_after_the_patience() -> None:
         assert team(calm) == {"research": 8}, "not before the patience has passed"
         await calm.after(120)
         assert team(calm) == {"research": 4, "production": 4}
-        assert calm.process.scheduler.reclaimed == {"research": 4}
+        assert calm.process.scheduler.queue_evictions.reclaimed == {"research": 4}
+        assert calm.process.scheduler.queue_evictions.by_rule()["guarantee"] == {"research": 4}
         await calm.after(300)
         assert team(calm) == {"research": 4, "production": 4}
 
@@ -81,7 +82,7 @@ def test_pods_that_are_alike_and_find_nobody_do_not_end_the_nominations_of_those
             calm.pod(f"production-{at}", team="production", millis=2000)
         await calm.after(300)
         assert team(calm) == {"research": 4, "production": 2}
-        assert calm.process.scheduler.reclaimed == {"research": 4}
+        assert calm.process.scheduler.queue_evictions.reclaimed == {"research": 4}
 
     story(QUEUES.replace(" after 10s", ""), tell, cpus=(4, 4))
 

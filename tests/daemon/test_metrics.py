@@ -288,6 +288,9 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_queue_pending_pods": lives("{queue=research}", 3, queue_pending={"research": 3}),
     "policy_scheduler_queue_unschedulable_pods": lives("{queue=research}", 2, queue_refused={"research": 2}),
     "policy_scheduler_queue_reclaimed_pods": lives("_total{queue=research}", 2, queue_reclaimed={"research": 2}),
+    "policy_scheduler_queue_evicted_pods": lives(
+        "_total{queue=research,rule=share}", 2, queue_evicted={"share": {"research": 2}}
+    ),
     "policy_scheduler_queue_past_usage": lives("{queue=research,resource=cpu}", 0.5, queues=[QUEUE]),
     "policy_scheduler_past_usage_stored_timestamp_seconds": lives("{}", 100.0, past_usage=PAST_USAGE),
     "policy_scheduler_past_usage_failing": lives("{}", 1, past_usage=PAST_USAGE),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -225,6 +226,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """By queue: those of the pods that wait that no node took at their last attempt."""
     queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: pods of it that were evicted for other queues since the start."""
+    queue_evicted: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    """By rule and queue: pods of it that were evicted since the start."""
     lease: LeaseState | None = None
     take_over_seconds: float | None = None
     """From becoming leader to the first decision; None while this replica does not lead."""
@@ -478,6 +481,16 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of pods of a queue that were evicted for pods of other queues.",
         ("queue",),
         lambda live: _by_label(live.queue_reclaimed),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_queue_evicted_pods",
+        "Number of pods of a queue that were evicted, by rule: guarantee (`reclaim`), share (`reclaim fair`), priority"
+        " (also of pods of the same queue), or max (`reclaim above max`).",
+        ("queue", "rule"),
+        lambda live: (
+            ((queue, rule), pods) for rule, counts in live.queue_evicted.items() for queue, pods in counts.items()
+        ),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
@@ -845,7 +858,13 @@ class LiveMetrics(Collector):
 def _labelled(live: LiveState) -> LiveState:
     """Return a state with the queues by their labels."""
     labels = series_labels(
-        (*(queue.name for queue in live.queues), *live.queue_pending, *live.queue_refused, *live.queue_reclaimed)
+        (
+            *(queue.name for queue in live.queues),
+            *live.queue_pending,
+            *live.queue_refused,
+            *live.queue_reclaimed,
+            *chain.from_iterable(live.queue_evicted.values()),
+        )
     )
     return msgspec.structs.replace(
         live,
@@ -853,6 +872,9 @@ def _labelled(live: LiveState) -> LiveState:
         queue_pending={labels[name]: pods for name, pods in live.queue_pending.items()},
         queue_refused={labels[name]: pods for name, pods in live.queue_refused.items()},
         queue_reclaimed={labels[name]: pods for name, pods in live.queue_reclaimed.items()},
+        queue_evicted={
+            rule: {labels[name]: pods for name, pods in counts.items()} for rule, counts in live.queue_evicted.items()
+        },
     )
 
 

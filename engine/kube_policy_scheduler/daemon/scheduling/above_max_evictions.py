@@ -9,6 +9,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Evictions
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.queue_evictions import EvictionRule, QueueEvictions
 from kube_policy_scheduler.framework.preempt.above_max import AboveMax, AboveMaxReclaim
 from kube_policy_scheduler.times import Steady
 
@@ -23,11 +24,21 @@ class AboveMaxEvictions:
         context: SchedulerContext,
         in_flight: InFlight,
         evictions: Evictions,
+        counts: QueueEvictions,
         *,
         serves: Callable[[PodInfo], bool],
     ) -> None:
-        """serves: whether this replica decides a pod, as one replica does for all pods of queues."""
+        """Begin.
+
+        Args:
+            context: of the scheduler.
+            in_flight: what is under way.
+            evictions: evict.
+            counts: count who was evicted.
+            serves: whether this replica decides a pod, as one replica does for all pods of queues.
+        """
         self._context, self._in_flight, self._evictions, self._serves = context, in_flight, evictions, serves
+        self._counts = counts
         self.reclaim = AboveMaxReclaim(context.cluster)
         self.evicted = 0
         """Pods that were evicted."""
@@ -47,4 +58,5 @@ class AboveMaxEvictions:
     async def _evict(self, pod: PodInfo, found: AboveMax) -> None:
         if await self._evictions.evict(pod, by=pod) is Eviction.DELETED:
             self.evicted += 1
+            self._counts.note(pod, EvictionRule.MAX)
             self._context.reporter.above_max(pod, found.why)

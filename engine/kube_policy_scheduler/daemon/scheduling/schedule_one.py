@@ -27,7 +27,6 @@ from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annot
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_overview import others
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import Unfinished, in_turn, now
@@ -45,11 +44,11 @@ from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.pace import Pace
+from kube_policy_scheduler.daemon.scheduling.queue_evictions import QueueEvictions, rule_of
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
 from kube_policy_scheduler.daemon.scheduling.short_gang_evictions import ShortGangEvictions
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
-from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict, nodes_to_ask
@@ -82,9 +81,6 @@ FLUSH_EVERY_SECONDS = 30.0
 """Interval of the flush of pods that have been unschedulable for too long, as in kube-scheduler."""
 FORGET_EVERY_SECONDS = 150.0
 """What is kept for pods like those that are gone goes after it was not used for so long, and at most twice that."""
-MOST_QUEUES_COUNTED = 1000
-"""Queues by a key for which evicted pods are counted: there can be as many as the texts in labels."""
-MOST_RECLAIMED_KNOWN = 4096
 EVICT_AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses before victims are tried again, of whose gangs some are gone already."""
 MOST_EXTENDER_ROUNDS = 3
@@ -125,10 +121,6 @@ class Scheduler:
         )
         self.hand_over = HandOver(context, self.waiting_pods, self.event_handlers)
         self.reservations = Reservations(context)
-        self.reclaimed = BoundedCounts(MOST_QUEUES_COUNTED)
-        """By queue: pods that were evicted for pods of other queues."""
-        self._reclaimed_pods: dict[str, None] = {}
-        """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
         self._searching: QueuedPod | None = None
         """A pod in flight whose search for devices goes on once another pod had its turn."""
         self._rejections: dict[str, _RejectedMember] = {}
@@ -143,7 +135,10 @@ class Scheduler:
         )
         self.deferred_resizes = DeferredResizes(context, self.algorithm, self.in_flight, self.evictions)
         self.short_gangs = ShortGangEvictions(context, self.waiting_pods.short, self.in_flight, self.evictions)
-        self.above_max = AboveMaxEvictions(context, self.in_flight, self.evictions, serves=self.algorithm.serves)
+        self.queue_evictions = QueueEvictions(self.cluster)
+        self.above_max = AboveMaxEvictions(
+            context, self.in_flight, self.evictions, self.queue_evictions, serves=self.algorithm.serves
+        )
         self.extenders = context.extenders
         self.extender_lock = ExtenderLock(context.queue)
 
@@ -992,25 +987,12 @@ class Scheduler:
             fields = {"pod": pod.key, "victim": victim.key}
             if result is Eviction.DELETED:
                 logger.info("Preempted pod", extra=fields)
-                self._count_reclaimed(pod, victim)
+                self.queue_evictions.note(victim, rule_of(found), by=pod)
             elif result is Eviction.CANCELLED:
                 logger.info("Preempted pod: its binding was cancelled", extra=fields)
             if result in (Eviction.DELETED, Eviction.CANCELLED):
                 self._reporter.preempted(victim, by=pod, node_name=found.nominated_node or "")
         return [victim for victim, result in zip(victims, results, strict=True) if result is Eviction.FAILED]
-
-    def _count_reclaimed(self, pod: PodInfo, victim: PodInfo) -> None:
-        usage = self.cluster.quota_usage
-        queue = usage.quota_of(victim.template) if usage is not None else None
-        if usage is None or queue is None or queue is usage.quota_of(pod.template):
-            return
-        if victim.uid in self._reclaimed_pods:
-            return
-        if len(self._reclaimed_pods) >= MOST_RECLAIMED_KNOWN:
-            del self._reclaimed_pods[next(iter(self._reclaimed_pods))]
-        self._reclaimed_pods[victim.uid] = None
-        declared = usage.declared(victim.template)
-        self.reclaimed.add(queue.name, others=None if declared == queue.name else others(declared))
 
     def _may_be_gangs(self, pod: PodInfo, victims: Iterable[PodInfo]) -> bool:
         profile = self.algorithm.profile(pod)
