@@ -17,28 +17,84 @@ def view(most: int, kept: KeptBytes) -> KeptView[int, str]:
     return KeptView(kept, most=most)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["get", "set", "pop"]), st.integers(0, 9), st.integers(0, 12))))
-def test_it_keeps_what_was_used_last_as_far_as_both_bounds_let_it(steps: list[tuple[str, int, int]]) -> None:
-    together = KeptBytes(20)
-    kept = view(4, together)
-    model: dict[int, str] = {}
-    """In order of use."""
-    for what, key, size in steps:
+class Model:
+    """Results of some views in the order in which they go: those that were used since they were placed stay."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.most, self.most_bytes = most, most_bytes
+        self.kept: dict[tuple[int, int], tuple[str, int, int]] = {}
+        """By view and key: the value, when it was used last, and when it was placed."""
+        self.requests = 0
+
+    def get(self, view: int, key: int) -> str | None:
+        if (view, key) not in self.kept:
+            return None
+        self.requests += 1
+        value, _, placed = self.kept[view, key]
+        self.kept[view, key] = value, self.requests, placed
+        return value
+
+    def set(self, view: int, key: int, value: str) -> None:
+        self.kept.pop((view, key), None)
+        if sum(place[0] == view for place in self.kept) >= self.most:
+            del self.kept[self.oldest(view)]
+        self.requests += 1
+        self.kept[view, key] = value, self.requests, self.requests
+        while self.taken > self.most_bytes:
+            oldest = min((self.oldest(each) for each in {place[0] for place in self.kept}), key=self.used)
+            if self.used(oldest) == self.requests:
+                break
+            del self.kept[oldest]
+
+    def used(self, place: tuple[int, int]) -> int:
+        return self.kept[place][1]
+
+    def oldest(self, view: int) -> tuple[int, int]:
+        number = sum(place[0] == view for place in self.kept)
+        while True:
+            place, (value, used, placed) = next(each for each in self.kept.items() if each[0][0] == view)
+            if used == placed and (used != self.requests or number == 1):
+                return place
+            del self.kept[place]
+            self.kept[place] = value, used, used
+
+    @property
+    def taken(self) -> int:
+        return sum(len(value) for value, *_ in self.kept.values())
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["get", "set", "pop"]), st.integers(0, 2), st.integers(0, 9), st.integers(0, 12))
+)
+
+
+@given(STEPS, st.integers(1, 3))
+def test_what_is_kept_stays_within_all_bounds_and_what_is_used_stays_longest(
+    steps: list[tuple[str, int, int, int]], number: int
+) -> None:
+    model, together = Model(4, 30), KeptBytes(30)
+    views = [view(4, together) for _ in range(number)]
+    for what, place, key, size in steps:
+        at = place % number
         if what == "get":
-            assert kept.get(key) == model.get(key)
-            if key in model:
-                model[key] = model.pop(key)
+            assert views[at].get(key) == model.get(at, key)
         elif what == "pop":
-            assert kept.pop(key) == model.pop(key, None)
+            assert views[at].pop(key) == model.kept.pop((at, key), (None,))[0]
         else:
-            kept.set(key, "x" * size)
-            model.pop(key, None)
-            model[key] = "x" * size
-            while len(model) > 1 and (len(model) > 4 or sum(map(len, model.values())) > 20):
-                del model[next(iter(model))]
-        assert len(kept) == len(model)
-        assert together.taken == sum(map(len, model.values()))
-        assert dict(kept.items()) == model
+            views[at].set(key, "x" * size)
+            model.set(at, key, "x" * size)
+        found = {(at, key): value for at, kept in enumerate(views) for key, value in kept.items()}
+        assert found == {place: value for place, (value, *_) in model.kept.items()}
+        assert together.taken == model.taken
+
+
+def test_what_was_used_since_it_was_added_goes_after_what_was_not() -> None:
+    kept = view(3, KeptBytes(20))
+    for key in range(3):
+        kept.set(key, "x")
+    kept.get(0)
+    kept.set(3, "x")
+    assert [key for key, _ in kept.items()] == [2, 0, 3]
 
 
 def test_one_that_is_too_large_alone_stays_until_the_next_comes() -> None:
@@ -48,30 +104,6 @@ def test_one_that_is_too_large_alone_stays_until_the_next_comes() -> None:
     assert (kept.get(1), kept.get(2)) == (None, "x" * 30)
     kept.set(3, "x")
     assert (kept.get(2), kept.get(3)) == (None, "x")
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["get", "set", "pop"]), st.integers(0, 5))))
-def test_of_several_views_the_oldest_result_makes_room(steps: list[tuple[int, str, int]]) -> None:
-    together = KeptBytes(30)
-    views = [view(100, together) for _ in range(3)]
-    model: dict[tuple[int, int], str] = {}
-    """In order of use."""
-    for number, what, key in steps:
-        kept, place = views[number], (number, key)
-        if what == "get":
-            assert kept.get(key) == model.get(place)
-            if place in model:
-                model[place] = model.pop(place)
-        elif what == "pop":
-            assert kept.pop(key) == model.pop(place, None)
-        else:
-            kept.set(key, "x" * 7)
-            model.pop(place, None)
-            model[place] = "x" * 7
-            while 7 * len(model) > 30:
-                del model[next(iter(model))]
-        assert {(number, key) for number, kept in enumerate(views) for key, _ in kept.items()} == set(model)
-        assert together.taken == 7 * len(model)
 
 
 class Part(Shared):

@@ -219,7 +219,7 @@ def test_templates_that_were_not_used_recently_are_evaluated_again(cluster: Clus
     first = frame(pod(cluster, "first", cpu="1m"), cluster)
     cache = ref(kept.of(first, profile))
     before = kept.of(first, profile).maxima.totals(ROWS).tolist()
-    for number in range(300):
+    for number in range(600):
         kept.of(frame(pod(cluster, f"p{number}", cpu=f"{number + 2}m"), cluster), profile)
 
     assert cache() is None

@@ -67,8 +67,6 @@ def _topology(key: str, column: LabelColumn) -> Topology:
     domain[codes] = np.arange(size)
     index = domain.take(column.codes)
     source = np.where(index == size, size + 1, index)
-    for shared in (index, source):
-        shared.flags.writeable = False
     empty = column.index.get("")
     return Topology(key, column.state, size, index, source, None if empty is None else int(domain[empty]))
 
@@ -81,7 +79,8 @@ def label_states(nodes: NodeTable, keys: Iterable[str]) -> list[object]:
 class DomainTotals(Measured):
     """Weighted sums of counters per domain, over the nodes that count."""
 
-    __slots__ = ("_at", "_positions", "_source", "_weights", "match_count", "topology", "totals")
+    __slots__ = ("_at", "_own_source", "_positions", "_source", "_weights", "match_count", "topology", "totals")
+    borrowed = frozenset({"_source"})
 
     def __init__(
         self,
@@ -106,6 +105,7 @@ class DomainTotals(Measured):
         if counting is not None and not counting.all():
             source = np.where(counting, source, topology.aside)
         self._source = source
+        self._own_source = None if source is topology.source else source
         self._weights: dict[Counter, int] = {}
         self._positions: dict[Counter, int] = {}
         """The version of each counter that is in the totals."""

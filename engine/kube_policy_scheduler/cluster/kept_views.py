@@ -1,6 +1,6 @@
 """What is kept from one decision to the next: every result that is computed again where it is not there any more.
 
-A view has results of one kind by key; the one that was used least recently goes first. Views that share `KeptBytes`
+A view has results of one kind by key; those that were not used for a long time go first. Views that share `KeptBytes`
 share a bound in bytes, and the oldest results of all of them make room. So whoever fills one, by what a tenant writes,
 takes no more than all of them may take together.
 """
@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, ItemsView, Mapping
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
+
+import msgspec
 
 from kube_policy_scheduler.cluster.footprint import Measured, Shared, footprint
 
@@ -30,24 +32,29 @@ def most_kept_bytes(nodes: int) -> int:
     return max(MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE * nodes)
 
 
-_NOTHING_SHARED: Mapping[Shared, int] = {}
-
-
-class _Entry(Measured, Generic[ValueT]):
+class _Entry(Measured, msgspec.Struct, Generic[ValueT]):
     """One result."""
 
-    __slots__ = ("bytes", "shared", "used", "value")
+    value: ValueT
+    used: int
+    """The number of the last request for it."""
+    placed: int
+    """What that was when it came to its place in the order."""
+    bytes: int = 0
+    """Without those of what it shares."""
+    shared: Mapping[Shared, int] | None = None
 
-    def __init__(self, value: ValueT, used: int) -> None:
-        self.value = value
-        self.used = used
-        """The number of the last request for it."""
-        self.bytes = 0
-        """Without those of what it shares."""
-        self.shared: Mapping[Shared, int] = _NOTHING_SHARED
+
+class _Requests:
+    """Counts the requests for results."""
+
+    __slots__ = ("requests",)
+
+    def __init__(self) -> None:
+        self.requests = 0
 
 
-class KeptBytes:
+class KeptBytes(_Requests):
     """How many bytes some views take together. What several results share is counted once."""
 
     def __init__(self, most: int | None = None) -> None:
@@ -56,12 +63,12 @@ class KeptBytes:
         most: bytes; the result that was used last always stays, even if it alone takes more. None: as many as
         `most_kept_bytes` says.
         """
+        super().__init__()
         self.given = most
         """May be set later."""
         self.nodes = 0
         self.most = most_kept_bytes(0) if most is None else most
         self.taken = 0
-        self.requests = 0
         self._views: WeakSet[KeptView[Any, Any]] = WeakSet()
         self._named: dict[str, KeptView[Any, Any]] = {}
         self._shared: dict[Shared, list[int]] = {}
@@ -91,7 +98,7 @@ class KeptBytes:
                 return False
         return True
 
-    def make_room(self) -> None:
+    def _make_room(self) -> None:
         """Drop the results that were used least recently while all take too much; the last one stays."""
         while self.taken > self.most:
             if not self._drop_oldest(before=self.requests):
@@ -99,16 +106,24 @@ class KeptBytes:
 
     def _drop_oldest(self, *, before: int) -> bool:
         """Drop the result that was used least recently, if that was before this request; return whether it was."""
-        oldest = min([view for view in self._views if len(view)], key=KeptView.oldest, default=None)
-        if oldest is None or oldest.oldest() >= before:
+        oldest = min([view.oldest() for view in self._views if len(view)], key=_used, default=None)
+        if oldest is None or _used(oldest) >= before:
             return False
-        oldest.drop_oldest()
+        view, key, _ = oldest
+        view.pop(key)
         return True
 
-    def hold(self, entry: _Entry[Any], own: int, shared: dict[Shared, int]) -> None:
-        """Count a result."""
-        entry.bytes, entry.shared = own, shared or _NOTHING_SHARED
+    def hold(self, entry: _Entry[Any], own: int, shared: Mapping[Shared, int] | None = None) -> None:
+        """Count a result, and make room for it."""
+        entry.bytes = own
         self.taken += own
+        if shared:
+            entry.shared = shared
+            self._share(shared)
+        if self.taken > self.most:
+            self._make_room()
+
+    def _share(self, shared: Mapping[Shared, int]) -> None:
         for thing, size in shared.items():
             counted = self._shared.setdefault(thing, [0, 0])
             counted[0] += 1
@@ -118,29 +133,33 @@ class KeptBytes:
     def release(self, entry: _Entry[Any]) -> None:
         """Count it no longer."""
         self.taken -= entry.bytes
-        for thing in entry.shared:
+        for thing in entry.shared or ():
             counted = self._shared[thing]
             counted[0] -= 1
             if not counted[0]:
                 self.taken -= counted[1]
                 del self._shared[thing]
 
+    def holds(self, thing: Shared) -> bool:
+        """Return whether some result has it."""
+        return thing in self._shared
 
-def _nothing(key: Any, value: Any) -> int:
-    return 0
+
+def _used(found: tuple[object, object, _Entry[Any]]) -> int:
+    return found[2].used
 
 
 class KeptView(Measured, Generic[KeyT, ValueT]):
-    """Results of one kind. Beyond a number of them the least recently used one goes."""
+    """Results of one kind. Beyond a number of them one goes that was not used for a long time."""
 
-    __slots__ = ("__weakref__", "_dropped", "_entries", "_most", "_size_of", "kept_bytes", "position")
+    __slots__ = ("__weakref__", "_dropped", "_entries", "_most", "_requests", "_size_of", "kept_bytes", "position")
 
     def __init__(
         self,
         kept_bytes: KeptBytes | None = None,
         *,
         most: int,
-        size_of: Callable[[KeyT, ValueT], int] = _nothing,
+        size_of: Callable[[KeyT, ValueT], int] | None = None,
         dropped: Callable[[KeyT, ValueT], object] | None = None,
     ) -> None:
         """Start without results.
@@ -148,15 +167,16 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
         Args:
             kept_bytes: bounds their bytes; None: they are few and small, or their owner counts with them.
             most: results.
-            size_of: returns bytes of one beside those that `footprint` finds, when it is added.
+            size_of: returns bytes of one when it is added, besides those of `Measured` ones; None: they are measured.
             dropped: is called with each that goes.
         """
         self.kept_bytes = kept_bytes
+        self._requests = _Requests() if kept_bytes is None else kept_bytes
         self._most = most
         self._size_of = size_of
         self._dropped = dropped
         self._entries: OrderedDict[KeyT, _Entry[ValueT]] = OrderedDict()
-        """The least recently used first."""
+        """In the order of `placed`: the least recently used first, but for those that were used since."""
         self.position: Hashable = None
         """Where the results were computed, see `follow`."""
         if kept_bytes is not None:
@@ -169,7 +189,7 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
         return key in self._entries
 
     def items(self) -> ItemsView[KeyT, ValueT]:
-        """Return all results, the least recently used first."""
+        """Return all results."""
         return {key: entry.value for key, entry in self._entries.items()}.items()
 
     def follow(self, position: Hashable) -> None:
@@ -183,19 +203,20 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        self._entries.move_to_end(key)
-        if self.kept_bytes is not None:
-            self.kept_bytes.requests = entry.used = self.kept_bytes.requests + 1
+        requests = self._requests
+        requests.requests = entry.used = requests.requests + 1
         return entry.value
 
     def set(self, key: KeyT, value: ValueT) -> None:
         """Add or replace a result; others go until the bounds hold."""
-        self.pop(key)
-        entry = self._entries[key] = _Entry(value, 0)
-        if len(self._entries) > self._most:
-            self.drop_oldest()
+        entries, requests = self._entries, self._requests
+        if key in entries:
+            self.pop(key)
+        elif len(entries) >= self._most:
+            self.pop(self.oldest()[1])
+        now = requests.requests = requests.requests + 1
+        entry = entries[key] = _Entry(value, now, now)
         if self.kept_bytes is not None:
-            self.kept_bytes.requests = entry.used = self.kept_bytes.requests + 1
             self._measure(key, entry)
 
     def measure(self, key: KeyT) -> None:
@@ -207,28 +228,42 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
 
     def _measure(self, key: KeyT, entry: _Entry[ValueT]) -> None:
         assert self.kept_bytes is not None
-        own, shared = footprint(entry.value)
-        self.kept_bytes.hold(entry, own + self._size_of(key, entry.value), shared)
-        self.kept_bytes.make_room()
+        size_of, value = self._size_of, entry.value
+        if size_of is None:
+            self.kept_bytes.hold(entry, *footprint(value))
+        elif isinstance(value, Measured):
+            own, shared = footprint(value)
+            self.kept_bytes.hold(entry, own + size_of(key, value), shared)
+        else:
+            self.kept_bytes.hold(entry, size_of(key, value))
 
     def pop(self, key: KeyT) -> ValueT | None:
         """Remove a result and return it, None if it is not there."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
-        if self.kept_bytes is not None:
-            self.kept_bytes.release(entry)
+        kept = self.kept_bytes
+        if kept is not None:
+            if entry.shared is None:
+                kept.taken -= entry.bytes
+            else:
+                kept.release(entry)
         if self._dropped is not None:
             self._dropped(key, entry.value)
         return entry.value
 
-    def oldest(self) -> int:
-        """Return the number of the last request for the result that was used least recently; there must be one."""
-        return next(iter(self._entries.values())).used
+    def oldest(self) -> tuple[KeptView[KeyT, ValueT], KeyT, _Entry[ValueT]]:
+        """Return this view with a result that was used long ago, the last one only if it is alone; there must be one.
 
-    def drop_oldest(self) -> None:
-        """Drop the result that was used least recently; there must be one."""
-        self.pop(next(iter(self._entries)))
+        Requests do not move results, as they are many: those that were used since they came to their place move now.
+        """
+        entries, last = self._entries, self._requests.requests
+        while True:
+            key, entry = next(iter(entries.items()))
+            if entry.used == entry.placed and (entry.used != last or len(entries) == 1):
+                return self, key, entry
+            entry.placed = entry.used
+            entries.move_to_end(key)
 
     def keep_only(self, is_kept: Callable[[KeyT], bool]) -> None:
         """Drop all other results."""

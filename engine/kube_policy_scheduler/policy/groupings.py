@@ -267,7 +267,9 @@ class SpreadFilter(_Grouping, FilterPlugin):
         self.events = self.events.union(*(plugin.events or () for plugin in self._usable))
         self._is_static = all(plugin.scope is Scope.TEMPLATE for plugin in self._usable)
         self._kept: KeptView[PodTemplate, BoolArray] = KeptView(
-            KeptBytes(_KEPT_BYTES), most=_KEPT_TEMPLATES, size_of=lambda template, _: template.size
+            KeptBytes(_KEPT_BYTES),
+            most=_KEPT_TEMPLATES,
+            size_of=lambda template, counted: template.size + counted.nbytes,
         )
         """What counts for the templates asked about last, in one state of the nodes."""
 

@@ -460,7 +460,7 @@ def best_ranked(
     key = _key(frame, scores)
     if key is None:
         return None
-    known = cache.along(key)
+    known = caches.along.get((cache, key))
     if isinstance(known, RankedTotals):
         return known.best(frame, cache, constant=constant)
     if not caches.has_room(_BYTES_A_NODE * len(cache.ok)):

@@ -50,8 +50,8 @@ _MAX_ADDED_UP = 64
 _MAX_FEASIBLE_SCORES = 16
 _MAX_NOW = 16
 """Answers that are kept until the next static change."""
-_MAX_SEEN = 4096
-"""Templates and kinds of answers that were looked at once, of which only a hash is kept."""
+_MAX_SEEN = 2048
+"""Templates and kinds of answers that were looked at once, of which only a hash is kept; twice as many at most."""
 _TIMES_ENCODED = 8
 """The memory that a template takes, as a multiple of its encoded size."""
 
@@ -629,8 +629,8 @@ class TemplateCache(Shared):
         self._parts = parts
         self.grew = False
         """Whether it takes more bytes than when it was measured."""
-        self._along: KeptView[Hashable, KeptAlong] = KeptView(most=_MAX_ALONG)
-        """What else is kept of these templates; see `TemplateCaches.keep_along`."""
+        self.along: dict[Hashable, None] = {}
+        """Where something else is kept of these templates, the oldest first; see `TemplateCaches.along`."""
         self._ok: BoolArray = np.zeros(0, np.bool_)
         self.count: int
         """Nodes that passed every kept filter."""
@@ -696,21 +696,6 @@ class TemplateCache(Shared):
     def parts(self) -> Sequence[Shared]:
         """Return the answers that it is put together from, some of which other templates share."""
         return self._parts
-
-    def along(self, key: Hashable) -> KeptAlong | None:
-        """Return what is kept along with it under a key; None: nothing is."""
-        return self._along.get(key)
-
-    def keep_along(self, key: Hashable, thing: KeptAlong) -> None:
-        """Keep something along with it, as long as it is kept."""
-        self._along.set(key, thing)
-        self.grew = True
-
-    def drop_useless(self) -> None:
-        """Drop what is kept along with it and is of no use any more."""
-        for key in [key for key, each in self._along.items() if not each.is_of_use()]:
-            self._along.pop(key)
-            self.grew = True
 
     @property
     def is_in_full(self) -> bool:
@@ -1108,14 +1093,21 @@ class TemplateCaches:
         self.accelerator = accelerator or Accelerator()
         self._kept = KeptBytes() if kept is None else kept
         self._by_template: KeptView[tuple[PodTemplate, Profile], TemplateCache] = KeptView(
-            self._kept, most=_MAX_TEMPLATES, size_of=lambda key, _: key[0].size * _TIMES_ENCODED
+            self._kept,
+            most=_MAX_TEMPLATES,
+            size_of=lambda key, _: key[0].size * _TIMES_ENCODED,
+            dropped=self._dropped,
         )
-        self._last: tuple[PodTemplate, Profile] | None = None
-        """Of the last request."""
+        self.along: KeptView[tuple[TemplateCache, Hashable], KeptAlong] = KeptView(
+            self._kept, most=_MAX_TEMPLATES * _MAX_ALONG, dropped=lambda key, _: key[0].along.pop(key[1], None)
+        )
+        """What else is kept of templates, by where it is kept with one of them; it goes with them."""
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._parts: WeakValueDictionary[Hashable, _Answers] = WeakValueDictionary()
-        self._seen: KeptView[int, bool] = KeptView(most=_MAX_SEEN)
-        """Hashes of the keys of templates, and of kinds of answers, that were looked at once."""
+        self._seen: set[int] = set()
+        self._seen_before: set[int] = set()
+        """Hashes of the keys of templates, and of kinds of answers, that were looked at once: the last ones, and those
+        before."""
         self._columns = _Columns(0, self.accelerator)
         self._bounds: ResourceBounds | None = None
         self._answers_now = _AnswersNow()
@@ -1125,7 +1117,6 @@ class TemplateCaches:
     def of(self, frame: Frame, profile: Profile) -> TemplateCache:
         """Return the results for the frame's template in the current cluster; valid until the next call."""
         key, nodes = (frame.pod.template, profile), frame.cluster.nodes.size
-        self._last = key
         if nodes != self._kept.nodes:
             self._kept.follow_nodes(nodes)
         cache = self._by_template.get(key)
@@ -1137,6 +1128,8 @@ class TemplateCaches:
         elif cache.grew:
             cache.grew = False
             self._by_template.measure(key)
+            for each in tuple(cache.along):
+                self.along.measure((cache, each))
         return cache
 
     def has_room(self, more: int) -> bool:
@@ -1145,14 +1138,20 @@ class TemplateCaches:
 
     def keep_along(self, cache: TemplateCache, key: Hashable, thing: KeptAlong) -> None:
         """Keep something that follows the rows of a template, as long as the template is kept."""
-        if cache.is_kept:
-            cache.keep_along(key, thing)
-            if self._last is not None:
-                self._by_template.measure(self._last)
+        if not self._kept.holds(cache):
+            return
+        self.along.set((cache, key), thing)
+        cache.along[key] = None
+        if len(cache.along) > _MAX_ALONG:
+            self.along.pop((cache, next(iter(cache.along))))
+
+    def _dropped(self, key: tuple[PodTemplate, Profile], cache: TemplateCache) -> None:
+        if not self._kept.holds(cache):
+            for each in tuple(cache.along):
+                self.along.pop((cache, each))
 
     def keep_only(self, profiles: Container[Profile]) -> None:
         """Drop what is kept of templates under other profiles."""
-        self._last = None
         self._by_template.keep_only(lambda key: key[1] in profiles)
         self._added_up.clear()
         self._answers_now = _AnswersNow()
@@ -1160,13 +1159,10 @@ class TemplateCaches:
 
     def keep_in_use(self, templates: Container[PodTemplate]) -> None:
         """Drop what is kept of other templates than these, and what nobody counts any more."""
-        self._last = None
         self._by_template.keep_only(lambda key: key[0] in templates)
-        for key, cache in self._by_template.items():
-            cache.drop_useless()
-            if cache.grew:
-                cache.grew = False
-                self._by_template.measure(key)
+        for key, thing in self.along.items():
+            if not thing.is_of_use():
+                self.along.pop(key)
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:
         known = self._shapes.of(frame, profile)
@@ -1348,9 +1344,11 @@ class TemplateCaches:
 
     def _note_seen(self, seen: int) -> bool:
         """Note that a key was seen; return whether it is for the first time."""
-        if seen in self._seen:
+        if seen in self._seen or seen in self._seen_before:
             return False
-        self._seen.set(seen, True)
+        if len(self._seen) >= _MAX_SEEN:
+            self._seen_before, self._seen = self._seen, set()
+        self._seen.add(seen)
         return True
 
 

@@ -176,7 +176,7 @@ def standing_rejections(
     if asked.active or asked.rejection is not None:
         return None
     key = StandingRejections, frame.template, profile
-    known = cache.along(key)
+    known = caches.along.get((cache, key))
     if isinstance(known, StandingRejections) and known.refresh(frame, cache):
         return known
     prepared = pre_filter(frame, profile.filters)
