@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -246,16 +247,22 @@ def bind_claim(cluster: Cluster, claim: str, *, to: str) -> None:
     cluster.api.patch("persistentvolumeclaims", claim, {"status": {"phase": "Bound"}}, subresource="status")
 
 
+def take_away(cluster: Cluster, resource: str) -> list[Any]:
+    """Take away the scheduler's permission for a resource; return the rules of its role as they were."""
+    before: list[Any] = cluster.api.get("clusterroles", ACCOUNT)["rules"]
+    rules = [rule | {"resources": [each for each in rule["resources"] if each != resource]} for rule in before]
+    cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
+    return before
+
+
 def test_without_a_permission_the_log_says_which(
     cluster: Cluster, secure_front: Front, deployed: SchedulerProcess
 ) -> None:
-    role = cluster.api.get("clusterroles", ACCOUNT)
-    rules = [rule | {"resources": [r for r in rule["resources"] if r != "nodes"]} for rule in role["rules"]]
-    cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
+    rules = take_away(cluster, "nodes")
     deployed.start_serving()
     eventually(lambda: "failed to list or watch nodes" in deployed.log())
     assert deployed.get("/readyz")[0] == 500
-    cluster.api.patch("clusterroles", ACCOUNT, {"rules": role["rules"]})
+    cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
     eventually(lambda: deployed.get("/readyz")[0] == 200)
 
 
@@ -263,9 +270,7 @@ def test_without_a_permission_the_log_says_which(
 def test_without_the_permission_for_taint_rules_it_starts_all_the_same(
     cluster: Cluster, secure_front: Front, deployed: SchedulerProcess
 ) -> None:
-    role = cluster.api.get("clusterroles", ACCOUNT)
-    rules = [rule | {"resources": [r for r in rule["resources"] if r != "devicetaintrules"]} for rule in role["rules"]]
-    cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
+    take_away(cluster, "devicetaintrules")
     deployed.start_ready()
     cluster.add_nodes(node("n1", cpu="1"))
     cluster.add_pods(pod("web", cpu="900m"))

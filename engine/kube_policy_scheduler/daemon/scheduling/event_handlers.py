@@ -517,7 +517,7 @@ class EventHandlers:
         self._ledger.note(ClusterEvent.POLICY)
 
     def _nominate_foreign(self, pod: PodInfo) -> None:
-        """Count a pending pod that is not ours as nominated, if today's rules and shards nominate it to one of our nodes.
+        """Count a pending pod that is not ours as nominated, if today's rules and shards put it on one of our nodes.
 
         One that is terminating is bound by nobody.
         """

@@ -60,6 +60,8 @@ class ScheduleAlgorithm(ABC):
         self.cycle = cycle or Cycle(seed=seed)
         self._cluster, self._ledger, self._clock = cluster, cluster.ledger, clock
         self._rejected = RejectionMemo(self.cycle.kept)
+        self.decisions = 0
+        """How many were asked for so far, remembered ones included."""
         self.work = 0
         """Of all decisions so far, see `trial.NODE_WORK`."""
         self.moves = 0
@@ -185,6 +187,7 @@ class ScheduleAlgorithm(ABC):
             in_run: whether members of a gang may be decided together with those before them; for callers that count
                 what they place in `moves`.
         """
+        self.decisions += 1
         pod, memo = queued.pod, memo if memo is not None else self._rejected
         profile = self._profile_for(queued)
         if profile is None:

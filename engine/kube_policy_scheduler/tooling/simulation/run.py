@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -25,7 +25,6 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY, ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_columns import class_devices
-from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -281,7 +280,7 @@ class AssumedPod:
 
 
 class SimulatedAlgorithm(ScheduleAlgorithm):
-    """Asks the cycle as the daemon does, by the rules of a variant, and counts how often."""
+    """Asks the cycle as the daemon does, by the rules of a variant."""
 
     def __init__(
         self, cluster: Cluster, clock: Callable[[], Steady], rules: Rules, signals: Signals, *, seed: int
@@ -289,7 +288,6 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
         super().__init__(cluster, None, clock, seed=seed)
         self.signals = signals
         self.rules = rules
-        self.decisions = 0
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the plugins that decide about a pod; None where no policy governs it."""
@@ -298,18 +296,6 @@ class SimulatedAlgorithm(ScheduleAlgorithm):
     def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind."""
         return self.rules.gang_requirements(queued, self.frame)
-
-    def deciding(
-        self,
-        queued: QueuedPod,
-        *,
-        preempts: bool = True,
-        memo: RejectionMemo | None = None,
-        in_run: bool = False,
-    ) -> Generator[int, None, Decision]:
-        """Return the pod's node, or why there is none."""
-        self.decisions += 1
-        return super().deciding(queued, preempts=preempts, memo=memo, in_run=in_run)
 
 
 class SimulatedCluster:
