@@ -529,6 +529,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def _have_waited(self, begins: dict[str, float], since: float) -> list[AssumedT]:
         """Take those who wait since a time or longer out of these, which have the longest first."""
+        if not begins:
+            return []
         uids = list(takewhile(lambda uid: begins[uid] <= since, begins))
         for uid in uids:
             del begins[uid]
@@ -568,6 +570,8 @@ class WaitingPods(Generic[AssumedT]):
 
     def next_due(self) -> float | None:
         """Return when gangs have something to do; the other times are those of `backfill` and `short`."""
+        if not self._starts:
+            return self.gangs.next_due()
         dues = (self.gangs.next_due(), *(start.due for start in self._starts))
         return min((at for at in dues if at is not None), default=None)
 
