@@ -140,6 +140,14 @@ class Feature(Enum):
         " nodes its pods are. Before, it takes no pod of such a group",
         since=37,
     )
+    WORKLOAD_AWARE_PREEMPTION = Entry(
+        "WorkloadAwarePreemption",
+        "preemption for a PodGroup takes away all pods of lower priority, places it, and puts back as many as fit,"
+        " the most important first. Without it, evictions are searched for each member",
+        since=37,
+        known_since=36,
+        locked_since=37,
+    )
     POD_GROUP_PRIORITY_COUNTS = Entry(
         "PodGroupPriorityCounts",
         "a pod is held if its PodGroup has another priority. Before, only the priority of the pod counts",

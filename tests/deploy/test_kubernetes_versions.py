@@ -20,7 +20,10 @@ def gate(entry: Entry) -> str:
     if entry.known_since is None:
         return "no"
     first = max(entry.known_since, OLDEST)
-    return f"from 1.{first}" if entry.locked_since is None else f"1.{first} to 1.{entry.locked_since - 1}"
+    if entry.locked_since is None:
+        return f"from 1.{first}"
+    last = entry.locked_since - 1
+    return f"1.{first} to 1.{last}" if last > first else f"1.{first}"
 
 
 def with_features(text: str) -> str:

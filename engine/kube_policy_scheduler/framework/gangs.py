@@ -11,6 +11,9 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.wording import plural
 
+POD_GROUP = "PodGroup"
+"""The rule of groups that are PodGroups of Kubernetes."""
+
 
 class Group(NamedTuple):
     """Pods that start together or not at all: of one namespace and scheduler, with one key.

@@ -20,7 +20,7 @@ from kube_policy_scheduler.cluster.objects import (
 )
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gangs import GangRequirement, Group, GroupTree, MissingGroupError
+from kube_policy_scheduler.framework.gangs import POD_GROUP, GangRequirement, Group, GroupTree, MissingGroupError
 from kube_policy_scheduler.framework.preempt.whole_groups import is_evicted_whole
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
@@ -45,7 +45,7 @@ class PodGroupOf(NamedTuple):
     @property
     def rule(self) -> str:
         """Return what the kind is called."""
-        return "PodGroup" if self.is_native else "PodGroup.scheduling.x-k8s.io"
+        return POD_GROUP if self.is_native else "PodGroup.scheduling.x-k8s.io"
 
     def __call__(self, template: PodTemplate) -> Group | None:
         """Return the group of pods of this template; None where they belong to none of this kind."""

@@ -41,7 +41,7 @@ def evictions(
         awaiting: those that wait for their victims to end, see `place_awaiting`; they are not in the answer.
         requirement: of the group.
     """
-    left = yield from _place_free(attempt, gang, members, requirement)
+    left = yield from place_free(attempt, gang, members, requirement)
     found: Nominations = {}
     for number, member in enumerate(left):
         if requirement.roles and gang.is_surplus(member, requirement.group):
@@ -74,7 +74,7 @@ def place_awaiting(attempt: Attempt, gang: GangMembers, awaiting: Sequence[Queue
         yield attempt.step()
 
 
-def _place_free(
+def place_free(
     attempt: Attempt, gang: GangMembers, members: Sequence[QueuedPod], requirement: GangRequirement
 ) -> Generator[int, None, list[QueuedPod]]:
     """Place members on free nodes while the group is not complete; return those for whom there is none."""

@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.eviction import Nominations, evictions, place_awaiting
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
+from kube_policy_scheduler.framework.groups.whole_preemption import preempt_whole, units_for
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
@@ -344,7 +345,12 @@ class Planner:
             awaiting = [member for member in self.members.awaiting_victims(requirement) if member is not queued]
             yield from place_awaiting(attempt, self.members, awaiting)
             if self.seating.has_room(members, requirement, priority=queued.pod.priority):
-                found = yield from evictions(attempt, self.members, members, awaiting, requirement)
+                frame, profile = self.algorithm.frame(queued), self.algorithm.profile(queued.pod)
+                units = units_for(frame, profile, requirement) if profile is not None else None
+                if units:
+                    found = yield from preempt_whole(attempt, self.members, members, awaiting, requirement, units)
+                if not found:
+                    found = yield from evictions(attempt, self.members, members, awaiting, requirement)
             return found
         finally:
             if not found:

@@ -1,0 +1,129 @@
+"""Preemption for a PodGroup by the rules of 1.37: all that may go is gone, it is placed, then what fits is back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
+from kube_policy_scheduler.framework.groups import whole_preemption
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules, KubernetesVersion
+from tests.daemon.test_pod_groups import SINCE_137, exists, gang, native
+from tests.simulation.calm import Calm, story
+from tests.simulation.chaos import containers
+
+BUDGET = {
+    "metadata": {"name": "safe", "namespace": "default"},
+    "spec": {"selector": {"matchLabels": {"safe": "yes"}}},
+    "status": {"disruptionsAllowed": 0},
+}
+MOST_PODS = 8
+"""That a node of the story takes."""
+units = st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=5).filter(
+    lambda found: sum(size for size, _ in found) <= MOST_PODS
+)
+"""From the most to the least important: how many pods go together, and whether a budget protects them."""
+
+
+def members(calm: Calm, number: int) -> None:
+    for at in range(number):
+        spec = {"schedulingGroup": {"podGroupName": "train"}, "priority": 10} | containers(1000)
+        calm.server.create_pod(f"train{at}", spec, {})
+
+
+def low(calm: Calm, name: str, priority: int, *, group: str = "", node: str = "", safe: bool = False) -> None:
+    spec: dict[str, Any] = {"priority": priority} | containers(1000)
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    calm.server.create_pod(name, spec, {"safe": "yes"} if safe else {})
+
+
+@settings(max_examples=30, deadline=None)
+@given(units, st.data())
+def test_units_come_back_in_order_as_far_as_they_fit(low_units: list[tuple[int, bool]], data: st.DataObject) -> None:
+    """On one node that is full of them: first the protected ones, then the others, the most important first."""
+    total = sum(size for size, _ in low_units)
+    wanted = data.draw(st.integers(1, total))
+    left, gone = total - wanted, set[str]()
+    for is_safe in (True, False):
+        for at, (size, safe) in enumerate(low_units):
+            if safe is is_safe and size <= left:
+                left -= size
+            elif safe is is_safe:
+                gone |= {f"p{at}-{number}" for number in range(size)}
+
+    async def tell(calm: Calm) -> None:
+        exists(calm, msgspec.convert(BUDGET, PodDisruptionBudget))  # type: ignore[arg-type]
+        for at, (size, safe) in enumerate(low_units):
+            policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
+            exists(calm, native(f"g{at}", **policy, disruptionMode={"all": {}}))
+            for number in range(size):
+                low(calm, f"p{at}-{number}", -at, group=f"g{at}" if size > 1 else "", safe=safe)
+        await calm.after(5)
+        assert len(calm.on_nodes()) == total
+        exists(calm, gang("train", wanted))
+        members(calm, wanted)
+        await calm.after(60)
+        assert {f"train{at}" for at in range(wanted)} <= set(calm.on_nodes())
+        there = {f"p{at}-{number}" for at, (size, _) in enumerate(low_units) for number in range(size)}
+        assert there - set(calm.server.pods) == gone
+
+    story("", tell, cpus=(total,), kubernetes=SINCE_137)
+
+
+def test_the_least_important_pods_of_the_cluster_go_wherever_they_are() -> None:
+    async def tell(calm: Calm) -> None:
+        for node, priorities in {"n0": (5, -2), "n1": (4, -1), "n2": (3, -3)}.items():
+            for number, priority in enumerate(priorities):
+                low(calm, f"{node}-{number}", priority, node=node)
+        await calm.after(5)
+        assert len(calm.on_nodes()) == 6
+        exists(calm, gang("train", 2))
+        members(calm, 2)
+        await calm.after(60)
+        assert {"train0", "train1"} <= set(calm.on_nodes())
+        assert sum(1 for name in calm.server.pods if name.startswith("n")) == 4, "no more than needed"
+        assert {"n0-0", "n1-0", "n2-0"} <= set(calm.server.pods), "the important ones stay"
+
+    story("", tell, cpus=(2, 2, 2), kubernetes=SINCE_137)
+
+
+@pytest.mark.parametrize("above", [0, 2])
+def test_a_group_that_does_not_fit_even_so_evicts_nobody(above: int) -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(3):
+            low(calm, f"p{number}", 20 if number < above else 0)
+        await calm.after(5)
+        exists(calm, gang("train", 4 - above))
+        members(calm, 4 - above)
+        await calm.after(60)
+        assert calm.on_nodes() == ["p0", "p1", "p2"]
+
+    story("", tell, cpus=(3,), kubernetes=SINCE_137)
+
+
+@pytest.mark.parametrize("kubernetes", ["1.36", "1.36 with the gate", "1.37", "many"])
+def test_with_many_pods_or_before_1_37_evictions_are_searched_for_each_member(
+    kubernetes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group gets its room in any case."""
+    monkeypatch.setattr(whole_preemption, "MOST_AWAY", 3 if kubernetes == "many" else 1000)
+    gates = {Feature.WORKLOAD_AWARE_PREEMPTION.entry.name: True} if "gate" in kubernetes else {}
+    rules = KubernetesRules(KubernetesVersion(36 if kubernetes.startswith("1.36") else 37), gates)
+
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            low(calm, f"p{number}", number)
+        await calm.after(5)
+        exists(calm, gang("train", 2))
+        members(calm, 2)
+        await calm.after(60)
+        assert calm.on_nodes() == ["p2", "p3", "train0", "train1"]
+
+    story("", tell, cpus=(2, 2), kubernetes=rules)
