@@ -18,6 +18,7 @@ from kube_policy_scheduler.framework.decide.cycle import NO_NODES, Cycle
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
+from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.events import wake_events
 from kube_policy_scheduler.framework.frame import Frame
 
@@ -222,3 +223,24 @@ def test_a_full_node_is_offered_to_a_more_important_pod_with_its_victims() -> No
     assert decision.preemption is not None
     assert decision.preemption.nominated_node == "n0"
     assert [victim.name for victim in decision.preemption.victims] == ["low"]
+
+
+@pytest.mark.parametrize(
+    ("passed", "rejected", "host", "asks_again"),
+    [
+        ({"a": 0.0}, {}, "a", False),
+        ({"a": 0.0, "b": 5.0}, {"c": "no"}, "b", False),
+        ({}, {"a": "no", "b": "no"}, None, True),
+        ({}, {"a": "no", "b": "no", "c": "no"}, None, False),
+    ],
+    ids=["one of some", "the best of two", "none of some", "none of all"],
+)
+def test_extenders_are_asked_again_only_where_no_node_is_left_of_those_they_were_asked_about(
+    passed: dict[str, float], rejected: dict[str, str], host: str | None, asks_again: bool
+) -> None:
+    cluster = Cluster()
+    for name in "abc":
+        cluster.set_node(node(name))
+    verdict = ExtenderVerdict(passed, rejected)
+    decision = Cycle().decide(Frame(pod(cluster, "p"), cluster, 0.0), kubernetes_profile(), verdict=verdict)
+    assert (decision.host, decision.asks_again) == (host, asks_again)

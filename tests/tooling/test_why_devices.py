@@ -84,6 +84,19 @@ def test_a_node_says_what_its_devices_lack(
         assert change in [one.text for one in found.changes]
 
 
+def test_requests_that_only_together_lack_devices_are_told_so() -> None:
+    cluster = cluster_of(FOUR)
+    asking = claiming(cluster, "p", count=3)
+    each = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3}
+    both = [{"name": name, "exactly": each} for name in ("r", "s")]
+    claim = {"metadata": {"name": "t", "namespace": "default"}, "spec": {"devices": {"requests": both}}}
+    cluster.set_object(msgspec.convert(claim, objects.ResourceClaim))
+    asking.spec.resource_claims = [objects.PodResourceClaim(name="r", resource_claim_name="t")]
+    found = explain(DecisionInputs.of(asking, cluster, KUBERNETES, now=NOW))
+    said = "each request has enough devices alone, but they do not suffice for all requests together"
+    assert nearest(found) == (said,)
+
+
 def test_the_rule_that_taints_devices_is_named() -> None:
     cluster = cluster_of([device("t")], rules=rules_of("1.37"))
     spec = {"deviceSelector": {"pool": "n"}, "taint": {"key": "broken", "value": "fan", "effect": "NoExecute"}}

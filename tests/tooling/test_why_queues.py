@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,18 @@ def pod(name: str, namespace: str, gpus: int, *, node: str = "") -> dict[str, An
     }
 
 
-def why(folder: Path, name: str, *, seconds: int, capsys: pytest.CaptureFixture[str], form: str = "text") -> str:
+def why(
+    folder: Path,
+    name: str,
+    *,
+    seconds: int,
+    capsys: pytest.CaptureFixture[str],
+    form: str = "text",
+    research: Sequence[int] = (2, 2, 2),
+) -> str:
     amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", GPU: "8"}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": amounts}}
-    pods = [pod(f"r{number}", "research", 2, node="n") for number in range(3)]
+    pods = [pod(f"r{number}", "research", gpus, node="n") for number, gpus in enumerate(research)]
     pods += [pod("p0", "production", 2, node="n"), pod("p1", "production", 2), pod("r9", "research", 1)]
     (folder / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
     (folder / "p.policy").write_text(POLICY)
@@ -53,6 +62,11 @@ def test_the_queue_its_guarantee_and_who_borrows(tmp_path: Path, capsys: pytest.
         "borrowed by research (2)"
     ) in text
     assert "Reclaim: not before this pod has waited for 30s." in text
+
+
+def test_a_queue_that_borrows_a_single_device_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(why(tmp_path, "p1", seconds=10, capsys=capsys, research=(2, 2, 1)).split())
+    assert "borrowed by research (1)" in text
 
 
 def test_who_would_be_evicted_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,6 +270,16 @@ def test_a_require_is_a_problem_where_it_refuses_every_pod(
     assert (got, said) == (status, text)
 
 
+def test_a_filter_that_rejects_everything_for_one_kind_of_pod_alone_is_no_problem() -> None:
+    things = [*nodes(), pod("large", cpu="100"), pod("small")]
+
+    ((_, status, text, _),) = found(
+        inspection("filter node.free.cpu >= pod.request.cpu as room\n", things=things), "filters"
+    )
+
+    assert (status, text) == (Status.OK, "rejects 0 to 6 of 6 nodes")
+
+
 def test_a_filter_whose_condition_never_holds_refuses_nothing() -> None:
     ((_, status, text, _),) = found(inspection('filter node.ready if pod.namespace == "x" as only\n'), "filters")
 
