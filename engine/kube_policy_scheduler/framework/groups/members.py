@@ -9,6 +9,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds
@@ -104,7 +105,31 @@ class GangMembers:
             return False
         return any(self.victims_of(member) for member in self.awaiting_victims(requirement))
 
+    def quota_request(self, queued: QueuedPod, requirements: Sequence[GangRequirement], usage: QuotaUsage) -> Amounts:
+        """Return what a pod, or all members that its group needs, ask a queue for."""
+        if not requirements:
+            return usage.amounts(queued.pod)
+        return usage.request(member.pod for member in self.needed(queued, requirements[0]))
+
     # --- by template -----------------------------------------------------------------------------------
+
+    def are_alike(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
+        """Return whether all pending members of a pod's group request the same, may be anywhere, and await no victims.
+
+        Then the group is rejected, for lack of room or quota, as any other of its size and requests is.
+        """
+        group, pod = requirement.group, queued.pod
+        is_special = requirement.levels or requirement.roles or requirement.tree is not None
+        if is_special or self.nominated_rows(group):
+            return False
+        profile = self._algorithm.profile(pod)
+        return all(
+            other.pod.priority == pod.priority
+            and other.pod.template.requests == pod.template.requests
+            and self._algorithm.profile(other.pod) is profile
+            for other in self._queue.group(group).values()
+            if other.pod.template is not pod.template
+        )
 
     def rest(self, queued: QueuedPod, requirement: GangRequirement, *, anywhere: bool = False) -> Rest:
         """Return what is left to place of a group; anywhere: as for `unplaced`."""
@@ -121,7 +146,7 @@ class GangMembers:
 
         anywhere: whether nodes that are full, or reject them for now, count too: victims may make room there.
         """
-        alike = self.alike(self.pending(queued, (requirement,)))
+        alike = self.by_template(self.pending(queued, (requirement,)))
         numbers = Counter({template: len(pods) for template, pods in alike.items()})
         missing = requirement.size - self.placed(requirement) - numbers.total()
         if missing > 0:
@@ -140,7 +165,7 @@ class GangMembers:
             for kind, (template, number) in enumerate(numbers.items())
         ]
 
-    def alike(self, members: Sequence[QueuedPod]) -> dict[PodTemplate, list[QueuedPod]]:
+    def by_template(self, members: Sequence[QueuedPod]) -> dict[PodTemplate, list[QueuedPod]]:
         """Return by template those of some members for whom no place is tried out."""
         there = self.attempt.placed if self.attempt is not None else {}
         found: dict[PodTemplate, list[QueuedPod]] = {}

@@ -327,7 +327,7 @@ class Seating:
         profile = self._algorithm.profile(members[0].pod)
         if profile is None or not any(isinstance(plugin, NodeResourcesFit) for plugin in profile.filters):
             return True
-        alike, nodes = self._members.alike(members), self._cluster.nodes
+        alike, nodes = self._members.by_template(members), self._cluster.nodes
         room, free = 0, free_now(self._cluster) if priority is None else free_without(self._cluster, priority)
         most_kinds = max(1, MOST_NODES // max(1, nodes.size))
         for number, (template, pods) in enumerate(sorted(alike.items(), key=lambda each: -len(each[1]))):

@@ -16,7 +16,6 @@ import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.backfill.backfill import Backfill
 from kube_policy_scheduler.framework.backfill.reservation import Seat
@@ -431,33 +430,7 @@ class WaitingPods(Generic[AssumedT]):
             for requirement in requirements
         )
 
-    # --- what simulations and metrics ask ------------------------------------------------------------
-
-    def siblings(self, requirement: GangRequirement) -> Iterable[QueuedPod]:
-        """Return the members of a group that are not decided yet."""
-        return self.members.siblings((requirement,))
-
-    def has_begun(self, requirement: GangRequirement) -> bool:
-        """Return whether members of a group have a node."""
-        return self.members.have_begun(requirement)
-
-    def are_alike(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
-        """Return whether all pending members of a pod's group request the same, may be anywhere, and await no victims.
-
-        Then the group is rejected, for lack of room or quota, as any other of its size and requests is.
-        """
-        group, pod = requirement.group, queued.pod
-        is_special = requirement.levels or requirement.roles or requirement.tree is not None
-        if is_special or self.members.nominated_rows(group):
-            return False
-        profile = self._algorithm.profile(pod)
-        return all(
-            other.pod.priority == pod.priority
-            and other.pod.template.requests == pod.template.requests
-            and self._algorithm.profile(other.pod) is profile
-            for other in self._queue.group(group).values()
-            if other.pod.template is not pod.template
-        )
+    # --- what metrics and reservations ask -----------------------------------------------------------
 
     def shortfalls(self) -> dict[str, tuple[int, int]]:
         """Return by topology: how many pending gangs have no domain, and how many members their best domains lack."""
@@ -470,12 +443,6 @@ class WaitingPods(Generic[AssumedT]):
         gangs_of = largest({key: gangs for key, (gangs, _) in found.items()}, MOST_TOPOLOGIES, others=OTHER_TOPOLOGY)
         rest = sum(missing for key, (_, missing) in found.items() if key not in gangs_of)
         return {key: (gangs, found[key][1] if key in found else rest) for key, gangs in gangs_of.items()}
-
-    def quota_request(self, queued: QueuedPod, requirements: Sequence[GangRequirement], usage: QuotaUsage) -> Amounts:
-        """Return what a pod, or all members that its group needs, ask a queue for."""
-        if not requirements:
-            return usage.amounts(queued.pod)
-        return usage.request(member.pod for member in self.members.needed(queued, requirements[0]))
 
     def seats(self, queued: QueuedPod) -> Sequence[Seat] | None:
         """Return places for a pod, or for all that its gang needs, as the cluster stands; None: it does not fit."""

@@ -499,9 +499,7 @@ class Waiting:
             self._queue,
             lambda queued: rules.position(queued, algorithm.frame),
             simulated.cluster,
-            members_are_alike=self._waiting_pods.are_alike,
-            has_begun=self._waiting_pods.has_begun,
-            request=self._waiting_pods.quota_request,
+            members=self._waiting_pods.members,
             each_reason=simulated.scenario.autoscaling is not None,
         )
         simulated.room_changed = lambda: self._stand_ins.room_changed(simulated.now)
@@ -821,7 +819,7 @@ class Waiting:
         self._queue.assumed(queued)
         self._settled(queued)
         for requirement in requirements:
-            self._stand_ins.began(waiting_pods.siblings(requirement), now)
+            self._stand_ins.began(waiting_pods.members.siblings((requirement,)), now)
         self._pods_changed(assumed.host)
         for each in waiting_pods.arrive(assumed) if requirements else (assumed,):
             self._bind(each)

@@ -26,6 +26,7 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.rejection_memo import is_alike
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preempt.reclaim import NotReclaimed, may_gain
@@ -91,9 +92,7 @@ class StandIns:
         position: Callable[[QueuedPod], QueuePosition],
         cluster: Cluster,
         *,
-        members_are_alike: Callable[[QueuedPod, GangRequirement], bool],
-        has_begun: Callable[[GangRequirement], bool],
-        request: Callable[[QueuedPod, Sequence[GangRequirement], QuotaUsage], Amounts],
+        members: GangMembers,
         each_reason: bool,
     ) -> None:
         """Make one.
@@ -102,14 +101,11 @@ class StandIns:
             queue: of the pods.
             position: returns the position of a pod.
             cluster: where they are placed.
-            members_are_alike: returns whether all members of a pod's gang request the same, and may be anywhere.
-            has_begun: returns whether members of a gang have a place.
-            request: returns what a pod, or its gang as a whole, asks its queue for.
+            members: who is in gangs.
             each_reason: whether each pod must be tried again when the reason why it does not fit has changed.
         """
         self._queue, self._position, self._cluster, self._each_reason = queue, position, cluster, each_reason
-        self._members_are_alike, self._has_begun = members_are_alike, has_begun
-        self._request = request
+        self._members = members
         self._lines: dict[_Kind, _Line] = {}
         self._line_of: dict[str, _Kind] = {}
         """By the uid of those that are tried for others."""
@@ -171,7 +167,7 @@ class StandIns:
         if profile.queues is not None and profile.queues.reclaims:
             usage = self._cluster.track_usage(profile.queues.tree)
             queue = usage.quota_of(line.first.pod.template)
-            amounts = self._request(line.first, requirements, usage)
+            amounts = self._members.quota_request(line.first, requirements, usage)
             line.share = (usage, queue, amounts) if queue is not None else None
 
     def settled(self, queued: QueuedPod, now: Steady) -> None:
@@ -297,9 +293,9 @@ class StandIns:
         position = self._position(queued)
         if position.strict or position.slopes or position.backfill is not None:
             return None
-        if requirements and not (len(requirements) == 1 and self._members_are_alike(queued, requirements[0])):
+        if requirements and not (len(requirements) == 1 and self._members.are_alike(queued, requirements[0])):
             return None
-        began = bool(requirements) and self._has_begun(requirements[0])
+        began = bool(requirements) and self._members.have_begun(requirements[0])
         lacks = _LACKS_QUOTA if lacks_quota else _LACKS_ROOM
         if lacks_quota or (decision.rejectors == _LACKS_ROOM and profile.preemption is None):
             template, ignored = pod.template, self._cluster.ignored_resources
