@@ -119,7 +119,8 @@ class Feature(Enum):
     )
     PREEMPTION_MESSAGE = Entry(
         "PreemptionMessage",
-        "if preemption makes room, the message of the pod names the node and the number of victims",
+        "if preemption makes room, the message of the pod names the node and the number of victims; for a PodGroup, the"
+        " number",
         since=37,
     )
     EMPTY_SELECTOR_SPREADS = Entry(

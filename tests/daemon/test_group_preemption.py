@@ -86,6 +86,9 @@ def test_the_least_important_pods_of_the_cluster_go_wherever_they_are() -> None:
         assert len(calm.on_nodes()) == 6
         exists(calm, gang("train", 2))
         members(calm, 2)
+        await calm.after(0.2)
+        text = "pod group preemption found a placement for podgroup, preempting 2 victims"
+        assert all(text in calm.told.why[f"train{at}"] for at in range(2))
         await calm.after(60)
         assert {"train0", "train1"} <= set(calm.on_nodes())
         assert sum(1 for name in calm.server.pods if name.startswith("n")) == 4, "no more than needed"

@@ -31,7 +31,7 @@ from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.eviction import Nominations, evictions, place_awaiting
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
-from kube_policy_scheduler.framework.groups.whole_preemption import preempt_whole, units_for
+from kube_policy_scheduler.framework.groups.whole_preemption import preempt_whole, told_of, units_for
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
@@ -299,7 +299,10 @@ class Planner:
             verdict = alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
             return msgspec.structs.replace(short, verdict=verdict)
         found = yield from self._evicting(queued, self.members.pending(queued, (outer,)), outer)
-        return Plan(nominations=found, instead_of=short) if found else short
+        return self._room_made(found, outer, short) if found else short
+
+    def _room_made(self, found: Nominations, requirement: GangRequirement, short: Shortfall) -> Plan:
+        return Plan(nominations=found, instead_of=told_of(found, requirement, short, self.cluster.rules))
 
     def _evicting_in_domains(self, queued: QueuedPod, requirement: GangRequirement, short: Shortfall) -> Steps:
         """Look for a domain in which evictions make room for all that a group needs; its members are to go there."""
@@ -316,7 +319,7 @@ class Planner:
                 break
             found = yield from self._evicting(queued, members, requirement, where=domain)
             if found:
-                return Plan(nominations=found, instead_of=short)
+                return self._room_made(found, requirement, short)
             if not isinstance(domain, Domain):
                 break
             tried.add(domain)

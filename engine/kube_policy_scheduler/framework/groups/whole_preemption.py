@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
 from kube_policy_scheduler.framework.decide.gang_room import are_independent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import POD_GROUP, GangRequirement
@@ -22,7 +25,7 @@ from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Pr
 from kube_policy_scheduler.framework.preempt.victims import Budgets, started
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
-from kube_policy_scheduler.kubernetes_rules import Feature
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
 MOST_AWAY = 1000
 """Pods that are taken away, which each turn does anew: 60 ms. Where more have a lower priority, evictions are searched
@@ -67,6 +70,15 @@ def units_for(frame: Frame, profile: Profile, requirement: GangRequirement) -> l
     violating, _ = Budgets(cluster).split([pod for unit in units for pod in unit.pods])
     protected = {pod.uid for pod in violating}
     return sorted(units, key=lambda unit: protected.isdisjoint(pod.uid for pod in unit.pods))
+
+
+def told_of(found: Nominations, requirement: GangRequirement, short: Shortfall, rules: KubernetesRules) -> Shortfall:
+    """Return what the pods of a group are told for which others are evicted. short: why there are no free nodes."""
+    if Feature.PREEMPTION_MESSAGE not in rules or requirement.group.rule != POD_GROUP:
+        return short
+    victims = sum(len(each.victims) for each in found.values())
+    text = f"pod group preemption found a placement for podgroup, preempting {victims} victims"
+    return msgspec.structs.replace(short, verdict=text)
 
 
 def _lower(cluster: Cluster, priority: int) -> list[PodInfo] | None:
