@@ -94,6 +94,7 @@ def test_an_empty_line_takes_every_statement() -> None:
         ("filter node.conditions.|", {"Ready", "DiskPressure", "KernelDeadlock"}),
         ('filter node.conditions["|', {"Ready", "KernelDeadlock"}),
         ('filter hour("Eur|', {"Europe/Berlin"}),
+        ('filter hour("ber|', {"Europe/Berlin"}),
         ('filter between("22:00", "06:00", "|', {"Europe/Berlin", "UTC"}),
         ('score predicted(promql("|', {"cpu_usage"}),
         ("queue top\nqueue a of |", {"top"}),
@@ -119,6 +120,7 @@ def test_what_is_possible_is_offered(text: str, some: set[str]) -> None:
         ("spread by pod.|", {"priority", "created", "request", "attempts"}),
         ("limit sum(|", {"node", "queued"}),
         ("filter |", {"rank", "normalize", "device_value"}),
+        ('filter hour("ber|', {"UTC"}),
     ],
 )
 def test_what_is_impossible_is_not(text: str, not_those: set[str]) -> None:

@@ -523,7 +523,8 @@ def _in_string(
                 Item(query, ItemKind.VALUE, start, detail="a metric of the fixtures") for query in words.metrics
             )
         elif called is not None and _takes_zone(called, call[1]):
-            yield from (Item(zone, ItemKind.VALUE, start) for zone in words.time_zones)
+            typed = project.sources[name].text[start:offset].lower()  # there are more zones than items
+            yield from (Item(zone, ItemKind.VALUE, start) for zone in words.time_zones if typed in zone.lower())
         elif called is not None and any(each.takes.word for each in called.parameters):
             yield from (Item(resource, ItemKind.VALUE, start) for resource in words.resources)
     if tokens[-1].kind == "LSQB" and len(tokens) > 1:
