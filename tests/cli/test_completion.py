@@ -21,6 +21,9 @@ from tests.cli.transcript import command
         (["explain-code"], "P0102", "P0102"),
         (["functions"], "clam", "clamp"),
         (["fields"], "node.read", "node.ready"),
+        (["eval"], "node.read", "node.ready"),
+        (["eval"], "2 * node.fre", "2 * node.free."),
+        (["eval"], "p.serv", "p.service_account"),
     ],
 )
 def test_what_is_begun_is_completed(typed: list[str], begun: str, offered: str) -> None:

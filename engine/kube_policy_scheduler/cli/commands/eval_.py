@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,9 @@ Exit codes: 0 the values are shown; 1 the expression has an error; 2 the command
 """
 
 
+_OF_PODS = re.compile(r"\bp\.")
+
+
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return how the expression may go on: what an editor offers at its end."""
     from click.shell_completion import CompletionItem
@@ -51,15 +55,17 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
     from kube_policy_scheduler.editor.completion import complete
     from kube_policy_scheduler.editor.project import look_at
 
-    before = "let value = "
+    # an expression about running pods has fields like the inside of an aggregate
+    before = "filter any(p in node.pods where " if _OF_PODS.search(incomplete) else "let value = "
     source = Source("expression.policy", before + incomplete)
     items = complete(look_at([source], environment(), complete=False), source.name, len(source.text), ClusterWords())
     begun = len(before)
-    return [
-        CompletionItem(incomplete[: item.start - begun] + (item.text or item.label).replace("$0", ""), help=item.detail)
+    written = (
+        (incomplete[: item.start - begun] + (item.text or item.label).replace("$0", ""), item.detail)
         for item in items
         if item.start >= begun
-    ]
+    )
+    return [CompletionItem(text, help=detail) for text, detail in written if text.startswith(incomplete)]
 
 
 SECTION = Section.WRITE
