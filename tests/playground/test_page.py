@@ -58,7 +58,7 @@ def test_typing_shows_problems_with_their_fixes_and_keeps_the_last_picture(view:
     view.run(lambda page: write(page, 'score 30 if node.lable.disk == "ssd"'))
     shows(view, "#problems", "lable")
     shows(view, "#verdict", "the map shows the last policy without errors")
-    assert view.run(lambda page: page.locator("#map-mine.stale").count()) == 1
+    assert view.run(lambda page: page.locator("main.stale").count()) == 1
     assert view.run(picture) == before
     view.run(lambda page: page.locator("#problems .fix").first.click())
     shows(view, "#problems", "None.")
@@ -216,3 +216,73 @@ def test_the_page_can_be_read_by_everybody(address: str, browser: Browser, schem
 def test_a_page_without_a_token_says_what_to_do(address: str, browser: Browser) -> None:
     with browser.open(address.partition("#")[0]) as view:
         shows(view, "#verdict", "this address has no token")
+
+
+def test_enter_ends_the_line_though_completions_are_listed(view: View) -> None:
+    view.run(lambda page: write(page, ""))
+    view.run(lambda page: page.keyboard.type("spread by pod.label.ap"))
+    shows(view, "#mine .cm-tooltip-autocomplete", "app")
+    view.run(lambda page: page.keyboard.press("Enter"))
+    assert view.run(lambda page: page.locator("#mine .cm-line").all_inner_texts())[0].startswith(
+        "spread by pod.label.ap"
+    )
+    view.run(lambda page: page.keyboard.press("Backspace"))
+    view.run(lambda page: page.keyboard.type("p"))
+    view.run(lambda page: page.wait_for_timeout(400))
+    assert view.run(lambda page: page.locator("#mine .cm-tooltip-autocomplete").count()) == 0, "the word is whole"
+
+
+def test_tab_takes_the_first_completion_and_an_arrow_another_one(view: View) -> None:
+    view.run(lambda page: write(page, ""))
+    view.run(lambda page: page.keyboard.type("filter node.read"))
+    shows(view, "#mine .cm-tooltip-autocomplete", "ready")
+    view.run(lambda page: page.wait_for_timeout(200))  # the list takes no key at first
+    view.run(lambda page: page.keyboard.press("Tab"))
+    assert "filter node.ready" in view.text("#mine .cm-content")
+
+
+def test_equal_totals_have_one_rank_and_the_chosen_node_comes_first(view: View) -> None:
+    view.run(lambda page: write(page, "filter node.ready\nscore 7 if label disk=ssd"))
+    shows(view, "#problems", "None.")
+    view.run(lambda page: page.locator("#table-button").click())
+    shows(view, "#rows tr.chosen", "")
+    view.run(lambda page: page.locator("#rows tr:first-child.chosen").wait_for())
+    ranks = view.texts("#rows tr td:first-child")
+    totals = view.texts("#rows tr td:nth-child(4)")
+    wanted = {total: str(totals.index(total) + 1) for total in totals if total != "–"}
+    assert [rank for rank, total in zip(ranks, totals, strict=True) if total != "–"] == [
+        wanted[total] for total in totals if total != "–"
+    ]
+    view.run(lambda page: page.locator("#find").fill("a0"))
+    assert all(
+        rank == wanted.get(total, "–")
+        for rank, total in zip(
+            view.texts("#rows tr td:first-child"), view.texts("#rows tr td:nth-child(4)"), strict=True
+        )
+    )
+
+
+def test_what_kubernetes_rejects_and_metrics_without_values_are_seen(view: View) -> None:
+    view.run(lambda page: write(page, 'score 5 * promql("nobody_has_this")'))
+    shows(view, "#problems .metric", "nobody_has_this")
+    assert "NodeUnschedulable" in view.text("#rules") or "TaintToleration" in view.text("#rules")
+
+
+def test_what_lowers_the_score_is_not_green(view: View) -> None:
+    view.run(lambda page: write(page, "score -10\nscore 10 if label disk=ssd"))
+    shows(view, "#mine .note", "on average")
+    view.run(lambda page: page.wait_for_timeout(300))
+    kinds = view.run(lambda page: page.locator("#mine .note").evaluate_all("all => all.map(each => each.className)"))
+    assert kinds == ["note ", "note more"]
+
+
+def test_a_draft_survives_a_reload_and_can_be_taken_back(view: View) -> None:
+    view.run(lambda page: page.on("dialog", lambda dialog: dialog.accept()))
+    view.run(lambda page: write(page, "score 3 if node.ready"))
+    view.run(lambda page: page.reload())
+    shows(view, "#mine .cm-content", "score 3 if node.ready")
+    view.run(lambda page: page.locator("#revert-button").click())
+    shows(view, "#mine .cm-content", "spread by")
+    assert view.run(lambda page: page.locator("#revert-button").is_hidden())
+    assert all("ERR_ABORTED" in trouble for trouble in view.troubles), "the reload ended what was being asked"
+    view.troubles.clear()

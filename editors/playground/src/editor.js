@@ -1,6 +1,9 @@
 // The editor of the playground: CodeMirror with the words of the language, and what the engine says beside the lines.
 // It lives in a shadow root: its styles are adopted sheets there, so that the page needs no exception in its CSP.
-import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
+import {
+  acceptCompletion, autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, completionStatus,
+  moveCompletionSelection, selectedCompletionIndex,
+} from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, toggleComment } from "@codemirror/commands";
 import { bracketMatching, HighlightStyle, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
 import { forEachDiagnostic, lintGutter, lintKeymap, nextDiagnostic, setDiagnostics } from "@codemirror/lint";
@@ -109,7 +112,7 @@ const look = EditorView.theme({
   ".cm-lintRange-info": { backgroundImage: "none", textDecoration: "underline dotted var(--quiet)" },
   ".note": { marginLeft: "1.5rem", padding: "0 .5em", borderRadius: "99px", fontSize: ".75rem", whiteSpace: "nowrap", fontFamily: "var(--sans)", color: "var(--quiet)", background: "var(--panel)", border: "1px solid var(--line)" },
   ".note.filter": { color: "var(--bad)" },
-  ".note.score": { color: "var(--good)" },
+  ".note.more": { color: "var(--good)" },
   ".cm-panels": { backgroundColor: "var(--panel)", color: "var(--ink)" },
   ".cm-panels button, .cm-textfield": { background: "var(--paper)", color: "var(--ink)", border: "1px solid var(--line)" },
 });
@@ -130,6 +133,9 @@ class Note extends WidgetType {
     return made;
   }
 }
+
+const aged = new CSSStyleSheet(); // the theme knows nothing of the host
+aged.replaceSync(":host(.old) .note { filter: grayscale(1); border-style: dashed; }");
 
 const setNotes = StateEffect.define();
 const notes = StateField.define({
@@ -159,6 +165,13 @@ function replaceSelected(event, view) {
   return true;
 }
 
+/** Tab takes the selected completion, or the first one; without a list, it leaves the editor as on every page. */
+function acceptFirst(view) {
+  if (completionStatus(view.state) !== "active") return false;
+  if (selectedCompletionIndex(view.state) === null) moveCompletionSelection(true)(view);
+  return acceptCompletion(view);
+}
+
 /**
  * Make an editor.
  * @param host element that takes the editor in a shadow root
@@ -175,9 +188,13 @@ export function createEditor(host, given) {
     if (!context.explicit && !(word && word.from < word.to) && !/[".(]$/.test(context.state.sliceDoc(Math.max(0, context.pos - 1), context.pos))) return null;
     const found = await given.complete(context.pos);
     if (!found || !found.length || context.aborted) return null;
+    const from = Math.min(...found.map((each) => each.start));
+    // a word that is whole, and begins no other one, needs no list
+    const isWhole = (text) => found.some((each) => each.label === text) && !found.some((each) => each.label !== text && each.label.startsWith(text));
+    if (!context.explicit && isWhole(context.state.sliceDoc(from, context.pos))) return null;
     return {
-      from: Math.min(...found.map((each) => each.start)),
-      validFor: /^[\w]*$/,
+      from,
+      validFor: (text) => /^\w*$/.test(text) && !isWhole(text),
       options: found.map((each) => ({
         label: each.label,
         apply: each.insert,
@@ -200,10 +217,11 @@ export function createEditor(host, given) {
   const extensions = [
     lineNumbers(), history(), drawSelection(), bracketMatching(), closeBrackets(), highlightActiveLine(),
     highlightSelectionMatches(), search({ top: true }), lintGutter(), notes, hover, language(given.words), syntaxHighlighting(colours), look,
-    autocompletion({ override: [complete], activateOnTypingDelay: 60, icons: false }),
+    // nothing is selected before an arrow key is pressed: until then, Enter ends the line
+    autocompletion({ override: [complete], activateOnTypingDelay: 60, icons: false, selectOnOpen: false }),
     EditorView.lineWrapping,
     EditorView.contentAttributes.of({ "aria-label": given.label, "aria-multiline": "true" }),
-    keymap.of([...closeBracketsKeymap, ...completionKeymap, ...searchKeymap, ...historyKeymap, ...lintKeymap, ...defaultKeymap,
+    keymap.of([{ key: "Tab", run: acceptFirst }, ...closeBracketsKeymap, ...completionKeymap, ...searchKeymap, ...historyKeymap, ...lintKeymap, ...defaultKeymap,
       { key: "Mod-/", run: toggleComment }]),
     EditorView.domEventHandlers({ beforeinput: replaceSelected }),
     EditorView.updateListener.of((update) => {
@@ -212,6 +230,7 @@ export function createEditor(host, given) {
   ];
   const fresh = (doc) => EditorState.create({ doc, extensions });
   const view = new EditorView({ root, parent: root, state: fresh("") });
+  root.adoptedStyleSheets = [...root.adoptedStyleSheets, aged];
   let problems = []; // what is wrong with the present text
   let states = new Map(); // of files that are not shown, with their history
   let shown = null;
@@ -277,6 +296,10 @@ export function createEditor(host, given) {
       const made = (note, [line, widget]) => note.line === line && note.text === widget.text && note.kind === widget.kind;
       if (shown.length === found.length && found.every((note, at) => made(note, shown[at]))) return;
       view.dispatch({ effects: setNotes.of(found) });
+    },
+    /** Let the notes look like those of an earlier text. */
+    setStale(is) {
+      host.classList.toggle("old", is);
     },
     focus: () => view.focus(),
     /** Put the cursor at an offset and show it. */

@@ -376,8 +376,21 @@ class Session:
                 answer["against"] = self._shown_verdict("against", other, pod, clause, known_names, go_on)
         except DocumentError as error:
             found.extend(_diagnostic(each) for each in error.diagnostics)
-        answer["problems"] = list(self.cluster.problems())
+        answer["problems"] = self._metric_problems(look)
         return answer
+
+    def _metric_problems(self, look: _Look) -> list[str]:
+        """Return the metrics of the policies that have no value at all, each with the reason where it is known."""
+        known = list(self.cluster.problems())
+        if look.policy_set is None:
+            return known
+        signals = self._measure(look.policy_set.queries)
+        for promql in dict.fromkeys(query.promql for query in look.policy_set.queries):
+            reading = signals.readings.get(promql)
+            is_empty = reading is None or (not len(reading.series) and reading.scalar is None)
+            if is_empty and not any(each.startswith(promql) for each in known):
+                known.append(f"{promql}: it has no series")
+        return known
 
     def lint(self, files: Files, *, go_on: Checkpoint = _go_on) -> list[dict[str, Any]]:
         """Return all that is wrong with policies, with the findings of the lint rules."""

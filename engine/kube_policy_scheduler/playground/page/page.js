@@ -33,6 +33,7 @@ const state = {
   diagnostics: [],
   errors: [], // what came with the last verdict: errors, and what is wrong with the pod
   findings: [], // of the lint rules, which come after the verdict
+  missing: [], // metrics without a value
   linted: {}, // the texts that they are about
   hovered: -1,
   focused: -1,
@@ -243,7 +244,7 @@ function take(found, files, clause) {
     state.summaries = null;
   }
   state.against = found.against;
-  $("metrics-error").textContent = found.problems.map((each) => `No value of the metric ${each}`).join("\n");
+  state.missing = found.problems;
   sums.clear();
   showAll(files);
   showNotes();
@@ -288,6 +289,7 @@ const mine = makeEditor($("mine"), {
   change(text) {
     state.files[state.file] = text;
     showFiles();
+    keepDrafts();
     changed();
   },
   complete: (offset) => asking("complete", offset),
@@ -327,7 +329,10 @@ function showFiles() {
     () => showFile(name),
     { "aria-current": String(name === state.file), title: state.files[name] !== state.saved[name] ? `${name}, not saved` : name },
   )));
-  $("save-button").disabled = state.files[state.file] === state.saved[state.file];
+  const isEdited = (name) => state.files[name] !== state.saved[name];
+  $("save-button").disabled = !isEdited(state.file);
+  $("revert-button").hidden = !isEdited(state.file);
+  $("save-all-button").hidden = names.filter(isEdited).length < 2;
 }
 
 function apply(edits) {
@@ -380,6 +385,8 @@ function showProblems(files) {
     const key = JSON.stringify([found.file, place, found.severity, said(found), found.fixes.map((fix) => fix.title)]);
     return [key, () => problem(found, at, place)];
   });
+  const missing = state.missing.map((each) => `no value of the metric ${each}`);
+  rows.unshift(...missing.map((text) => [`metric ${text}`, () => make("li", { className: "metric" }, make("span", { className: "tag warn", textContent: "warning" }), make("span", { className: "text", textContent: text }))]));
   const quiet = (text) => [text, () => make("li", { className: "quiet", textContent: text })];
   if (!rows.length) rows.push(quiet("None."));
   if (listed.length > MOST_LISTED) rows.push(quiet(`and ${whole(listed.length - MOST_LISTED)} more`));
@@ -411,9 +418,19 @@ function problem(found, at, place) {
 }
 
 function showNotes() {
-  if (state.stale || !state.verdict) return;
-  const found = state.verdict.clauses.filter((each) => each.file === state.file && each.line && each.note);
-  mine.setNotes(found.map((each) => ({ line: each.line, text: each.note, kind: each.kind === "filter" ? (each.rejects ? "filter" : "") : "score" })));
+  if (!state.verdict) return;
+  const clauses = state.verdict.clauses;
+  if (!state.stale) {
+    const found = clauses.filter((each) => each.file === state.file && each.line && each.note);
+    mine.setNotes(found.map((each) => ({ line: each.line, text: each.note, kind: noteKind(each) })));
+  }
+  const rules = clauses.filter((each) => !each.line && each.rejects);
+  $("rules").hidden = !rules.length;
+  $("rules").replaceChildren("Kubernetes' own filters: ", ...rules.map((each) => make("span", { className: "tag", textContent: `${each.text} ${each.note}` })));
+}
+function noteKind(clause) {
+  if (clause.kind === "filter") return clause.rejects ? "filter" : "";
+  return clause.note.startsWith("+") ? "more" : "";
 }
 
 $("format-button").addEventListener("click", () => tried(format));
@@ -422,10 +439,18 @@ async function format() {
   if (text !== state.files[state.file]) mine.setText(text, true);
 }
 
-$("save-button").addEventListener("click", () => tried(save));
-async function save() {
-  const name = state.file, text = state.files[name];
-  if (text === state.saved[name]) return;
+$("save-button").addEventListener("click", () => tried(() => save(state.file)));
+$("save-all-button").addEventListener("click", () => tried(saveAll));
+async function saveAll() {
+  const names = Object.keys(state.files).filter((name) => state.files[name] !== state.saved[name]);
+  for (const name of names) if (!(await save(name))) return;
+  say(`Saved ${many(names.length, "file")}.`, "good");
+}
+$("revert-button").addEventListener("click", () => mine.setText(state.saved[state.file], true));
+/** Save a file; returns whether it is saved by now. */
+async function save(name) {
+  const text = state.files[name];
+  if (text === state.saved[name]) return true;
   try {
     await ask("save", { file: name, text, replaced: state.saved[name] });
   } catch (error) {
@@ -434,20 +459,44 @@ async function save() {
     $("changed").returnValue = "";
     $("changed").onclose = () => tried(() => changedOnDisk(name, error.read.text));
     $("changed").showModal();
-    return;
+    return false;
   }
   state.saved[name] = text;
   showFiles();
+  keepDrafts();
   say(`Saved ${name}.`, "good");
+  return true;
 }
 async function changedOnDisk(name, onDisk) {
   const chosen = $("changed").returnValue;
   if (chosen !== "replace" && chosen !== "take") return;
   state.saved[name] = onDisk;
   if (state.file !== name) showFile(name);
-  if (chosen === "replace") return save();
+  if (chosen === "replace") return void (await save(name));
   mine.setText(onDisk, true);
   showFiles();
+}
+
+// --- drafts: what is not saved survives a reload of this tab, and nothing else does -----------------------
+
+const DRAFTS = "drafts";
+function keepDrafts() {
+  const edited = Object.keys(state.files).filter((name) => name in state.saved && state.files[name] !== state.saved[name]);
+  try {
+    sessionStorage.setItem(DRAFTS, JSON.stringify(edited.map((name) => [name, state.saved[name], state.files[name]])));
+  } catch {
+    // no room, or the browser keeps nothing: the drafts are lost with the page
+  }
+}
+/** Put back drafts of files that are what they were when the drafts began. */
+function takeDrafts() {
+  let kept = [];
+  try {
+    kept = JSON.parse(sessionStorage.getItem(DRAFTS) ?? "[]");
+  } catch {
+    return; // not ours
+  }
+  for (const [name, saved, text] of kept) if (state.saved[name] === saved) state.files[name] = text;
 }
 
 // --- two policies side by side -------------------------------------------------------------------------
@@ -640,7 +689,10 @@ function draw() {
   const side = look(state.verdict, state.values, state.before);
   map.fit(height);
   map.paint(side.kinds, side.styles, tint.quiet);
-  $("map-mine").classList.toggle("stale", state.stale && state.colour !== "time");
+  const isStale = state.stale && state.colour !== "time";
+  document.querySelector("main").classList.toggle("stale", isStale);
+  mine.setStale(isStale);
+  $("remedies").inert = isStale; // their edits are of another text
   const second = state.other ? look(state.against, state.otherValues, state.verdict) : null;
   if (second) {
     otherMap.fit(height);
@@ -899,6 +951,14 @@ function turn(by) {
   showTable();
 }
 
+/** Return the rank of each total over all nodes: one more than there are nodes with a higher one. */
+function rankByTotal(verdict) {
+  const ranks = new Map();
+  const totals = verdict.total.filter((each) => each !== null).sort((a, b) => b - a);
+  totals.forEach((total, at) => ranks.has(total) || ranks.set(total, at + 1));
+  return ranks;
+}
+
 function showTable() {
   const verdict = state.verdict;
   if (!verdict) return;
@@ -906,17 +966,19 @@ function showTable() {
   const order = [];
   for (let node = 0; node < state.names.length; node++) if (!wanted || state.names[node].toLowerCase().includes(wanted)) order.push(node);
   const of = (node) => verdict.total[node] ?? -Infinity;
-  order.sort((a, b) => of(b) - of(a) || a - b || 0);
+  const chosen = state.position.get(verdict.chosen) ?? -1;
+  order.sort((a, b) => of(b) - of(a) || Number(b === chosen) - Number(a === chosen) || a - b);
+  const ranks = rankByTotal(verdict);
   const pages = Math.max(1, Math.ceil(order.length / PER_PAGE));
   state.page = Math.max(0, Math.min(state.page, pages - 1));
   const from = state.page * PER_PAGE;
   const zone = state.groups.zone;
-  const rows = order.slice(from, from + PER_PAGE).map((node, at) => {
+  const rows = order.slice(from, from + PER_PAGE).map((node) => {
     const total = verdict.total[node], then = state.before?.total[node];
     const change = total !== null && then !== null && then !== undefined ? total - then : null;
     const by = verdict.rejectedBy[node];
     return make("tr", { className: state.names[node] === verdict.chosen ? "chosen" : "" },
-      make("td", { className: "number", textContent: total === null ? "–" : whole(from + at + 1) }),
+      make("td", { className: "number", textContent: total === null ? "–" : whole(ranks.get(total)) }),
       make("th", { scope: "row" }, button(state.names[node], () => pin(node), { "aria-pressed": String(node === state.pinned) })),
       make("td", { textContent: zone ? zone.names[zone.of[node]] : "" }),
       make("td", { className: "number", textContent: value(total) }),
@@ -1207,7 +1269,7 @@ const KEYS = [
   ["?", (event) => event.key === "?" && !inText(), () => $("help").showModal(), "show these shortcuts"],
   ["F1", (event) => event.key === "F1", () => $("help").showModal(), "the same, also while you write"],
   ["F6, Shift+F6", (event) => event.key === "F6", (event) => pane(event.shiftKey ? -1 : 1), "next, previous part of the page"],
-  ["Ctrl+S", (event) => mod(event, "s"), () => tried(save), "save the policy file"],
+  ["Ctrl+S", (event) => mod(event, "s"), () => tried(() => save(state.file)), "save the policy file"],
   ["Ctrl+Space", () => false, null, "complete"],
   ["Ctrl+.", (event) => mod(event, "."), () => $("problems").querySelector(".fix")?.click(), "apply the first quick fix"],
   ["F8", (event) => event.key === "F8", () => mine.next(), "next problem"],
@@ -1249,6 +1311,7 @@ function begin(found, saved) {
   $("track").hidden = $("player").hidden = true;
   state.files = Object.fromEntries(found.files.map((each) => [each.name, each.text]));
   state.saved = saved || { ...state.files };
+  if (!saved) takeDrafts();
   setCluster(found);
   if ($("group").selectedOptions[0].disabled || (state.groups.zone?.names.length ?? 0) < 2) $("group").value = state.groups.zone && state.groups.zone.names.length > 1 ? "zone" : "none";
   setNames(found.names, found.namesVersion);
