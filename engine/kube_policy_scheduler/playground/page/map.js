@@ -160,7 +160,8 @@ export class NodeMap {
       }
       if (shape === "ring") continue;
       pen.beginPath();
-      const radius = Math.max(3, side / 3.6);
+      // of small cells, the star is larger than its cell: the one that is looked for is found at a glance
+      const radius = Math.max(shape === "star" ? 9 : 4, side / 3.6);
       for (let at = 0; at < 10; at++) {
         const angle = -Math.PI / 2 + (at * Math.PI) / 5;
         const far = shape === "star" && at % 2 ? radius / 2.2 : radius;
