@@ -93,6 +93,8 @@ class Entry(NamedTuple):
 class Feature(Enum):
     """What holds in some versions of Kubernetes and not in others."""
 
+    __hash__ = object.__hash__  # members are compared by identity; `Enum` hashes their names, in Python code
+
     POD_REQUESTS_MAX_OF_SUMS = Entry(
         "PodRequestsMaxOfSums",
         "a pod in an in-place resize counts for the largest of three sums over its containers: what they want, what was"
