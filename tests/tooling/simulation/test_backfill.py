@@ -143,6 +143,15 @@ def test_quota_that_the_first_one_needs_is_not_used_up() -> None:
         assert (found["first"], found["s"]) == (600, at)
 
 
+@pytest.mark.parametrize(("kept", "at"), [(4, 2), (5, 700)])
+def test_what_a_queue_does_not_lend_is_not_taken_from_the_first_one(kept: int, at: float) -> None:
+    """Of 16 cpu, queues may borrow 12 or 11; the first pod needs 10 of them."""
+    policy = f'queue kept for pods where pod.label.queue == "kept" min cpu {kept} lend cpu 0\nqueue others\n'
+    runs, first = job("runs", 8, at=0, lasts=600), job("first", 10, at=1, lasts=100)
+    found = starts(policy + ORDER + BACKFILL, [node("n1", cpu="16")], runs, first, job("s", 2, at=2, lasts=9000))
+    assert (found["first"], found["s"]) == (600, at)
+
+
 @pytest.mark.parametrize("says", [1, 60, 3600])
 def test_beside_pods_that_never_end_the_simulation_ends_after_few_looks(says: float) -> None:
     """They are late for ever, and each look puts the reservation off by a tenth of what they said."""

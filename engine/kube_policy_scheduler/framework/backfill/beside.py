@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.guarantees import Parts, is_below, lead, within
-from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Amounts, Quota, QuotaUsage
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts, lead, within
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaRejection, QuotaUsage
 from kube_policy_scheduler.framework.backfill.reservation import StartReservation, amounts_of
 from kube_policy_scheduler.framework.events import BACKFILL
 from kube_policy_scheduler.framework.frame import Frame
@@ -41,30 +44,28 @@ class BesideReservation(Filter):
             parts = parts_of(usage, (seat.pod for seat in self.reservation.seats))
             if goes_first(usage, frame.pod, parts):
                 return SKIP
-            queue = self._too_full(usage, frame, parts)
-            if queue is not None:
-                reason = f"the quota of queue {queue.name} is reserved for {self.reservation.holder}"
-                return Status(self.code, self.name, (reason,))
+            full = self._too_full(usage, frame, parts)
+            if full is not None:
+                what = "what queues may borrow" if full.is_of_nodes else f"the quota of queue {full.at}"
+                return Status(self.code, self.name, (f"{what} is reserved for {self.reservation.holder}",))
         return Ready(amounts_of(frame.pod))
 
-    def _too_full(self, usage: QuotaUsage, frame: Frame, parts: Parts) -> Quota | None:
-        """Return a queue whose `max` does not admit what is reserved if the pod still runs then; None: each does."""
+    def _too_full(self, usage: QuotaUsage, frame: Frame, parts: Parts) -> QuotaRejection | None:
+        """Return which quota does not admit what is reserved if the pod still runs then; None: it is admitted.
+
+        That is the `max` of a queue, or what others do not lend (`lend`).
+        """
         mine = usage.quota_of(frame.template)
-        wanted = dict(usage.amounts(frame.pod))
-        for queue in mine.path() if mine is not None else ():
-            reserved = within(parts, queue)
-            limits = [(place, amount) for place, amount in reserved if queue.maximum[place] < NO_LIMIT]
-            for place, amount in limits if any(wanted.get(place, 0) for place, _ in limits) else ():
-                freed = sum(
-                    dict(usage.amounts(end.pod)).get(place, 0)
-                    for end in self.reservation.gone
-                    if end.uid in frame.cluster.pods
-                    and (of := usage.quota_of(end.pod.template)) is not None
-                    and is_below(of, queue)
-                )
-                if queue.used[place] - freed + amount + wanted.get(place, 0) > queue.maximum[place]:
-                    return queue
-        return None
+        if mine is None:
+            return None
+        freed: dict[Quota, Counter[int]] = {}
+        for end in self.reservation.gone:
+            if end.uid in frame.cluster.pods and (queue := usage.quota_of(end.pod.template)) is not None:
+                freed.setdefault(queue, Counter()).subtract(dict(usage.amounts(end.pod)))
+        then = [(queue, tuple(amounts.items())) for queue, amounts in freed.items()]
+        if _not_admitted(usage, then, parts) is not None:
+            return None  # not because of this pod
+        return _not_admitted(usage, [*then, (mine, usage.amounts(frame.pod))], parts)
 
     def filter(self, frame: Frame, state: dict[str, int]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -86,6 +87,18 @@ class BesideReservation(Filter):
         if not _asks_for_more(pod):
             return False
         return any(seat.node_name == node_name and _asks_for_more(seat.pod) for seat in self.reservation.seats)
+
+
+def _not_admitted(usage: QuotaUsage, more: Sequence[tuple[Quota, Amounts]], parts: Parts) -> QuotaRejection | None:
+    """Return why parts are not admitted together if more counts as used; None: they are. Less has amounts below 0."""
+    counted = list(more)
+    for queue, amounts in parts:
+        with usage.counting(counted):
+            found = usage.rejection(queue, amounts)
+        if found is not None:
+            return found
+        counted.append((queue, amounts))
+    return None
 
 
 def goes_first(usage: QuotaUsage, pod: PodInfo, first: Parts) -> bool:
