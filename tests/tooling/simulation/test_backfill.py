@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -150,6 +151,48 @@ def test_what_a_queue_does_not_lend_is_not_taken_from_the_first_one(kept: int, a
     runs, first = job("runs", 8, at=0, lasts=600), job("first", 10, at=1, lasts=100)
     found = starts(policy + ORDER + BACKFILL, [node("n1", cpu="16")], runs, first, job("s", 2, at=2, lasts=9000))
     assert (found["first"], found["s"]) == (600, at)
+
+
+def _anti(label: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": label}}, "topologyKey": "zone"}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _spread(label: str) -> dict[str, Any]:
+    selector = {"matchLabels": {"app": label}}
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+@pytest.mark.parametrize(
+    ("of_first", "of_small"),
+    [(_anti("small"), {}), ({}, _anti("first")), (_spread("small"), {}), ({}, {})],
+    ids=["the first one keeps off", "the new one keeps off", "spread", "neither"],
+)
+def test_a_pod_does_not_start_where_it_would_keep_the_first_one_off(
+    of_first: dict[str, Any], of_small: dict[str, Any]
+) -> None:
+    """The first pod is to get the large node of zone a; beside that, a small one is free in each zone."""
+    nodes = [
+        node("large", cpu="8", labels={"zone": "a"}),
+        node("small-a", cpu="3", labels={"zone": "a"}),
+        node("small-b", cpu="2", labels={"zone": "b"}),
+    ]
+    runs, first = job("runs", 8, at=0, lasts=600), job("first", 8, at=1, lasts=100)
+    small = job("s", 2, at=2, lasts=9000)
+    for (arrival,), label, more in ((first, "first", of_first), (small, "small", of_small)):
+        arrival.pod.metadata.labels = {"app": label}
+        arrival.pod.spec = msgspec.convert(msgspec.to_builtins(arrival.pod.spec) | more, objects.PodSpec)
+    at: dict[str, tuple[float, str]] = {}
+
+    def watch(now: float, cluster: Any) -> None:
+        for each in cluster.pods.values():
+            at.setdefault(each.name, (now, cluster.node_of(each.uid)))
+
+    policy = variant("score node.free.cpu\n" + ORDER + BACKFILL)
+    run(Scenario(nodes, [*runs, *first, *small]), policy, seed=0, stopwatch=lambda: 0.0, watch=watch)
+    assert at["first"] == (600, "large")
+    assert at["s"] == (2, "small-b" if of_first or of_small else "small-a")
 
 
 @pytest.mark.parametrize("says", [1, 60, 3600])

@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Parts, lead, within
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaRejection, QuotaUsage
+from kube_policy_scheduler.framework.backfill.apart import keep_apart
 from kube_policy_scheduler.framework.backfill.reservation import StartReservation, amounts_of
 from kube_policy_scheduler.framework.events import BACKFILL
 from kube_policy_scheduler.framework.frame import Frame
@@ -79,6 +80,7 @@ class BesideReservation(Filter):
                     for resource, amount in state.items()
                     if needed[resource]
                 )
+        keep_apart(passing, cluster, frame.template, self.reservation.seats)
         found: BoolArray = passing[frame.rows]
         return found
 
