@@ -99,6 +99,26 @@ def test_a_server_that_is_upgraded_is_noticed_once_it_says_so_three_times(
     assert why.startswith(f"the API server is of Kubernetes {answers[-1]} now")
 
 
+def test_an_upgrade_is_told_from_the_first_answer_on_and_taken_back_if_the_server_was_one_of_several() -> None:
+    async def told() -> list[str]:
+        version = watch(Server("1.36.2", "1.37.0", "1.36.2"))
+        await started(version)
+        running = asyncio.create_task(version.run())
+        found = [version.remark]
+        for _ in range(2):
+            await asyncio.sleep(ASK_SECONDS + 1)
+            found.append(version.remark)
+        running.cancel()
+        return found
+
+    before, during, after = virtual_time.run(told())
+    assert before == after == "1.36.2, from the API server"
+    assert during == (
+        "1.36.2, from the API server; the API server now says 1.37.0: after 3 such answers, the scheduler starts again"
+        " to decide by its rules"
+    )
+
+
 @pytest.mark.parametrize("answers", [["1.36.2", "1.36.7"], [DOWN, "1.36.1"], ["1.38.0", "1.40.0"]])
 def test_versions_with_the_same_rules_change_nothing_but_what_is_shown(answers: list[str | KubeError | None]) -> None:
     async def seen() -> str:

@@ -536,7 +536,7 @@ class Daemon:
             "bindings": self._look_at_bindings,
             "writes": self._look_at_writes,
             "turns": self._look_at_turns,
-            "kubernetes": lambda: Remark(f"rules of {self._api_server.version.in_force}"),
+            "kubernetes": lambda: Remark(f"rules of {self._api_server.version.remark}"),
         }
 
     def _check_policies(self) -> str | None:
@@ -638,7 +638,7 @@ class Daemon:
             rebalancing=self._rebalancer.state(),
             extenders=self._extenders.states() if self._extenders is not None else (),
             wait_for_extenders=len(self._scheduler.extender_lock),
-            kubernetes=str(self._api_server.version.in_force),
+            kubernetes=self._api_server.version.remark,
         )
 
     def print_state(self) -> None:

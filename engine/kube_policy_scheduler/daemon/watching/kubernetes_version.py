@@ -54,6 +54,13 @@ class VersionWatch:
         self._said = None if said is None else self._of(KubernetesVersion.parse(said), "from the configuration")
         self.in_force = self._said or ASSUMED
         """Once `first` has returned, what everything is decided by."""
+        self._upgrade = ""
+        """What the API server says now, while it is not sure that it was upgraded."""
+
+    @property
+    def remark(self) -> str:
+        """Return by which rules everything is decided, for people, and whether that is about to change."""
+        return f"{self.in_force}{self._upgrade}"
 
     def begin(self) -> None:
         """Ask for the first time; `first` gets the answer."""
@@ -103,10 +110,14 @@ class VersionWatch:
             self._is_out_of_reach = False
             now = self._of(version, "from the API server")
             if now.rules == self.in_force.rules:
-                agreeing, self.in_force = 0, now
+                agreeing, self.in_force, self._upgrade = 0, now, ""
                 continue
             agreeing = agreeing + 1 if now.rules == last else 1
             last = now.rules
+            self._upgrade = (
+                f"; the API server now says {version}: after {AGREEING_ANSWERS} such answers, the scheduler starts"
+                " again to decide by its rules"
+            )
             if agreeing >= AGREEING_ANSWERS or self.in_force is ASSUMED:
                 return (
                     f"the API server is of Kubernetes {version} now, and pods were decided by the rules of"
