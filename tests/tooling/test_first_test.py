@@ -27,9 +27,11 @@ NOT_VARIED = (
     "smallest-gpu.policy",
     "batch-with-backfill.policy",
     "fair-teams.policy",
+    "first-replicas-on-demand.policy",
+    "nodes-per-user.policy",
 )
 """Policies about what `--init` does not vary: devices that pods claim, pods that `preempt` or fair shares may evict,
-and pods that wait."""
+pods that wait, and on which of several nodes pods are."""
 DEAR = (
     "budgets.policy",
     "clustering.policy",

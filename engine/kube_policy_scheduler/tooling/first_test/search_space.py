@@ -56,6 +56,8 @@ _IMAGE_NAME = re.compile(r"[a-z0-9][-a-zA-Z0-9_.:/@]{0,200}")
 IMAGE = "registry.example.com/app:1"
 NODES = ("n1", "n2", "n3")
 """The first one varies."""
+PEERS = (f"peer-{NODES[0]}", f"peer-{NODES[0]}-0")
+"""Names of the pods on the first node, of one alone and of several."""
 DOMAINS = ("a", "b")
 """Values of the labels that define domains."""
 TAINT = "dedicated=team:NoSchedule"
@@ -427,6 +429,12 @@ class SearchSpace:
             ):
                 for place in self.read_by(part):
                     found.setdefault(place, {}).update(dict.fromkeys(NODES))
+            if isinstance(part, typed.Same) and any(
+                isinstance(each, typed.Read) and each.field.path == "pod.name" and each.info.shape is Shape.ITEM
+                for each in (part.left, part.right)
+            ):
+                for place in self.read_by(part):
+                    found.setdefault(place, {}).update(dict.fromkeys(PEERS))
             if isinstance(part, typed.Same | typed.Contained | typed.Apply | typed.ListAggregate):
                 words = texts_of(typed.below(part))
                 if isinstance(part, typed.Apply) and part.builtin.words.reads_text:
