@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.own_facts import OwnFacts
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -241,3 +242,24 @@ def test_a_changed_annotation_is_an_event() -> None:
     cluster.confirm(pod(cluster, "p", annotations={}), "a")
     assert cluster.ledger.epoch > before
     assert feasible(decide(count, me, cluster), cluster) == ["a"]
+
+
+def test_what_was_prepared_stays_until_the_rules_that_read_it_are_gone() -> None:
+    cluster = Cluster()
+    cluster.set_node(node("a"))
+    for at in range(10):
+        cluster.place(pod(cluster, f"p{at}"), "a")
+    count = policy("score count(p in node.pods where p.name == pod.label.peer)")
+    alone = cluster.counters.bytes
+
+    for _ in preparing([count], cluster):
+        pass
+    cluster.forget_rules(has_queues=False)
+    facts = OwnFacts(name=True)
+    prepared = cluster.counters_reading(facts)
+    assert value(count, Frame(pod(cluster, "me", labels={"peer": "p1"}), cluster, NOW)) == [1]
+    assert cluster.counters_reading(facts) is prepared
+
+    cluster.forget_rules(has_queues=False)
+    cluster.forget_rules(has_queues=False)
+    assert cluster.counters.bytes == alone

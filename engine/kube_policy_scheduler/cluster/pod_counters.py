@@ -194,6 +194,8 @@ class PodCounters:
         """Whether the terms that pods carry are kept: no set of pods that say something of themselves needs them."""
         self._own: PodCounters | None = None
         """The same pods, with what they say of themselves."""
+        self._reads_own = False
+        """Whether somebody asked for that since `forget_unused` was called."""
         self._followers: tuple[PodCounters, ...] = ()
         """That, and what is made in steps to take its place: they follow each change of pods and rows."""
         self._entered: set[str] | None = None
@@ -333,6 +335,7 @@ class PodCounters:
         """
         if not facts:
             return self
+        self._reads_own = True
         if self._own is None or not self._own.sees(facts):
             now(self.reading_in_steps(facts, placed))
         assert self._own is not None
@@ -343,7 +346,10 @@ class PodCounters:
 
         Between two steps anything may happen. placed: also finds what is there then.
         """
-        if not facts or (self._own is not None and self._own.sees(facts)):
+        if not facts:
+            return
+        self._reads_own = True
+        if self._own is not None and self._own.sees(facts):
             return
         if self._own is not None and self._own._seen is not None:
             facts = facts | self._own._seen.facts
@@ -579,9 +585,10 @@ class PodCounters:
         """Drop the counters that nobody used since the last call; each takes up to 8 bytes for each node."""
         if self._own is not None:
             self._own.forget_unused()
-            if not self._own._counters and not self._own.follows_states:
+            if not self._reads_own:
                 self._followers = tuple(each for each in self._followers if each is not self._own)
                 self._own = None
+            self._reads_own = False
         self._drop([key for key, counter in self._counters.items() if not counter.used])
         for counter in self._counters.values():
             counter.used = False
