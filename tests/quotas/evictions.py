@@ -193,8 +193,11 @@ def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | N
     return Rule.PRIORITY if higher else None
 
 
-def victim_units(state: State) -> list[Unit]:
-    """Return the units that could go next: of a gang its next surplus member, or all that is left of it."""
+def victim_units(state: State, short: Shortage) -> list[Unit]:
+    """Return the units that could go next: of a gang its next surplus member, or all that is left of it.
+
+    Surplus members that hold nothing of what is short are passed over.
+    """
     found, surplus = [], dict[str, list[Unit]]()
     units = [unit for unit in state.units() if all(pod.holds for pod in unit.pods)]
     for unit in units:
@@ -204,7 +207,7 @@ def victim_units(state: State) -> list[Unit]:
         if unit.surplus:
             continue
         beyond = surplus.get(unit.gang, [])
-        found += beyond[:1]
+        found += [each for each in beyond if short.touches(state, each)][:1]
         pods = unit.pods + tuple(pod for each in beyond for pod in each.pods)
         found.append(Unit(pods, core=unit.names) if beyond else unit)
     return found
@@ -229,7 +232,7 @@ def why_illegal(state: State, asker: Asker, evicted: Sequence[str]) -> list[str]
         seen.add(left)
         closest = min(closest, left, key=len)
         now = begin.evicted(frozenset(evicted) - left)
-        for unit in victim_units(now):
+        for unit in victim_units(now, asker.short):
             if unit.names <= left and rule_for(now, asker, unit, after) is not None:
                 todo.append(left - unit.names)
     return sorted(closest)

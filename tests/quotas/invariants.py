@@ -338,7 +338,7 @@ def _set_of_victims(state: State, asker: Asker, places: Mapping[str, str], rule:
         if gone and fits(now, asker.unit, places):
             return gone
         after = now.promised(asker.unit)
-        for victim in victim_units(now):
+        for victim in victim_units(now, asker.short):
             if rule_for(now, asker, victim, after) is rule:
                 todo.append(gone | victim.names)
     return None

@@ -143,7 +143,7 @@ def victims_for(state: State, asker: Asker, places: Mapping[str, str]) -> list[s
     now = state
     while not fits(now, unit, places):
         after = now.promised(unit)
-        legal = [each for each in victim_units(now) if rule_for(now, asker, each, after) is not None]
+        legal = [each for each in victim_units(now, asker.short) if rule_for(now, asker, each, after) is not None]
         if not legal:
             return []
         victim = min(legal, key=lambda each: _turn(now, asker, each))
