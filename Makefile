@@ -46,9 +46,10 @@ record: $(VENV)/.dev ## repeat the record on the GPU trace: NODES=openb_node_lis
 fuzz: $(VENV)/.dev ## fuzz each parser of untrusted input for ten minutes; ARGS='yaml --minutes 1' for less
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 each with queues, moves of pods and shards; a failure prints its seed
+soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 each with queues, backfill, moves of pods and shards; a failure prints its seed
 	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --queues --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m tests.simulation --backfill --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --moving --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --sharded --runs 200 --steps 1000 --workers $(WORKERS) $(ARGS)
 

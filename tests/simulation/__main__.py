@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.backfilled import BackfillSimulation
 from tests.simulation.chaos import Violation
 from tests.simulation.moving import MovingSimulation
 from tests.simulation.queues import QueueSimulation
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--sharded", action="store_const", const=_sharded, dest="one", help="replicas share the work")
     kinds.add_argument("--moving", action="store_const", const=_moving, dest="one", help="policies that move pods")
     kinds.add_argument("--queues", action="store_const", const=_queues, dest="one", help="queues; nodes come and go")
+    kinds.add_argument("--backfill", action="store_const", const=_backfill, dest="one", help="strict orders")
     parser.set_defaults(one=_one)
     given = parser.parse_args(arguments)
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
@@ -67,6 +69,10 @@ def _moving(seed: int, steps: int) -> tuple[str, Counter[str]]:
 
 def _queues(seed: int, steps: int) -> tuple[str, Counter[str]]:
     return _outcome(QueueSimulation(seed, steps=steps))
+
+
+def _backfill(seed: int, steps: int) -> tuple[str, Counter[str]]:
+    return _outcome(BackfillSimulation(seed, steps=steps))
 
 
 def _outcome(simulation: Simulation | SharedSimulation) -> tuple[str, Counter[str]]:

@@ -17,6 +17,7 @@ from tests.quotas.product import OF_NO_QUEUE, node_object, pod_object, policy_te
 from tests.quotas.trace import Evicted, Rested, Trace
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.chaos import policies_of
+from tests.simulation.event_log import EventLog
 from tests.simulation.replica import Replica
 from tests.simulation.virtual_time import run
 
@@ -93,9 +94,16 @@ def _base(name: str) -> str:
 class QuotaStory:
     """One case before one daemon, or several lives of it."""
 
-    def __init__(self, case: Case, *, restarts: bool, seed: int) -> None:
-        """restarts: kill the scheduler after each of its first evictions."""
-        self.case, self.trace, self.evictions = case, Trace(), 0
+    def __init__(self, case: Case, *, restarts: bool = False, seed: int = 1, log: EventLog | None = None) -> None:
+        """Make one.
+
+        Args:
+            case: what happens.
+            restarts: kill the scheduler after each of its first evictions.
+            seed: of what differs from server to server.
+            log: notes what the scheduler sees and does.
+        """
+        self.case, self.trace, self.evictions, self._log = case, Trace(), 0, log
         self.going = set[str]()
         """By uid, the pods that were evicted."""
         self._restarts, self._seed = restarts, seed
@@ -156,7 +164,7 @@ class QuotaStory:
 
     def _begin(self) -> None:
         self._lives += 1
-        self.replica = Replica(self.server, self._policies, name=f"r{self._lives}", seed=self._lives)
+        self.replica = Replica(self.server, self._policies, name=f"r{self._lives}", seed=self._lives, log=self._log)
         self.replica.observers.add(_Evictions(self))
 
     def _set_node(self, name: str, *, usable: bool) -> None:

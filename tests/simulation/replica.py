@@ -44,6 +44,7 @@ from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.rebalancing import plan  # virtual time does not wait for a thread that imports it
 from tests.fakes.scheduler_context import context_of
 from tests.simulation.api_server import ApiServer
+from tests.simulation.event_log import EventLog
 from tests.simulation.judge import Judge
 from tests.simulation.network import Connection, OurFaultError
 from tests.simulation.virtual_time import Machine
@@ -171,9 +172,22 @@ class Replica:
         shares: bool = False,
         told: Counter[str] | None = None,
         kubernetes: KubernetesRules = DEFAULT_RULES,
+        log: EventLog | None = None,
     ) -> None:
-        """told: counts reports, including those of earlier lives. kubernetes: by whose rules pods are decided."""
-        self.name, self.server, self._kubernetes = name, server, kubernetes
+        """Make one.
+
+        Args:
+            server: the API server.
+            policies: by which pods are decided.
+            name: of the process.
+            seed: breaks ties.
+            election: whether it must be elected.
+            shares: whether replicas share the work.
+            told: counts reports, including those of earlier lives.
+            kubernetes: by whose rules pods are decided.
+            log: notes what it sees and does.
+        """
+        self.name, self.server, self._kubernetes, self._log = name, server, kubernetes, log
         self.machine = Machine()
         self._looked_at = -1
         self._refused_at = -1.0
@@ -252,7 +266,13 @@ class Replica:
         stored = PastUsageLease(transport, namespace="default", name=PAST_USAGE, identity=self.name, fence=fence)
         self.past_usage = PastUsageKeeper(self.scheduler, stored)
         clock.on_set(self.past_usage.clock_was_set)
-        attach(self.reflectors, self.scheduler.event_handlers.handler)
+        handler: Callable[[type], Any] = self.scheduler.event_handlers.handler
+        if (log := self._log) is not None:
+            log.clock = self._peek
+            self.observers.add(log)
+            attach(self.reflectors, lambda kind: log.through(handler(kind)))
+        else:
+            attach(self.reflectors, handler)
 
     async def _run(self) -> None:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))

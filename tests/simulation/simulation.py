@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.frame import Frame
@@ -214,13 +215,7 @@ class Simulation(Chaos):
 
     def _lost(self) -> list[str]:
         """Return pending pods for which an independent look at the truth finds a place."""
-        cluster, cycle = Cluster(), Cycle()
-        for node in self.server.nodes.values():
-            cluster.set_node(self.server.decoded("nodes", node))
-        pods = [cluster.templates.pod(self.server.decoded("pods", p)) for p in self.server.listing("pods")]
-        for pod in pods:
-            if pod.node_name:
-                cluster.place(pod, pod.node_name)
+        cycle, (cluster, pods) = Cycle(), self._truth()
         pending = [pod for pod in pods if not pod.node_name and not pod.terminating]
         lost = []
         jobs: dict[str, list[Any]] = {}
@@ -246,6 +241,17 @@ class Simulation(Chaos):
                 for pod in placed:
                     cluster.displace(pod.uid)
         return lost
+
+    def _truth(self) -> tuple[Cluster, list[PodInfo]]:
+        """Return the nodes with the pods that are bound to them, and all pods."""
+        cluster = Cluster()
+        for node in self.server.nodes.values():
+            cluster.set_node(self.server.decoded("nodes", node))
+        pods = [cluster.templates.pod(self.server.decoded("pods", p)) for p in self.server.listing("pods")]
+        for pod in pods:
+            if pod.node_name:
+                cluster.place(pod, pod.node_name)
+        return cluster, pods
 
     def _gives_way(self, pod: Any, cluster: Cluster, cycle: Cycle) -> list[str]:
         """Return the pods that are to be evicted for a pod."""

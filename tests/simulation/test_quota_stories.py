@@ -26,7 +26,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 
 
-def _case(seed: int) -> Case:
+def spread_out(seed: int) -> Case:
     """Return a case in which all that follows from one arrival is done before the next."""
     case = random_case(seed)
     arrivals = sorted(case.arrivals, key=lambda arrival: arrival.at)
@@ -36,7 +36,7 @@ def _case(seed: int) -> Case:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_daemon_does_what_the_simulation_says(seed: int) -> None:
-    case = _case(seed)
+    case = spread_out(seed)
     simulated = run(case, settles=PATIENT_SECONDS)
     trace, lost = told(case)
     assert lost, "nobody is evicted: the case says nothing"
@@ -46,7 +46,7 @@ def test_the_daemon_does_what_the_simulation_says(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_daemon_that_is_killed_after_evictions_ends_where_one_that_lives_does(seed: int) -> None:
-    case = _case(seed)
+    case = spread_out(seed)
     trace, lost = told(case)
     again, lost_again = told(case, restarts=True)
     assert list(differences(trace, again, (lost, lost_again))) == []
@@ -54,7 +54,7 @@ def test_a_daemon_that_is_killed_after_evictions_ends_where_one_that_lives_does(
 
 @pytest.mark.parametrize("seed", SLOW_VICTIMS)
 def test_while_victims_end_nobody_takes_the_room_that_they_leave(seed: int) -> None:
-    case = _case(seed)
+    case = spread_out(seed)
     trace, lost = told(case)
     assert lost, "nobody is evicted: the case says nothing"
     assert [*violations(case, trace), *at_rest(case, trace.last, returned=trace.returned)] == []

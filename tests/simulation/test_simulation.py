@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.backfilled import BackfillSimulation
 from tests.simulation.moving import MovingSimulation
 from tests.simulation.network import OUR_FAULTS, REQUEST_FAULTS
 from tests.simulation.queues import QueueSimulation
@@ -84,6 +85,11 @@ def test_a_standby_that_knows_of_a_gang_without_some_of_its_pods_waits_for_event
 def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
     met = QueueSimulation(7, steps=60).run()
     assert {"queue borrows", "pod of a queue placed"} - met.keys() == set(), "never happened"
+
+
+def test_in_strict_orders_pods_that_are_backfilled_delay_nobody_and_none_is_lost() -> None:
+    met = BackfillSimulation(18, steps=60).run()
+    assert {"bound", "unschedulable", "preempted"} - met.keys() == set(), "never happened"
 
 
 def test_a_run_is_replayed_by_its_seed() -> None:
