@@ -1929,6 +1929,8 @@ def unknown_field(
     meant = closest(first.text, names)
     advice, fix = foreign.field_advice(subject, first.text, inference.environment.fields.values()), None
     advice = advice.replace(f"`{subject}.", f"`{root.name}.")
+    if first.bracket:
+        advice = f'for a label write `{root.name}.label["{one_line(first.text, 40)}"]`'
     if first.text in ("labels", "annotations"):
         meant, rest = first.text[:-1], root.span.source.text[first.span.end : steps[-1].span.end]
         advice = f"write `{root.name}.{meant}{rest}{']' if rest.startswith('[') else ''}`"

@@ -252,11 +252,14 @@ def _unfinished(place: Place) -> Diagnostic:
     advice = place.example()
     if place.keyword == "spread":
         advice = _target_advice(place) or advice
+    elif place.keyword == "limit" and (number := _NUMBER_FIRST.match(place.line.text)):
+        advice = f"write `limit count() {place.line.text[number.end() :]} to {number[1]}`"
     elif place.keyword == "limit" and (bound := _BOUND.search(place.near)):
         advice = f"write the limit with `to`: `{place.before[: len(place.before) - len(bound[0])]} to {bound[1]}`"
     return codes.UNEXPECTED.at(place.range(place.at, place.at), message, help=advice)
 
 
+_NUMBER_FIRST = re.compile(r"limit\s+(\d[\w.]*)\s+(?=by\b)")
 _BOUND = re.compile(r"\s*<=?\s*(\S+)$")
 _MEMBERS = re.compile(r"\b(any|all)\((\w+) in ([\w.]+)\s*$")
 
