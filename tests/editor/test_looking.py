@@ -28,6 +28,8 @@ from tests.shipped import POLICIES
         ("fil|ter node.ready", "A node passes if the condition is true"),
         ("score node.fr|ee.cpu", "cpu"),
         ("score node.free.c|pu", "cpu"),
+        ("score count(p in zone.pods where p.node.la|bel.pool == \"a\")", "A label of the node"),
+        ("score count(p in zone.pods where p.anno|tation.x == \"a\")", "An annotation of the pod"),
         ("filter node.re|ady", "Ready"),
         ("score cl|amp(1, 2, 3)", "clamp(x: amount"),
         ("let room = node.free.mem\nscore ro|om / 1Gi", "bytes"),

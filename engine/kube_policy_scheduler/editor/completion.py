@@ -346,7 +346,13 @@ def _members(at: _Place) -> Iterator[Item]:
     here = at.beginning(at.before[-2 * len(path)].start)
     for root, subject in _subjects(at, path[0]):
         steps = path if not root else path[1:]
+        if root and subject == "pod" and steps and steps[0] == "node":
+            yield from _fields_below(at, here, f"{root}.node", "node", steps[1:])
+            continue
         yield from _fields_below(at, here, root, subject, steps)
+        its_name = environment.fields["node.name"]
+        if root and subject == "pod" and not steps and fields_there(here, f"{root}.node", [its_name], environment):
+            yield Item("node", ItemKind.FIELD, at.start, "node.", "the fields of the node of the pod", rank=1)
 
 
 def _subjects(at: _Place, name: str) -> Iterator[tuple[str, str]]:

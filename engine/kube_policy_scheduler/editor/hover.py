@@ -165,6 +165,8 @@ def _field_at(environment: Environment, words: tuple[Token, ...], index: int) ->
         last += 2
     steps = [token.text for token in words[first : last + 1 : 2]]
     subject = _subject(words, first)
+    if subject == "pod" and len(steps) > 2 and steps[1] == "node":  # of the node of an existing pod
+        subject, steps = "node", steps[1:]
     if not subject or len(steps) < 2:
         return None
     for length in (3, 2):
