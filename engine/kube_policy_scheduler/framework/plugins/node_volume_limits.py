@@ -117,10 +117,15 @@ def _have_room(frame: Frame, state: NewVolumes) -> BoolArray:
         limit = attached.limit(driver)
         if limit is None:
             continue
-        more = np.full(frame.cluster.nodes.size, len(volumes), np.int64)
-        for volume in volumes:
-            more[attached.rows_with(volume)] -= 1
-        more = more[rows]
         # subtracting avoids overflow where there is no limit
-        result &= (more == 0) | (attached.used(driver)[rows] <= limit[rows] - more)
+        left = limit[rows] - attached.used(driver)[rows]
+        there = [found for volume in volumes if (found := attached.rows_with(volume))]
+        if not there:
+            result &= left >= len(volumes)
+            continue
+        more = np.full(frame.cluster.nodes.size, len(volumes), np.int64)
+        for found in there:
+            more[found] -= 1
+        more = more[rows]
+        result &= (more == 0) | (left >= more)
     return result
