@@ -286,3 +286,45 @@ def test_a_live_cluster_says_how_old_it_is_and_whether_it_can_be_reached(browser
         view.run(lambda page: page.locator("#age", has_text="not reachable").wait_for(state="detached"))
         shows(view, "#verdict", EXPECTED)
         assert view.text("#node h3") == pinned
+
+
+TESTS = """policy: start.policy
+nodes:
+- {name: a1, zone: a, cpu: 4, mem: 16Gi, labels: {disk: ssd}}
+- {name: b1, zone: b, cpu: 4, mem: 16Gi, labels: {disk: hdd}}
+cases:
+- name: prefers ssd
+  pod: {cpu: 1, labels: {app: web}}
+  expect: {node: a1}
+"""
+
+
+def test_tests_beside_the_policy_follow_the_draft(folder: Path, browser: Browser) -> None:
+    (folder / FILE).write_text("score 10 if label disk=ssd\n")
+    (folder / "start.test.yaml").write_text(TESTS)
+    (folder / "broken.test.yaml").write_text("policy: start.policy\ncases: 3\n")
+    (folder / "other.test.yaml").write_text(TESTS.replace("start.policy", "other.policy"))
+    (folder / "other.policy").write_text("score 10 if label disk=hdd\n")
+    started = start()
+    session = Session({FILE: (folder / FILE).read_text()}, started.cluster)
+    sources = ClusterSources(Given(now=0.0), live=False)
+    with (
+        serving(session, FileDoors(folder, {FILE: folder / FILE}, sources)) as url,
+        browser.open(url, width=1280) as view,
+    ):
+        shows(view, "#tests-summary", "1 of 1 case failed")
+        assert [text.split("\n")[0] for text in view.texts("#tested .tag")] == ["error", "pass"]
+        shows(view, "#tested", "broken.test.yaml:2")
+        assert "other.test.yaml" not in view.text("#tested"), "it names none of the policies of the page"
+        (folder / "broken.test.yaml").unlink()
+        view.run(lambda page: write(page, "score 10 if label disk=hdd"))
+        shows(view, "#tests-summary", "1 of 1 case failed")
+        shows(view, "#tested pre", "expected  a1")
+        assert (folder / FILE).read_text() == "score 10 if label disk=ssd\n", "nothing was saved"
+        view.run(lambda page: write(page, "score 20 if label disk=ssd"))
+        shows(view, "#tests-summary", "1 case passed")
+
+
+def test_without_tests_there_is_no_list_of_them(view: View) -> None:
+    view.run(lambda page: page.wait_for_timeout(1000))
+    assert view.run(lambda page: page.locator("#tests").is_hidden())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kube_policy_scheduler.cli.files import is_below
@@ -59,7 +60,12 @@ class LoadedSuite:
 
 
 def load_suite(
-    path: Path, source: Source | None = None, *, root: Path | None = None, kubernetes: KubernetesChoice = NOTHING_CHOSEN
+    path: Path,
+    source: Source | None = None,
+    *,
+    root: Path | None = None,
+    kubernetes: KubernetesChoice = NOTHING_CHOSEN,
+    drafts: Mapping[Path, str] = MappingProxyType({}),
 ) -> LoadedSuite:
     """Read a test file and all that it names.
 
@@ -68,6 +74,7 @@ def load_suite(
         source: its text, where that has been read already.
         root: the folder that files which it names must be below, resolved; None: they may be anywhere.
         kubernetes: by whose rules pods are decided; what it does not say, the test file says, else its cluster files.
+        drafts: texts of policy files that take the place of what is in the files, by resolved path.
 
     Raises:
         DocumentError: a file cannot be read, is outside the root or not what it should be, or a policy has errors.
@@ -76,7 +83,7 @@ def load_suite(
     from kube_policy_scheduler.tooling.tester.suite_file import read_suite
 
     suite = read_suite(parse_document(source or read_source(path)))
-    named = _Named(suite, root)
+    named = _Named(suite, root, drafts)
     sources = tuple(found for part in suite.policies for found in named.policies(part))
     policy_set, diagnostics = PolicySet.of(()), tuple[Diagnostic, ...]()
     if sources:
@@ -116,9 +123,10 @@ def _recorded_rules(suite: Suite, fixtures: Fixtures) -> KubernetesRules | None:
 class _Named:
     """The files that a test file names."""
 
-    def __init__(self, suite: Suite, root: Path | None) -> None:
+    def __init__(self, suite: Suite, root: Path | None, drafts: Mapping[Path, str]) -> None:
         self._suite = suite
         self._root = root
+        self._drafts = drafts
 
     def fixtures(self) -> Fixtures:
         """Return what the files hold, policies aside."""
@@ -138,6 +146,8 @@ class _Named:
         path = self._beside(part, name)
         if path.is_dir():
             raise self._problem(part, f"{path} is a folder, expected a policy file")
+        if not hash_ and (draft := self._drafts.get(path.resolve())) is not None:
+            return [Source(str(path), draft)]
         source = read_source(path)
         if not hash_:
             return [source]

@@ -27,6 +27,7 @@ from aiohttp.typedefs import Handler
 from kube_policy_scheduler.adapters.http.access import token_of
 from kube_policy_scheduler.adapters.http.limits import HANDLER_LIMITS
 from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.playground.live_tests import TestedFile
 from kube_policy_scheduler.playground.session import (
     CapturedTest,
     Checkpoint,
@@ -182,6 +183,9 @@ class Doors(Protocol):
             FileChanged: it has.
         """
 
+    def run_tests(self, texts: Mapping[str, str]) -> list[TestedFile]:
+        """Return how the cases of the test files beside the policies end, with these texts of the policies."""
+
     def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
         """Write a test below the folder that the command was started in; return its path and its text."""
 
@@ -204,6 +208,10 @@ class NoDoors:
     def save(self, name: str, text: str, *, replaced: str) -> None:
         """Refuse."""
         raise RequestError("this playground writes no files")
+
+    def run_tests(self, texts: Mapping[str, str]) -> list[TestedFile]:
+        """Return nothing: no files are beside these policies."""
+        return []
 
     def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
         """Refuse."""
@@ -275,6 +283,7 @@ class Playground:
         self._simulating = Worker("playground-simulation", most_waiting=MOST_WAITING)
         self._reading = Worker("playground-reading", most_waiting=1)
         """Reads clusters, which may take long; meanwhile, the page can be used."""
+        self._testing = Worker("playground-tests", most_waiting=2)
         self._worker = Worker("playground", most_waiting=MOST_WAITING, recover=session.reopen)
         self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -307,6 +316,7 @@ class Playground:
         app.router.add_post("/api/open", self._open)
         app.router.add_post("/api/refresh", self._refresh)
         app.router.add_post("/api/simulate", self._simulate)
+        app.router.add_post("/api/tests", self._tests)
         async with contextlib.AsyncExitStack() as stack:
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
             await runner.setup()
@@ -314,6 +324,7 @@ class Playground:
             stack.callback(self._worker.end)
             stack.callback(self._simulating.end)
             stack.callback(self._reading.end)
+            stack.callback(self._testing.end)
             site = web.TCPSite(runner, HOST, self._port, backlog=32)
             try:
                 await site.start()
@@ -403,6 +414,13 @@ class Playground:
             return orjson.dumps(self._state(), option=_OPTIONS)
 
         return _json(await self._worker.do(work, seconds=_READING_SECONDS))
+
+    async def _tests(self, request: web.Request) -> web.StreamResponse:
+        """Run tests in a thread of their own: they take longer than the next key may wait."""
+        asked = _decoded(await request.read(), _OnFiles)
+        check_files(asked.files)
+        found = await self._testing.do(lambda: self._doors.run_tests(asked.files), seconds=_TEST_SECONDS)
+        return _json(msgspec.json.encode({"files": found}))
 
     def _share(self, asked: _Share) -> dict[str, Any]:
         session, cluster = self._session, self._session.cluster

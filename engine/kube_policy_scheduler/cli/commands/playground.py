@@ -20,11 +20,13 @@ from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given
 from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
 from kube_policy_scheduler.cli.sections import Section
+from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Query, Signals
     from kube_policy_scheduler.kubernetes_rules import KubernetesChoice
+    from kube_policy_scheduler.playground.live_tests import TestedFile
     from kube_policy_scheduler.playground.session import CapturedTest, Measure, OpenedCluster, PodChoice, Session
     from kube_policy_scheduler.playground.sharing import Share
 
@@ -324,6 +326,33 @@ class FileDoors:
             if now not in (replaced, text):
                 raise FileChanged(f"{name} was changed on disk since you opened it; your text is not saved", now)
         self._write(path, text)
+
+    def run_tests(self, texts: Mapping[str, str]) -> list[TestedFile]:
+        """Run the test files beside the policies with the texts of the page, those that name one of them.
+
+        Raises:
+            RequestError: there are too many of them.
+        """
+        from kube_policy_scheduler.documents.yaml_document import DocumentError
+        from kube_policy_scheduler.playground.live_tests import MOST_FILES, tested, unreadable
+        from kube_policy_scheduler.playground.session import RequestError
+
+        drafts = {path.resolve(): texts[name] for name, path in self._policies.items() if name in texts}
+        folders = dict.fromkeys(path.parent for path in drafts)
+        beside = [one for folder in folders for one in sorted(folder.glob(f"*{files.TEST_SUFFIX}")) if one.is_file()]
+        if len(beside) > MOST_FILES:
+            raise RequestError(f"{len(beside)} test files are beside the policies, at most {MOST_FILES} are run")
+        found = []
+        for path in beside:
+            name = os.path.relpath(path, self._folder)
+            try:
+                loaded = load_suite(path, root=self._folder, drafts=drafts)
+            except DocumentError as error:
+                found.append(unreadable(name, error))
+                continue
+            if any(Path(source.name).resolve() in drafts for source in loaded.sources):
+                found.append(tested(name, loaded.run()))
+        return found
 
     def save_test(self, made: CapturedTest, path: str, *, replace: bool, dry_run: bool) -> tuple[str, str]:
         """Write a test, and a fixture file where it needs one.

@@ -122,7 +122,7 @@ function changed() {
   lastEdit = now;
   edited ||= now;
   // what waits for a pause waits for the next one
-  for (const timer of [linting, explaining, showing]) clearTimeout(timer);
+  for (const timer of [linting, explaining, showing, testing]) clearTimeout(timer);
   if (state.colour === "time") {
     play(false);
     state.colour = "total";
@@ -167,6 +167,7 @@ async function evaluate() {
   running = false;
   lintLater();
   explainLater();
+  testLater();
 }
 
 let linting = 0;
@@ -475,6 +476,41 @@ async function changedOnDisk(name, onDisk) {
   if (chosen === "replace") return void (await save(name));
   mine.setText(onDisk, true);
   showFiles();
+}
+
+// --- the tests beside the policies ----------------------------------------------------------------------
+
+const PASSES = new Set(["pass", "skip", "todo"]);
+const TEST_TONES = { pass: "good", fail: "bad", error: "bad", skip: "quiet", todo: "quiet" };
+let testing = 0;
+let wanted = 0; // of the texts whose tests are asked for
+function testLater() {
+  clearTimeout(testing);
+  if (!state.stale) testing = setTimeout(() => tried(runTests), 600); // the next key must not wait for it
+}
+async function runTests() {
+  const asked = ++wanted;
+  let found;
+  try {
+    found = (await ask("tests", { files: state.files })).files;
+  } catch (error) {
+    if (error.status === 503) return testLater(); // earlier tests are under way
+    throw error;
+  }
+  if (asked !== wanted) return;
+  $("tests").hidden = !found.length;
+  const cases = found.flatMap((file) => file.cases);
+  const failed = cases.filter((each) => !PASSES.has(each.state)).length + found.filter((file) => file.problem).length;
+  $("tests-summary").textContent = failed ? `${whole(failed)} of ${many(cases.length, "case")} failed` : `${many(cases.length, "case")} passed`;
+  $("tests-summary").className = `small ${failed ? "bad" : "good"}`;
+  const row = (tone, word, text, report) => make("li", {}, make("span", { className: `tag ${tone}`, textContent: word }), make("span", { textContent: text }), report ? make("pre", { textContent: report, tabIndex: 0 }) : null);
+  const rows = found.flatMap((file) => [
+    ...(file.problem ? [row("bad", "error", file.name, file.problem)] : []),
+    ...file.cases.map((each) => row(TEST_TONES[each.state], each.state, `${file.name} › ${each.name}`, each.report)),
+    ...(file.leftOut ? [row("quiet", "not run", `${file.name}: ${many(file.leftOut, "more case")}`)] : []),
+  ]);
+  // what fails comes first
+  $("tested").replaceChildren(...rows.sort((a, b) => Number(!a.querySelector(".bad")) - Number(!b.querySelector(".bad"))));
 }
 
 // --- drafts: what is not saved survives a reload of this tab, and nothing else does -----------------------
