@@ -328,3 +328,25 @@ def test_tests_beside_the_policy_follow_the_draft(folder: Path, browser: Browser
 def test_without_tests_there_is_no_list_of_them(view: View) -> None:
     view.run(lambda page: page.wait_for_timeout(1000))
     assert view.run(lambda page: page.locator("#tests").is_hidden())
+
+
+def test_metrics_and_the_time_can_be_edited(view: View) -> None:
+    view.run(lambda page: write(page, 'score 100 - promql("cpu_usage")\nfilter hour() < 12'))
+    shows(view, "#verdict", "is chosen")
+    click(view, "#inputs-button")
+    shows(view, "#inputs-title", "Metrics and time")
+    view.run(lambda page: page.locator("#inputs-metrics").fill("cpu_usage: {a04: 1, nowhere"))
+    click(view, "#inputs-do")
+    shows(view, "#inputs-error", "metrics:1:")
+    view.run(lambda page: page.locator("#inputs-metrics").fill("cpu_usage: {a04: 1, b02: 50}"))
+    view.run(lambda page: page.locator("#inputs-now").fill("noon"))
+    click(view, "#inputs-do")
+    shows(view, "#inputs-error", "expected a time such as")
+    view.run(lambda page: page.locator("#inputs-now").fill("2026-05-04T09:00:00Z"))
+    click(view, "#inputs-do")
+    shows(view, "#verdict", "a04 is chosen")
+    click(view, "#inputs-button")
+    assert eventually(lambda: "a04: 1" in view.run(lambda page: page.locator("#inputs-metrics").input_value()))
+    view.run(lambda page: page.locator("#inputs-now").fill("2026-05-04T15:00:00Z"))
+    click(view, "#inputs-do")
+    shows(view, "#verdict", "0/48 nodes")

@@ -153,6 +153,11 @@ class _Save(_Request, frozen=True, rename="camel"):
     """What the caller believes to be in the file."""
 
 
+class _Assume(_Request, frozen=True):
+    now: str
+    metrics: str
+
+
 class _SaveTest(_OnPod, frozen=True, kw_only=True, rename="camel"):
     path: str
     replace: bool = False
@@ -389,6 +394,8 @@ class Playground:
             "why": Answered(_OnPod, lambda asked: session.why(asked.files, asked.pod)),
             "command": Answered(_OnPod, lambda asked: {"command": session.command(asked.files, asked.pod)}),
             "share": Answered(_Share, self._share),
+            "inputs": Answered(_OnFiles, lambda asked: session.inputs(asked.files)),
+            "assume": Answered(_Assume, self._assume),
             "save": Answered(_Save, self._save),
             "save-test": Answered(_SaveTest, self._save_test, _TEST_SECONDS),
         }
@@ -429,6 +436,10 @@ class Playground:
             shared = SharedCluster(cluster.name, cluster.now, **session.recorded(asked.files))
         share = Share(FORMAT, asked.files, asked.pod, shared)
         return {"file": shared_text(share), "link": link_of(share, self._origin)}
+
+    def _assume(self, asked: _Assume) -> dict[str, Any]:
+        self._session.assume(asked.now, asked.metrics)
+        return self._state()
 
     def _save(self, asked: _Save) -> dict[str, Any]:
         check_files({asked.file: asked.text})

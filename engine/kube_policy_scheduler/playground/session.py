@@ -24,7 +24,7 @@ from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Severity, Source, errors
 from kube_policy_scheduler.documents.writing import yaml_list_lines, yaml_text
-from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.editor import completion
 from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
 from kube_policy_scheduler.editor.fixes import fixes
@@ -47,6 +47,7 @@ from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInp
 from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.quantities.quantity import QuantityError
+from kube_policy_scheduler.times import parse_rfc3339, rfc3339
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
 from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
 from kube_policy_scheduler.tooling.cluster_state import (
@@ -62,7 +63,7 @@ from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVar
 from kube_policy_scheduler.tooling.simulation.stream import arrivals_of
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
-from kube_policy_scheduler.tooling.tester.suite_file import suite_text
+from kube_policy_scheduler.tooling.tester.suite_file import read_metrics, suite_text
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.changes import Change
 from kube_policy_scheduler.tooling.why.explain import explain
@@ -668,6 +669,32 @@ class Session:
             "objects": recorded_objects(self.cluster.things, annotations=annotation_keys(policies)),
             "metrics": metrics,
         }
+
+    def inputs(self, files: Files) -> dict[str, str]:
+        """Return the time of the decision and the metrics that the policies query, as text to edit."""
+        metrics = self.recorded(files)["metrics"]
+        return {"now": rfc3339(self.cluster.now), "metrics": yaml_text(metrics) if metrics else ""}
+
+    def assume(self, now: str, metrics: str) -> None:
+        """Decide at another time and with other metrics from now on.
+
+        Args:
+            now: as in RFC 3339.
+            metrics: as below `metrics` of a test file; empty: no metric has a value.
+
+        Raises:
+            RequestError: either cannot be read.
+        """
+        try:
+            at = parse_rfc3339(now).timestamp()
+        except ValueError as error:
+            raise RequestError(f"expected a time such as 2026-05-04T12:00:00Z, got {now[:40]!r}") from error
+        try:
+            found = read_metrics(parse_document(Source("metrics", metrics or "{}")))
+        except DocumentError as error:
+            raise RequestError(str(error.diagnostics[0])) from error
+        cluster = replace(self.cluster, now=at, problems=tuple)
+        self.open(cluster, lambda queries: found.signals(queries, now=at))
 
     def test_of(self, files: Files, pod: PodChoice, *, go_on: Checkpoint = _go_on) -> CapturedTest:
         """Return the smallest test that repeats the decision, as `policyctl capture` finds it.

@@ -1264,6 +1264,25 @@ async function open() {
   } else throw new Refused("choose your cluster, name a snapshot, choose a file, or paste a link");
 }
 
+$("inputs-button").addEventListener("click", () => tried(async () => {
+  const found = await ask("inputs", { files: state.files });
+  $("inputs-now").value = found.now;
+  $("inputs-metrics").value = found.metrics;
+  $("inputs-error").textContent = "";
+  $("inputs").showModal();
+}));
+$("inputs").addEventListener("submit", (event) => {
+  if (event.submitter?.id !== "inputs-do") return;
+  event.preventDefault();
+  ask("assume", { now: $("inputs-now").value.trim(), metrics: $("inputs-metrics").value }).then((found) => {
+    $("inputs").close();
+    renew(found);
+  }, (error) => {
+    if (!(error instanceof Refused)) throw error;
+    $("inputs-error").textContent = error.message;
+  });
+});
+
 $("test-button").addEventListener("click", () => {
   $("test-error").textContent = "";
   $("test-text").hidden = true;
