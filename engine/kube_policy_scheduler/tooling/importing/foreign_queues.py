@@ -267,7 +267,10 @@ def _kueue_preemption(fields: Fields) -> bool:
             f"spec.preemption.withinClusterQueue {within} is not converted: only pods of lower priority are evicted"
         )
     if fields.text("spec", "preemption", "borrowWithinCohort", "policy", default="Never") != "Never":
-        fields.note("spec.preemption.borrowWithinCohort is not converted: write `reclaim fair`")
+        fields.note(
+            "spec.preemption.borrowWithinCohort is not converted: without `reclaim fair`, pods of higher priority may"
+            " evict what other queues borrow"
+        )
     fields.get("spec", "preemption", "borrowWithinCohort", "maxPriorityThreshold")
     return reclaims != "Never"
 
