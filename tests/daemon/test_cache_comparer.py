@@ -55,6 +55,26 @@ def test_a_wrong_column_is_found_reported_and_recalculated(caplog: pytest.LogCap
     assert "recalculated" in caplog.text
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["said to be on none", "not kept there"])
+def test_a_pod_that_is_kept_in_the_wrong_place_is_found(is_known: bool) -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("a", millis=1000)
+        await calm.after(3)
+        scheduler = calm.process.scheduler
+        cluster = scheduler.cluster
+        assert violations(cluster, scheduler.queue, {}) == []
+        ((uid, pod),) = cluster.pods.items()
+        if is_known:
+            cluster.on_unknown_nodes[uid] = pod
+        else:
+            cluster.on_node[cluster.node_of(uid) or ""].pop(uid)
+        found = violations(cluster, scheduler.queue, {})
+        said = "is said to be on no known node" if is_known else "is not kept there"
+        assert [each for each in found if each.startswith(f"pod {uid} counts on n0") and said in each]
+
+    story(POLICY, tell, cpus=(4,))
+
+
 def test_room_that_a_waiting_pod_takes_is_given_back() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
