@@ -458,7 +458,10 @@ class Inference(msgspec.Struct):
                 )
             for name in scope.node_items:
                 message = f"`{one_line(value.span.text, 40)}` is about the candidate node, not about `{name}`"
-                advice = f"write `{name}.…`; for the nodes in the zone of the candidate node, write `zone.nodes`"
+                advice = (
+                    f"write `{name}.…`; for the nodes in the zone of the candidate node, write `zone.nodes`,"
+                    " and for all others subtract those: `count(n in cluster.nodes) - count(n in zone.nodes)`"
+                )
             self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
             return False
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
