@@ -396,8 +396,9 @@ class Replica:
             return
         afresh = LiveAlgorithm(msgspec.structs.replace(scheduler.context, clock=self._peek))
         afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
-        seats = scheduler.waiting_pods.seats
-        afresh.beside = Backfill(scheduler.cluster, scheduler.queue, frame=afresh.frame, seats=seats).beside
+        seats, filters = scheduler.waiting_pods.seats, afresh.filters_of
+        backfill = Backfill(scheduler.cluster, scheduler.queue, frame=afresh.frame, seats=seats, filters=filters)
+        afresh.beside = backfill.beside
         for queued in waiting:
             wakes = queued.wake_events
             if not afresh.serves(queued.pod):

@@ -185,6 +185,16 @@ class FilterPlugin(Plugin):
         """
         return None
 
+    def delays(self, frame: Frame, other: PodInfo, together: int) -> bool:
+        """Return whether it may reject the pod later if another one starts now, though it may run on any node.
+
+        Args:
+            frame: of the pod.
+            other: the pod that would start.
+            together: how many pods like this one are to be placed at once.
+        """
+        return False
+
 
 class ScorePlugin(Plugin):
     """A score plugin; its scope also says what the state from `pre_score` depends on."""

@@ -206,7 +206,8 @@ class Answers:
         reservation = self.reservation(ahead, rule)
         if reservation is None:
             return alone
-        beside = inputs.profile.narrowed(BesideReservation(rule, reservation))
+        filters = ahead.answer.inputs.profile.filters
+        beside = inputs.profile.narrowed(BesideReservation(rule, reservation, filters))
         found = self._alone(inputs.under(replace(beside, by_template=False)), preempts=False)
         if found.host is not None:
             return found

@@ -408,6 +408,15 @@ class LimitClause(PolicyClause, FilterPlugin):
         """Return nothing: the pod was rejected as a whole, or not at all."""
         return []
 
+    def delays(self, frame: Frame, other: PodInfo, together: int) -> bool:
+        """Return whether the limit has no room for the pods and another one that counts, beside those that run."""
+        clause = self.clause
+        if not _counts_for(clause, frame, other):
+            return False
+        used, more, bound = self.usage(frame)
+        measure = clause.measure_members(frame) if clause.measure_members is not None else None
+        return used + more * together + (1.0 if measure is None else worth(measure, other)) > bound
+
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
         """Return why the pods must not get new nodes, None if the limit leaves enough for all of them."""
         clause = self.clause
@@ -427,6 +436,11 @@ def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
     if clause.condition is not None and not clause.condition(frame):
         return False
     return not clause.selects or bool(clause.members(frame).of_pod(frame.pod, frame.now))
+
+
+def _counts_for(clause: CompiledQuota, frame: Frame, other: PodInfo) -> bool:
+    """Return whether another pod would count for the limit of a pod."""
+    return is_limited(clause, frame) and bool(clause.members(frame).of_pod(other, frame.now))
 
 
 class DomainLimitClause(PolicyClause, FilterPlugin):
@@ -464,6 +478,10 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
     def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return where the domain has no room."""
         return [Rejection(Code.UNSCHEDULABLE, self.clause.reason, ~self.filter(frame, state))]
+
+    def delays(self, frame: Frame, other: PodInfo, together: int) -> bool:
+        """Return whether another pod would count, wherever that is."""
+        return _counts_for(self.clause, frame, other)
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
         """Return why the clause rejects the pod on every new node, if it says `new nodes never help`."""

@@ -153,6 +153,18 @@ def test_what_a_queue_does_not_lend_is_not_taken_from_the_first_one(kept: int, a
     assert (found["first"], found["s"]) == (600, at)
 
 
+@pytest.mark.parametrize(("most", "at"), [(16, 2), (9, 700)])
+@pytest.mark.parametrize("other", [False, True])
+def test_a_limit_that_the_first_one_needs_is_not_used_up(most: int, at: float, other: bool) -> None:
+    """6 cpu are used, the first pod needs 8 and another one 2; a pod of another namespace does not count."""
+    limit = f"limit sum(request.cpu) by pod.namespace to {most}\n"
+    runs, first = job("runs", 6, at=0, lasts=600), job("first", 8, at=1, lasts=100)
+    small = job("s", 2, at=2, lasts=9000)
+    small[0].pod.metadata.namespace = "other" if other else "default"
+    found = starts(limit + ORDER + BACKFILL, [node("n1", cpu="10"), node("n2", cpu="2")], runs, first, small)
+    assert (found["first"], found["s"]) == (600, 2 if other else at)
+
+
 def _anti(label: str) -> dict[str, Any]:
     term = {"labelSelector": {"matchLabels": {"app": label}}, "topologyKey": "zone"}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}

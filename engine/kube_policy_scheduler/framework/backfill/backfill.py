@@ -13,6 +13,7 @@ from kube_policy_scheduler.framework.backfill.beside import BesideReservation
 from kube_policy_scheduler.framework.backfill.reservation import Seat, StartReservation, expected_ends, reserve
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import Group
+from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
@@ -23,6 +24,7 @@ LOOK_SECONDS = 5.0
 LOOK_PART = 0.01
 """The same, as a part of the time that the first pod has waited: beside pods that are late by days, looks get rare."""
 FrameOf = Callable[[QueuedPod], Frame]
+FiltersOf = Callable[[QueuedPod], Sequence[FilterPlugin]]
 SeatsOf = Callable[[QueuedPod], Sequence[Seat] | None]
 
 
@@ -44,7 +46,9 @@ class _Kept:
 class Backfill:
     """The reservations of the orders of a queue. One is kept until something happens that could make it another one."""
 
-    def __init__(self, cluster: Cluster, queue: SchedulingQueue, *, frame: FrameOf, seats: SeatsOf) -> None:
+    def __init__(
+        self, cluster: Cluster, queue: SchedulingQueue, *, frame: FrameOf, seats: SeatsOf, filters: FiltersOf
+    ) -> None:
         """Make one.
 
         Args:
@@ -53,8 +57,10 @@ class Backfill:
             frame: returns what the rules of a pod look at.
             seats: returns places for a pod, or for all that its gang needs, as the cluster stands; None: it does not
                 fit.
+            filters: returns the filters of a pod.
         """
         self._cluster, self._queue, self._frame, self._seats = cluster, queue, frame, seats
+        self._filters = filters
         self._kept: dict[str, _Kept] = {}
         """By line of the queue."""
 
@@ -100,7 +106,7 @@ class Backfill:
         )
         pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
         look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
-        beside = BesideReservation(rule, reservation) if reservation is not None else None
+        beside = BesideReservation(rule, reservation, self._filters(first)) if reservation is not None else None
         return _Kept(first, first.pod, rule, epoch, beside, look_at)
 
     # --- time ----------------------------------------------------------------------------------------

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.guarantees import Parts, lead, within
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaRejection, QuotaUsage
 from kube_policy_scheduler.framework.backfill.apart import keep_apart
 from kube_policy_scheduler.framework.backfill.reservation import StartReservation, amounts_of
 from kube_policy_scheduler.framework.events import BACKFILL
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preempt.units import parts_of
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
@@ -32,8 +32,9 @@ class BesideReservation(Filter):
     name = BACKFILL
     scope = Scope.CLUSTER
 
-    def __init__(self, rule: BackfillRule, reservation: StartReservation) -> None:
-        self.rule, self.reservation = rule, reservation
+    def __init__(self, rule: BackfillRule, reservation: StartReservation, filters: Sequence[FilterPlugin]) -> None:
+        """Make one. filters: of the pod that room is reserved for."""
+        self.rule, self.reservation, self._filters = rule, reservation, filters
         self.reason = f"node(s) reserved for {reservation.holder}, which it would delay"
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -49,7 +50,23 @@ class BesideReservation(Filter):
             if full is not None:
                 what = "what queues may borrow" if full.is_of_nodes else f"the quota of queue {full.at}"
                 return Status(self.code, self.name, (f"{what} is reserved for {self.reservation.holder}",))
+        delayed = self._delayed_by(frame)
+        if delayed is not None:
+            reason = f"policy clause {delayed.name} would leave too little for {self.reservation.holder}"
+            return Status(self.code, self.name, (reason,))
         return Ready(amounts_of(frame.pod))
+
+    def _delayed_by(self, frame: Frame) -> FilterPlugin | None:
+        """Return which filter of the reserved pods may reject them because the pod runs; None: none of them."""
+        alike: dict[PodTemplate, list[PodInfo]] = {}
+        for seat in self.reservation.seats:
+            alike.setdefault(seat.pod.template, []).append(seat.pod)
+        for pods in alike.values():
+            waits = Frame(pods[0], frame.cluster, frame.now, signals=frame.signals)
+            for plugin in self._filters:
+                if plugin.delays(waits, frame.pod, len(pods)):
+                    return plugin
+        return None
 
     def _too_full(self, usage: QuotaUsage, frame: Frame, parts: Parts) -> QuotaRejection | None:
         """Return which quota does not admit what is reserved if the pod still runs then; None: it is admitted.

@@ -6,7 +6,7 @@ The daemon, and everything that simulates it, asks the scheduling cycle through 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Generator
+from collections.abc import Callable, Container, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -132,6 +132,11 @@ class ScheduleAlgorithm(ABC):
             found = found if order is None else found.ordered(order)
             self._confined.set(key, found)
         return found
+
+    def filters_of(self, queued: QueuedPod) -> Sequence[FilterPlugin]:
+        """Return the filters of the profile that places a pod; none if there is no profile."""
+        profile = self.profile(queued.pod)
+        return profile.filters if profile is not None else ()
 
     def _beside(self, profile: Profile, beside: FilterPlugin) -> Profile:
         """Return a profile without the nodes that a filter rejects, which looks at the pod itself."""

@@ -136,7 +136,7 @@ class WaitingPods(Generic[AssumedT]):
         """Those that run with too few pods."""
         self.planner = Planner(cluster, queue, algorithm, clock=clock, waiting=self._waiting, left=self._count_left)
         self.members = self.planner.members
-        self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats)
+        self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats, filters=algorithm.filters_of)
         algorithm.beside = self.backfill.beside
         self.gangs = algorithm.gangs
         self._next: deque[str] = deque()
