@@ -256,7 +256,11 @@ class State:
 
     def _divided(self, members: list[Pod]) -> tuple[list[Pod], list[Pod]]:
         """Return the members that a gang needs, and its surplus, which goes in this order."""
-        line = sorted(members, key=lambda pod: (pod.name in self.surplus_first, -pod.priority, pod.started, pod.name))
+
+        def place(pod: Pod) -> tuple[object, ...]:
+            return not pod.holds, pod.name in self.surplus_first, -pod.priority, pod.started, pod.name
+
+        line = sorted(members, key=place)
         needed: list[Pod] = []
         for role, number in members[0].needs:
             needed += [pod for pod in line if pod.role == role][:number]
