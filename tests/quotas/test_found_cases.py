@@ -12,6 +12,7 @@ from tests.quotas.examples import few_pods, node, pods, queue
 from tests.quotas.invariants import at_rest, violations
 from tests.quotas.model import Case, Model
 from tests.quotas.product import run
+from tests.quotas.random_cases import random_case
 from tests.quotas.trace import Trace
 
 CASES: dict[str, Case] = {
@@ -27,6 +28,9 @@ CASES: dict[str, Case] = {
         Reclaim.FAIR,
     ),
 }
+
+
+CASES["a surplus pod that may not go alone does not go in the place of its gang"] = random_case(20001471)
 
 
 @pytest.mark.parametrize("name", CASES)

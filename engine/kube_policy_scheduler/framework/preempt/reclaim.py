@@ -866,19 +866,27 @@ class _Pool:
                 for each in attempt.units.surplus_of(unit)
                 if each not in went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
             ]
-            mine = [each for each in surplus if each in self._candidates]
-            if not candidate.reclaims and not self._fairer(candidate, [] if mine else surplus):
+            first = self._first_of(surplus)
+            if not candidate.reclaims and not self._fairer(candidate, surplus if first is None else []):
                 self._next(line)  # the other share only falls
                 continue
             now = self._standing(candidate)
             if now != before:
                 heapq.heapreplace(heap, (now, place, line))
                 continue
-            if not mine:
+            if first is None:
                 self._next(line)
+                # surplus that may not go alone goes only because its gang does
+                self._is_extended = self._is_extended or any(each in self._candidates for each in surplus)
                 return self._go([*surplus, unit])
-            return self._go([min(mine, key=lambda each: self._key(self._candidates[each]))])
+            return self._go([first])
         return []
+
+    def _first_of(self, surplus: Sequence[Unit]) -> Unit | None:
+        """Return the surplus member that goes before its gang does; None: none may go without the gang."""
+        mine = [self._candidates[unit] for unit in surplus if unit in self._candidates]
+        mine.sort(key=self._key)
+        return next((each.unit for each in mine if each.reclaims or self._fairer(each, [])), None)
 
     def _fairer(self, candidate: _Candidate, beside: Sequence[Unit]) -> bool:
         unit, kind, rights = candidate.unit, candidate.kind, self._rights
