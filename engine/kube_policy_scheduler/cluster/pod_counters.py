@@ -240,7 +240,10 @@ class PodCounters:
         self._memo_key = ("counters", id(self))
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
         self._kept: KeptView[tuple[PodTemplate, Hashable], Measured] = KeptView(
-            KeptBytes() if kept is None else kept, most=_MAX_KEPT, dropped=self._totals_dropped
+            KeptBytes() if kept is None else kept,
+            most=_MAX_KEPT,
+            # no bound method: that would be a cycle, and would wait for the collector
+            dropped=partial(_totals_dropped, self._memo_key),
         )
         """Totals, which templates have in their memos."""
         self._listed: dict[_Known, int] = {}
@@ -518,14 +521,6 @@ class PodCounters:
         template.memo[key] = totals
         self._known(template).kept[key] = None
         self.in_use.asked(template)
-
-    def _totals_dropped(self, entry: tuple[PodTemplate, Hashable], totals: Measured) -> None:
-        template, key = entry
-        if template.memo.get(key) is totals:
-            del template.memo[key]
-        known: _Known | None = template.memo.get(self._memo_key)
-        if known is not None:
-            known.kept.pop(key, None)
 
     def carriers(self, affinity: TemplateAffinity) -> Carriers:
         """Return the count of those that carry the same terms; one for all templates that have them."""
@@ -1043,6 +1038,16 @@ class PodCounters:
             rows[target] = rows.pop(source)
         if self._states is not None:
             self._states.move(source, target)
+
+
+def _totals_dropped(memo_key: Hashable, entry: tuple[PodTemplate, Hashable], totals: Measured) -> None:
+    """Forget totals that are kept no longer in the memo of their template."""
+    template, key = entry
+    if template.memo.get(key) is totals:
+        del template.memo[key]
+    known: _Known | None = template.memo.get(memo_key)
+    if known is not None:
+        known.kept.pop(key, None)
 
 
 CellT = TypeVar("CellT", int, NDArray[np.int64])
