@@ -161,7 +161,7 @@ def lines(found: ExpressionValues, *, to: Terminal) -> Iterator[str]:
         return
     rows = [(row.pod or "", row.node or "-", text) for row, text in zip(found.rows, texts, strict=True)]
     if not rows:
-        yield "the cluster has no pods" if found.subject is not Subject.NODES else "the cluster has no nodes"
+        yield f"the cluster has no {found.subject.value}"
         return
     of_pods = found.subject in (Subject.PODS, Subject.RUNNING_PODS)
     head = ("pod" if of_pods else "", "node", "value")

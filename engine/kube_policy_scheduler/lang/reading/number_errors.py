@@ -13,7 +13,7 @@ from kube_policy_scheduler.lang.reading.place import NEAR, Place
 
 def number_error(place: Place) -> Diagnostic | None:
     """Return the diagnostic of a number that is written as elsewhere; None if there is none at the place."""
-    looks = (_glued, _separated, _pieces, _unit, _minutes_apart, _percent_apart)
+    looks = (_glued, _separated, _pieces, _unit, _unit_apart)
     return next((found for look in looks if (found := look(place)) is not None), None)
 
 
@@ -106,32 +106,25 @@ def _duration(pieces: Iterable[tuple[float, str]]) -> str:
     return f"{seconds / _SECONDS[unit]:g}{unit}"
 
 
-_PERCENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+%\s*$")
+_APART = {
+    "NUMBER": (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+(%)\s*$"), "share"),
+    "DOMAINS": (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+(min)\s*$"), "duration"),
+}
+"""Units that are something else behind a space, by the token that the parser expects then: `%` is the remainder, `min`
+begins `min domains`."""
 
 
-def _percent_apart(place: Place) -> Diagnostic | None:
-    """Return the diagnostic of `80 %`, where `%` is the remainder to the parser."""
-    apart = _PERCENT.search(place.near) if "NUMBER" in place.accepts else None
-    if apart is None:
-        return None
-    start = place.at - len(place.near) + apart.start(1)
-    span, written = place.range(start, start + len(apart[0].rstrip())), f"{apart[1]}%"
-    fix = Fix(f"write {written}", (Edit(span, written),))
-    return codes.NUMBER.at(span, f"`{span.text}` is not a share", help=f"write `{written}`", fix=fix)
-
-
-_MINUTES = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+min\s*$")
-
-
-def _minutes_apart(place: Place) -> Diagnostic | None:
-    """Return the diagnostic of `5 min`, where `min` begins `min domains` to the parser."""
-    apart = _MINUTES.search(place.near) if "DOMAINS" in place.accepts else None
-    if apart is None:
-        return None
-    start = place.at - len(place.near) + apart.start(1)
-    span, written = place.range(start, start + len(apart[0].rstrip())), f"{apart[1]}min"
-    fix = Fix(f"write {written}", (Edit(span, written),))
-    return codes.NUMBER.at(span, f"`{span.text}` is not a duration", help=f"write `{written}`", fix=fix)
+def _unit_apart(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `80 %` or `5 min`."""
+    for token, (pattern, meant) in _APART.items():
+        apart = pattern.search(place.near) if token in place.accepts else None
+        if apart is None:
+            continue
+        start = place.at - len(place.near) + apart.start(1)
+        span, written = place.range(start, start + len(apart[0].rstrip())), f"{apart[1]}{apart[2]}"
+        fix = Fix(f"write {written}", (Edit(span, written),))
+        return codes.NUMBER.at(span, f"`{span.text}` is not a {meant}", help=f"write `{written}`", fix=fix)
+    return None
 
 
 _NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")
