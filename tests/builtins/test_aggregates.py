@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Scope
+from kube_policy_scheduler.framework.plugin import Scope, scope_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledScore
 from kube_policy_scheduler.lang.types import Depends
-from kube_policy_scheduler.policy.clauses import events_of, scope_of
+from kube_policy_scheduler.policy.clauses import events_of, reads_of
 from tests.lang.clusters import NOW, cluster, node, pod, policy
 
 # --- lists: one case, one answer ---------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_pods_wait_for_what_the_aggregate_reads(
 ) -> None:
     clause = policy(f"filter {text}").clauses[0]
 
-    assert scope_of(clause) is scope
+    assert scope_of(reads_of(clause)) is scope
     assert wakes <= events_of(clause)
     assert not not_by & events_of(clause)
 

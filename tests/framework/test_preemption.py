@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.steps import UNFINISHED, Unfinished, in_turn,
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preempt.preemption import (
     MIN_CANDIDATES,
@@ -149,7 +149,7 @@ class Quorum(Filter):
     """Rejects every pod while more than `most` pods run anywhere."""
 
     name = "Quorum"
-    scope = Scope.CLUSTER
+    reads = Reads.ELSEWHERE
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -22,7 +22,7 @@ from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCaches
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Readings, Ready, Scope
+from kube_policy_scheduler.framework.plugin import Readings, Reads, Ready, declare
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
 from tests.simulation.chaos import policies_of
@@ -123,7 +123,7 @@ def test_the_limit_follows_the_nodes_unless_it_is_set(cluster: Cluster, monkeypa
 
 def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
     """A score of 0 for each node is not kept, nor totals that nobody asked for."""
-    profile, nodes, kept = Profile("odd", filters=(_Odd(Scope.ROW),)), 1_000, KeptBytes()
+    profile, nodes, kept = Profile("odd", filters=(_Odd(Reads.PODS),)), 1_000, KeptBytes()
     for number in range(cluster.nodes.size, nodes):
         cluster.set_node(node(f"n{number}"))
     incoming = frame(pod(cluster, "p1"), cluster)
@@ -137,7 +137,7 @@ def test_only_verdicts_are_kept_of_filters_alone(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("spare", "is_kept"), [(1_000, True), (0, False)])
 def test_the_rows_that_pass_count_as_kept(cluster: Cluster, spare: int, is_kept: bool) -> None:
     """They take 8 bytes each from when somebody asks for them; what came first makes room for them."""
-    profile = Profile("odd", filters=(_Odd(Scope.ROW),))
+    profile = Profile("odd", filters=(_Odd(Reads.PODS),))
     first, second = (frame(pod(cluster, name), cluster) for name in ("p1", "p2"))
     together = KeptBytes()
     usual = TemplateCaches(kept=together)
@@ -192,8 +192,8 @@ class _Odd(Filter):
 
     name = "Odd"
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope  # type: ignore[misc]
+    def __init__(self, reads: Reads) -> None:
+        declare(self, reads | Reads.LABELS)
 
     def pre_filter(self, frame: Frame) -> Ready:
         return Ready(nodes=frozenset({f"n{frame.template.labels['name'][-1]}"}))
@@ -205,9 +205,9 @@ class _Odd(Filter):
         return frame.cluster.nodes.pod_count[frame.rows] >= 0
 
 
-@pytest.mark.parametrize("scope", Scope)
-def test_without_a_key_each_template_is_asked_about(cluster: Cluster, scope: Scope) -> None:
-    profile, cycle = Profile("odd", filters=(_Odd(scope),)), Cycle()
+@pytest.mark.parametrize("reads", Reads)
+def test_without_a_key_each_template_is_asked_about(cluster: Cluster, reads: Reads) -> None:
+    profile, cycle = Profile("odd", filters=(_Odd(reads),)), Cycle()
 
     hosts = [cycle.decide(frame(pod(cluster, f"p{number}"), cluster), profile).host for number in range(4)]
 

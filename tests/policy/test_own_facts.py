@@ -15,9 +15,9 @@ from kube_policy_scheduler.cluster.own_facts import OwnFacts
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Scope
+from kube_policy_scheduler.framework.plugin import Scope, scope_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledScore
-from kube_policy_scheduler.policy.clauses import events_of, scope_of
+from kube_policy_scheduler.policy.clauses import events_of, reads_of
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.preparation import preparing
 from tests.lang.clusters import NOW, decide, feasible, node, pod, policy
@@ -224,7 +224,7 @@ def test_pods_are_forgotten_with_what_they_say() -> None:
 def test_pods_that_a_clause_rejected_hear_of_an_annotation() -> None:
     clause = policy('filter count(p in node.pods where p.annotation.draining == "true") == 0').clauses[0]
 
-    assert scope_of(clause) is Scope.ROW
+    assert scope_of(reads_of(clause)) is Scope.ROW
     assert ClusterEvent.POD_UPDATE in events_of(clause)
 
 

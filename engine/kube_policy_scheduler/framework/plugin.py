@@ -7,7 +7,7 @@ from a pod and the cluster from `pre_filter` / `pre_score`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from enum import Enum
+from enum import Enum, Flag, auto
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -44,6 +44,52 @@ class Scope(Enum):
         return self is Scope.CLUSTER or self is Scope.FEASIBLE
 
 
+class Reads(Flag):
+    """What the results of a plugin follow from, besides static facts of each node, which all plugins may read.
+
+    From it follows how long results are kept, what invalidates them, and which templates share them (`declare`).
+    """
+
+    NOTHING = 0
+    SPEC = auto()
+    """The spec of the pod's template, without what its containers and the pod request."""
+    REQUESTS = auto()
+    """What the template requests."""
+    LABELS = auto()
+    """The template's labels, namespace and owner."""
+    IMAGES = auto()
+    """How many nodes have each image of the template."""
+    PODS = auto()
+    """What changes when pods come to or leave that very node, and what the node offers to them."""
+    METRICS = auto()
+    """Readings of metrics, one for each node."""
+    FEASIBLE = auto()
+    """Which nodes are feasible."""
+    POD = auto()
+    """The pod beyond its template: its name, its claims, how long it has been queued."""
+    VOLUMES = auto()
+    """The pod's volumes: the plugin is asked about every pod that has some."""
+    CLOCK = auto()
+    ELSEWHERE = auto()
+    """Other nodes, pods there, and objects that are not nodes."""
+
+
+_OF_TEMPLATES = Reads.SPEC | Reads.REQUESTS | Reads.LABELS
+_ALWAYS_NEW = Reads.POD | Reads.VOLUMES | Reads.CLOCK | Reads.ELSEWHERE
+
+
+def scope_of(reads: Reads) -> Scope:
+    """Return how long results may be kept that follow from this."""
+    if reads & _ALWAYS_NEW:
+        return Scope.CLUSTER
+    by_row, metrics = bool(reads & Reads.PODS), bool(reads & Reads.METRICS)
+    if reads & Reads.FEASIBLE:
+        return Scope.CLUSTER if by_row else Scope.FEASIBLE
+    if metrics:
+        return Scope.ROW_SIGNAL if by_row else Scope.SIGNAL
+    return Scope.ROW if by_row else Scope.TEMPLATE
+
+
 class Ready(msgspec.Struct, frozen=True):
     """PreFilter succeeded; `state` is passed to the plugin's `filter` and `rejections`."""
 
@@ -53,8 +99,8 @@ class Ready(msgspec.Struct, frozen=True):
     adds: bool = True
     """For a score: False if it is 0 on every node, so that it is not added."""
     key: Hashable = None
-    """With all scopes but CLUSTER: the key of the cached results. Templates with equal keys share them. None: results
-    are not shared between templates."""
+    """With all scopes but CLUSTER: the key of the cached results. Templates with equal keys share them. None: it
+    follows from what the plugin reads: all share the results if it reads nothing of templates, else none do."""
 
 
 class Skip(Enum):
@@ -100,23 +146,46 @@ class Plugin:
 
     name: str
     """kube-scheduler's name of the plugin, or the name of the clause."""
-    scope: Scope
-    """What the results depend on."""
+    reads: Reads = Reads.ELSEWHERE
+    """What the results follow from; the next four follow from it, see `declare`."""
+    scope: Scope = Scope.CLUSTER
+    """How long the results are kept."""
     default: Default | None = None
     """The place in kube-scheduler's default profile; None: it has none."""
     by_shape = False
-    """With other scopes than CLUSTER: whether it does not look at requests. While a template requests native resources
-    alone, what PreFilter and PreScore return follows from its `shape`, until the next static change or change of
-    images."""
+    """With other scopes than CLUSTER: whether it reads neither requests nor labels. While a template requests native
+    resources alone, what PreFilter and PreScore return follows from its `shape`, until the next static change or change
+    of images."""
     is_about_volumes = False
     """Whether it is asked about every pod with volumes, whatever `may_filter` and `may_score` say."""
     reads_images = False
     """With other scopes than CLUSTER: whether the key that PreFilter or PreScore returns follows from which nodes have
     which images, and not from the pod's template alone."""
+    is_shared = False
+    """With other scopes than CLUSTER: whether all templates share the results if no key is given."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "reads" in vars(cls):
+            declare(cls, cls.reads)
+
+    def key_of(self, ready: Ready) -> Hashable | None:
+        """Return the key by which templates share results; None: they do not."""
+        return () if ready.key is None and self.is_shared else ready.key
 
     def readings(self, frame: Frame) -> Readings:
         """Return what it reads of metrics, with scope SIGNAL, ROW_SIGNAL or FEASIBLE."""
         raise NotImplementedError
+
+
+def declare(plugin: Plugin | type[Plugin], reads: Reads) -> None:
+    """Set what a plugin reads, and what follows from it: of a class of plugins, or of one of a class of several."""
+    plugin.reads = reads
+    plugin.scope = scope_of(reads)
+    plugin.by_shape = not reads & (Reads.REQUESTS | Reads.LABELS | _ALWAYS_NEW)
+    plugin.is_about_volumes = bool(reads & Reads.VOLUMES)
+    plugin.reads_images = bool(reads & Reads.IMAGES)
+    plugin.is_shared = not reads & (_OF_TEMPLATES | Reads.IMAGES | _ALWAYS_NEW)
 
 
 class FilterPlugin(Plugin):

@@ -27,7 +27,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import (
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
-from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Reads
 from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA, QuotaWait
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
@@ -87,7 +87,7 @@ class QueueQuota(FilterPlugin):
     """Rejects a pod that its queue has no quota for. Assumed pods count, so Reserve has no part."""
 
     name = QUOTA
-    scope = Scope.CLUSTER
+    reads = Reads.POD | Reads.CLOCK | Reads.ELSEWHERE
     events = FREE_QUOTA | {
         ClusterEvent.NODE_ADD,
         ClusterEvent.NODE_ALLOCATABLE,

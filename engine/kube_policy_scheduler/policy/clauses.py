@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from kube_policy_scheduler.framework.plugin import (
     Plugin,
     PreFilterResult,
     Readings,
+    Reads,
     Ready,
-    Scope,
     ScorePlugin,
     Skip,
     WhereItFits,
+    declare,
 )
 from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
@@ -47,8 +48,7 @@ from kube_policy_scheduler.lang.compiling.expressions import Evaluate
 from kube_policy_scheduler.lang.environment import Members
 from kube_policy_scheduler.lang.types import Depends
 
-_OWN, _SHARED = Ready(), Ready(key=())
-_OTHERS = Depends.POD | Depends.OWN | Depends.CLOCK | Depends.CLUSTER | Depends.NODES
+_READY = Ready()
 
 
 class PolicyClause(Plugin):
@@ -59,20 +59,34 @@ class PolicyClause(Plugin):
     """Of one that may reject pods: the events that may help."""
 
 
-def scope_of(clause: CompiledClause) -> Scope:
-    """Return how long the answers of a clause may be kept."""
-    depends = clause.depends
-    if depends & _OTHERS:
-        return Scope.CLUSTER
-    by_row = bool(depends & (Depends.ROW | Depends.OFFER | Depends.NUMA))
-    read = queries(clause.inputs)
-    if depends & Depends.SIGNAL and (not read or any(query.about is not About.NODES for query in read)):
-        return Scope.CLUSTER
-    if depends & Depends.FEASIBLE:
-        return Scope.CLUSTER if by_row else Scope.FEASIBLE
+_READS: Mapping[Depends, Reads] = {
+    Depends.POD: Reads.POD,
+    Depends.OWN: Reads.POD,
+    Depends.CLOCK: Reads.CLOCK,
+    Depends.CLUSTER: Reads.ELSEWHERE | Reads.LABELS,  # pods count in the namespace of the pod
+    Depends.NODES: Reads.ELSEWHERE,
+    Depends.ROW: Reads.PODS,
+    Depends.OFFER: Reads.PODS,
+    Depends.NUMA: Reads.PODS,
+    Depends.SIGNAL: Reads.METRICS,
+    Depends.FEASIBLE: Reads.FEASIBLE,
+    Depends.IMAGES: Reads.SPEC | Reads.IMAGES,
+}
+
+
+def reads_of(clause: CompiledClause) -> Reads:
+    """Return what the answers of a clause follow from."""
+    found, depends = Reads.NOTHING, clause.depends
+    for dependence, reads in _READS.items():
+        if depends & dependence:
+            found |= reads
+    if depends & Depends.TEMPLATE:
+        found |= _read_of_template(clause)
     if depends & Depends.SIGNAL:
-        return Scope.ROW_SIGNAL if by_row else Scope.SIGNAL
-    return Scope.ROW if by_row else Scope.TEMPLATE
+        read = queries(clause.inputs)
+        if not read or any(query.about is not About.NODES for query in read):
+            found |= Reads.ELSEWHERE
+    return found
 
 
 @cache
@@ -132,8 +146,12 @@ def _events(depends: Depends) -> frozenset[ClusterEvent]:
     return found
 
 
-_Fact: TypeAlias = Callable[[Frame], Hashable]
-"""Something that a clause reads of a pod's template, as a value."""
+class _Fact(NamedTuple):
+    """Something that a clause reads of a pod's template."""
+
+    reads: Reads
+    of: Callable[[Frame], Hashable]
+    """Returns it as a value."""
 
 
 def _requests(frame: Frame) -> Hashable:
@@ -152,15 +170,15 @@ def _scored_requests(frame: Frame) -> Hashable:
 
 _SCORED = ("clauses", "scored requests")
 _FIELDS: Mapping[str, _Fact] = {
-    "pod.priority": lambda frame: frame.template.priority,
-    "pod.request": _requests,
+    "pod.priority": _Fact(Reads.SPEC, lambda frame: frame.template.priority),
+    "pod.request": _Fact(Reads.REQUESTS, _requests),
 }
 _BUILTINS: Mapping[str, _Fact] = {
-    "fits": _requests,
-    "balanced": _requests,
-    "least_allocated": _scored_requests,
-    "most_allocated": _scored_requests,
-    "image_locality": lambda frame: ImageLocality().pre_score(frame).key,
+    "fits": _Fact(Reads.REQUESTS, _requests),
+    "balanced": _Fact(Reads.REQUESTS, _requests),
+    "least_allocated": _Fact(Reads.REQUESTS, _scored_requests),
+    "most_allocated": _Fact(Reads.REQUESTS, _scored_requests),
+    "image_locality": _Fact(Reads.SPEC, lambda frame: ImageLocality().pre_score(frame).key),
 }
 
 
@@ -185,19 +203,29 @@ def _facts_of(clause: CompiledClause) -> tuple[_Fact, ...] | None:
 
 
 def _label(key: str) -> _Fact:
-    return lambda frame: frame.template.labels.get(key)
+    return _Fact(Reads.LABELS, lambda frame: frame.template.labels.get(key))
+
+
+def _read_of_template(clause: CompiledClause) -> Reads:
+    """Return what of a template a clause reads."""
+    facts = _facts_of(clause)
+    if facts is None:
+        return Reads.SPEC | Reads.REQUESTS | Reads.LABELS
+    found = Reads.NOTHING
+    for fact in facts:
+        found |= fact.reads
+    return found
 
 
 def _readiness(clause: CompiledClause) -> Callable[[Frame], Ready]:
     """Return what PreFilter and PreScore say: for which templates the answers are the same."""
-    if not clause.depends & (Depends.TEMPLATE | Depends.IMAGES):
-        return lambda frame: _SHARED
-    facts = _facts_of(clause)
+    facts = _facts_of(clause) if clause.depends & (Depends.TEMPLATE | Depends.IMAGES) else None
     if facts is not None:
-        return lambda frame: Ready(key=tuple([fact(frame) for fact in facts]))
+        read = [fact.of for fact in facts]
+        return lambda frame: Ready(key=tuple([of(frame) for of in read]))
     if clause.depends & Depends.IMAGES:
         return lambda frame: Ready(key=(frame.template, ImageLocality().pre_score(frame).key))
-    return lambda frame: _OWN
+    return lambda frame: _READY
 
 
 _IMPLIED = frozenset(("cpu", "memory", "pods"))
@@ -239,11 +267,10 @@ class FilterClause(PolicyClause, FilterPlugin):
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
-        self.scope = scope_of(clause)
+        declare(self, reads_of(clause))
         self._code = _code(clause.depends)
         self._queries = queries(clause.inputs)
         self._ready = _readiness(clause)
-        self.reads_images = bool(clause.depends & Depends.IMAGES)
         self.where_it_fits = _where_it_fits(clause)
         self.filter_one = _filter_one(clause.of_row) if clause.of_row is not None else None
 
@@ -307,7 +334,7 @@ class RequireClause(PolicyClause, FilterPlugin):
         self.clause = clause
         self.name = clause.name
         self.events = events_of(clause)
-        self.scope = Scope.CLUSTER if clause.depends & Depends.SIGNAL else scope_of(clause)
+        declare(self, reads_of(clause) | (Reads.ELSEWHERE if clause.depends & Depends.SIGNAL else Reads.NOTHING))
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Reject the pod, or have nothing more to say."""
@@ -342,7 +369,7 @@ class LimitClause(PolicyClause, FilterPlugin):
 
     clause: CompiledQuota
 
-    scope = Scope.CLUSTER
+    reads = Reads.POD | Reads.ELSEWHERE
 
     def __init__(self, clause: CompiledQuota) -> None:
         self.clause = clause
@@ -453,8 +480,9 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         self.name = clause.name
         self.events = events_of(clause)
         alone = clause.topology is None and clause.distinct is None
-        by_row = alone and not clause.depends & (_OTHERS | Depends.SIGNAL)
-        self.scope = Scope.ROW if by_row else Scope.CLUSTER
+        of_template = Reads.SPEC | Reads.REQUESTS | Reads.LABELS
+        is_elsewhere = not alone or clause.depends & Depends.SIGNAL
+        declare(self, reads_of(clause) | of_template | (Reads.ELSEWHERE if is_elsewhere else Reads.PODS))
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection, or nothing to say where the limit is not for the pod."""
@@ -499,10 +527,9 @@ class ScoreClause(PolicyClause, ScorePlugin):
     def __init__(self, clause: CompiledScore) -> None:
         self.clause = clause
         self.name = clause.name
-        self.scope = scope_of(clause)
+        declare(self, reads_of(clause))
         self._queries = queries(clause.inputs)
         self._ready = _readiness(clause)
-        self.reads_images = bool(clause.depends & Depends.IMAGES)
         self.resource_score = _resource_score(clause)
         self.score_one = _score_one(clause.of_row) if clause.of_row is not None else None
 

@@ -35,6 +35,7 @@ from kube_policy_scheduler.framework.plugin import (
     SKIP,
     FilterPlugin,
     PreFilterResult,
+    Reads,
     Ready,
     Scope,
     ScorePlugin,
@@ -55,7 +56,7 @@ from kube_policy_scheduler.policy.clauses import FilterClause, PolicyClause, eve
 
 class _Grouping(PolicyClause):
     clause: CompiledGrouping
-    scope = Scope.CLUSTER
+    reads = Reads.POD | Reads.ELSEWHERE
 
     def __init__(self, clause: CompiledGrouping) -> None:
         self.clause = clause

@@ -18,7 +18,7 @@ from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.framework.default_profile import kubernetes_filters
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Ready, Scope, Weighted
+from kube_policy_scheduler.framework.plugin import Reads, Ready, Weighted
 from kube_policy_scheduler.framework.plugins.base import Filter, Score
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_position
@@ -36,7 +36,7 @@ SCHEDULER = "policy-scheduler"
 
 class NodeReady(Filter):
     name = "node.ready"
-    scope = Scope.CLUSTER
+    reads = Reads.ELSEWHERE
     code = Code.UNSCHEDULABLE
     reason = "node.ready is false"
 
@@ -49,7 +49,7 @@ class OnlySmall(Filter):
     """Refuses pods as a whole."""
 
     name = "small"
-    scope = Scope.CLUSTER
+    reads = Reads.ELSEWHERE
 
     def pre_filter(self, frame: Frame) -> Any:
         if frame.pod.template.requests.get("cpu", 0) > 8_000:
@@ -64,7 +64,7 @@ class Cool(Score):
     """100 - cpu_usage; 50 where it is missing."""
 
     name = "cool"
-    scope = Scope.CLUSTER
+    reads = Reads.ELSEWHERE
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         nodes = NodeIdentities(frame.cluster.nodes)

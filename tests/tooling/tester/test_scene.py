@@ -12,7 +12,7 @@ import pytest
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Scope, Weighted
+from kube_policy_scheduler.framework.plugin import Reads, Weighted
 from kube_policy_scheduler.framework.plugins.base import Score
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling import short_forms
@@ -162,7 +162,7 @@ class _FirstRow(Score):
     """Breaks determinism: prefers whichever node was added first."""
 
     name = "first"
-    scope = Scope.CLUSTER
+    reads = Reads.ELSEWHERE
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         return -frame.index()

@@ -20,7 +20,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Rejection
 
@@ -151,7 +151,7 @@ class NodeOwnership(FilterPlugin):
     """Lets a replica's own nodes pass; for a pod that was passed on, the node that was chosen alone."""
 
     name = "NodeOwnership"
-    scope = Scope.CLUSTER
+    reads = Reads.POD | Reads.ELSEWHERE
 
     def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding

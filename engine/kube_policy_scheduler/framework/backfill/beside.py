@@ -15,7 +15,7 @@ from kube_policy_scheduler.framework.backfill.apart import keep_apart
 from kube_policy_scheduler.framework.backfill.reservation import StartReservation, amounts_of
 from kube_policy_scheduler.framework.events import BACKFILL
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preempt.units import parts_of
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
@@ -30,7 +30,7 @@ class BesideReservation(Filter):
     """
 
     name = BACKFILL
-    scope = Scope.CLUSTER
+    reads = Reads.POD | Reads.CLOCK | Reads.ELSEWHERE
 
     def __init__(self, rule: BackfillRule, reservation: StartReservation, filters: Sequence[FilterPlugin]) -> None:
         """Make one. filters: of the pod that room is reserved for."""

@@ -498,5 +498,6 @@ def _key(frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Ha
         if isinstance(plugin, ScoresByCount | ScoresByDomain):
             key.append((plugin, plugin.counter(frame)))
         else:
-            key.append((plugin, frame.template if prepared.key is None else prepared.key))
+            own = plugin.key_of(prepared)
+            key.append((plugin, frame.template if own is None else own))
     return tuple(key)

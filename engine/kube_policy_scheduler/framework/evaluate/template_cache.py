@@ -126,6 +126,8 @@ class Prepared(msgspec.Struct, frozen=True):
         for each in self.filters:
             plugin, ready = each
             key, first = ready.key, _FIRST_OF[plugin.scope._value_]
+            if key is None and plugin.is_shared:  # as in `Plugin.key_of`
+                key = _EVERY_TEMPLATE
             kind = found.get(number := first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED))
             if kind is None:
                 kind = found[number] = _Kind([], [], [])
@@ -136,6 +138,8 @@ class Prepared(msgspec.Struct, frozen=True):
         for score in self.scores:
             scorer, _, ready = score
             key, first = ready.key, _FIRST_OF[scorer.scope._value_]
+            if key is None and scorer.is_shared:  # as in `Plugin.key_of`
+                key = _EVERY_TEMPLATE
             kind = found.get(number := first + (_OWN if key is None else _SHARED if key == _EVERY_TEMPLATE else _KEYED))
             if kind is None:
                 kind = found[number] = _Kind([], [], [])
@@ -754,7 +758,8 @@ class TemplateCache(Shared):
 
         They are kept while the same rows pass and it reads the same.
         """
-        key = plugin, passing.template if prepared.key is None else prepared.key
+        own = plugin.key_of(prepared)
+        key = plugin, passing.template if own is None else own
         version = passing.cluster.nodes.version
         read = [self.passing(), *plugin.readings(passing).states]
         known = self._feasible_scores.get(key)

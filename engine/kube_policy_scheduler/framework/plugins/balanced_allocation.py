@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.requests import is_scalar
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, Default, Reads, Ready, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 from kube_policy_scheduler.framework.plugins.resource_scores import CPU_AND_MEMORY, Capacity, capacity_of, in_chunks
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
@@ -25,7 +25,7 @@ class NodeResourcesBalancedAllocation(Score):
 
     name = "NodeResourcesBalancedAllocation"
     default = Default(15, weight=1)
-    scope = Scope.ROW
+    reads = Reads.REQUESTS | Reads.PODS
 
     def __init__(self, resources: tuple[tuple[str, int], ...] = CPU_AND_MEMORY) -> None:
         self.resources = resources

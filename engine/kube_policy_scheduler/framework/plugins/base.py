@@ -9,7 +9,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, ScorePlugin
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Reads, ScorePlugin
 from kube_policy_scheduler.framework.status import Code, Rejection
 
 MAX_SCORE = 100
@@ -19,7 +19,7 @@ MAX_SCORE = 100
 class Filter(FilterPlugin):
     """A filter that looks at nodes alone and rejects for one reason, unless it says otherwise."""
 
-    scope = Scope.TEMPLATE
+    reads = Reads.NOTHING
     code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     reason = ""
 
@@ -31,7 +31,7 @@ class Filter(FilterPlugin):
 class Score(ScorePlugin):
     """A score that looks at nodes alone, unless it says otherwise."""
 
-    scope = Scope.TEMPLATE
+    reads = Reads.NOTHING
 
 
 def same_for_all(score: int, size: int) -> IntArray:

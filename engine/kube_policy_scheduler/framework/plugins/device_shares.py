@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.devices.node_devices import SHARE_SUFFIX, Ask
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.status import Code, Rejection
 
@@ -35,9 +35,8 @@ class DeviceShares(Filter):
     """Rejects nodes on which no device has enough free capacity."""
 
     name = "DeviceShares"
-    by_shape = True
     default = Default(17, is_ours=True)
-    scope = Scope.ROW
+    reads = Reads.SPEC | Reads.PODS
     events = frozenset(
         {ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}
     )

@@ -37,7 +37,7 @@ from kube_policy_scheduler.framework.devices.pod_claims import (
 from kube_policy_scheduler.framework.devices.thrift import Thrifty, orders_for, without_first
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
@@ -125,7 +125,7 @@ class DynamicResources(Filter, Score):
 
     name = "DynamicResources"
     default = Default(13, weight=2)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.REQUESTS | Reads.POD | Reads.ELSEWHERE
     events = frozenset(
         {
             ClusterEvent.NODE_ADD,

@@ -9,7 +9,7 @@ import numpy as np
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Default, Ready
+from kube_policy_scheduler.framework.plugin import Default, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score, same_for_all
 from kube_policy_scheduler.kubernetes_rules import Feature
 
@@ -33,9 +33,8 @@ class ImageLocality(Score):
     """Scores nodes by the bytes of the pod's images that are already present."""
 
     name = "ImageLocality"
-    by_shape = True
-    reads_images = True
     default = Default(16, weight=1)
+    reads = Reads.SPEC | Reads.IMAGES
 
     def pre_score(self, frame: Frame) -> Ready:
         """Compute the contribution of each image.

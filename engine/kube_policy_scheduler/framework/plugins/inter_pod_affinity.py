@@ -28,8 +28,8 @@ from kube_policy_scheduler.framework.plugin import (
     Default,
     FilterPlugin,
     PreFilterResult,
+    Reads,
     Ready,
-    Scope,
     ScorePlugin,
     Skip,
 )
@@ -72,7 +72,7 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 
     name = "InterPodAffinity"
     default = Default(12, weight=2)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.LABELS | Reads.ELSEWHERE
     events = frozenset(
         {
             ClusterEvent.POD_ADD,

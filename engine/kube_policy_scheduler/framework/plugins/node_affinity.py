@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, ScoresByHighest, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Reads, Ready, ScoresByHighest, Skip
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, scaled
 from kube_policy_scheduler.framework.status import Code, Status
 
@@ -29,8 +29,8 @@ class NodeAffinity(Filter, Score, ScoresByHighest):
     """Rejects nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
 
     name = "NodeAffinity"
-    by_shape = True
     default = Default(4, weight=2)
+    reads = Reads.SPEC
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
     reason = "node(s) didn't match Pod's node affinity/selector"
     normalizes = True

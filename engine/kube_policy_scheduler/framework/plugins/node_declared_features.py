@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Reads, Ready, Skip
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
@@ -20,8 +20,8 @@ class NodeDeclaredFeatures(Filter):
     """Rejects nodes whose `status.declaredFeatures` lack what the pod's spec implies."""
 
     name = "NodeDeclaredFeatures"
-    by_shape = True
     default = Default(14)
+    reads = Reads.SPEC
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_FEATURE})
     reason = "node(s) didn't match Pod's required features"
 

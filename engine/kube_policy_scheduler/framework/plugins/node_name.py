@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, FieldTest
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 
@@ -20,7 +20,7 @@ class NodeName(Filter):
 
     name = "NodeName"
     default = Default(2, needed_by_kubelet=True)
-    scope = Scope.CLUSTER  # the template leaves the node's name out
+    reads = Reads.POD  # the template leaves the node's name out
     events = frozenset({ClusterEvent.NODE_ADD})
     reason = "node(s) didn't match the requested node name"
 

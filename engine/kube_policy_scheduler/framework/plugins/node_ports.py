@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.ports import WILDCARD, HostPort, host_ports
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.status import Code
 
@@ -20,9 +20,8 @@ class NodePorts(Filter):
     """Rejects nodes on which another pod has one of the pod's host ports."""
 
     name = "NodePorts"
-    by_shape = True
     default = Default(5, needed_by_kubelet=True)
-    scope = Scope.ROW
+    reads = Reads.SPEC | Reads.PODS
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD})
     code = Code.UNSCHEDULABLE
     reason = "node(s) didn't have free ports for the requested pod ports"

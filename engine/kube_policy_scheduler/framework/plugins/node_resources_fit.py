@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.requests import NATIVE
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.status import Code, Rejection
 
@@ -45,7 +45,7 @@ class NodeResourcesFit(Filter):
 
     name = "NodeResourcesFit"
     default = Default(6, needed_by_kubelet=True)
-    scope = Scope.ROW
+    reads = Reads.REQUESTS | Reads.PODS
     events = frozenset(
         {
             ClusterEvent.POD_DELETE,

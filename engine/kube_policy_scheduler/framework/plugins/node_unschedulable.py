@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.taints import CORDONED, tolerated
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 
@@ -16,8 +16,8 @@ class NodeUnschedulable(Filter):
     """Rejects nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
-    by_shape = True
     default = Default(1)
+    reads = Reads.SPEC
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) were unschedulable"
 

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.volumes.attached_volumes import VolumeId, csi
 from kube_policy_scheduler.cluster.volumes.claims import not_made_for, too_many_volumes
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
 from kube_policy_scheduler.kubernetes_rules import Feature
 
@@ -42,9 +42,8 @@ class NodeVolumeLimits(FilterPlugin, msgspec.Struct, frozen=True):
 
     name = "NodeVolumeLimits"
     default = Default(8, needed_by_kubelet=True)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.VOLUMES | Reads.ELSEWHERE
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE, ClusterEvent.NODE_ADD})
-    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

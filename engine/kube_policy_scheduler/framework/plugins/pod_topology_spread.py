@@ -23,8 +23,8 @@ from kube_policy_scheduler.framework.plugin import (
     Default,
     FilterPlugin,
     PreFilterResult,
+    Reads,
     Ready,
-    Scope,
     ScorePlugin,
     Skip,
 )
@@ -81,7 +81,7 @@ class PodTopologySpread(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 
     name = "PodTopologySpread"
     default = Default(11, weight=2)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.LABELS | Reads.ELSEWHERE
     normalizes = True
 
     @property

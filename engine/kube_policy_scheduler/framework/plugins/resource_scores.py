@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.requests import is_scalar, scoring_request
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Default, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import Default, Reads, Ready, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 from kube_policy_scheduler.quantities.quantity import MAX_INT64, column_scale, rounded
 
@@ -44,7 +44,7 @@ class ResourceScore(Score):
     """Base of the strategies: a weighted mean over resources of a score by resource."""
 
     name = "NodeResourcesFit"
-    scope = Scope.ROW
+    reads = Reads.REQUESTS | Reads.PODS
 
     def __init__(self, resources: tuple[tuple[str, int], ...] = CPU_AND_MEMORY) -> None:
         self.resources = resources

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.taints import taint_sets, tolerance, untolerated_hard, untolerated_soft
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, ScoresByHighest
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Reads, Ready, ScoresByHighest
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized, same_for_all, scaled
 
 
@@ -19,8 +19,8 @@ class TaintToleration(Filter, Score, ScoresByHighest):
     """Rejects nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
 
     name = "TaintToleration"
-    by_shape = True
     default = Default(3, weight=3)
+    reads = Reads.SPEC
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) had untolerated taint(s)"
     normalizes = True

@@ -45,8 +45,8 @@ from kube_policy_scheduler.framework.plugin import (
     Default,
     FilterPlugin,
     PreFilterResult,
+    Reads,
     Ready,
-    Scope,
     ScorePlugin,
     Skip,
 )
@@ -129,9 +129,8 @@ class VolumeBinding(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
 
     name = "VolumeBinding"
     default = Default(9, weight=1, needed_by_kubelet=True)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.VOLUMES | Reads.ELSEWHERE
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
-    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.volumes.claims import too_many_volumes
 from kube_policy_scheduler.cluster.volumes.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.quota import comes_before
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
@@ -42,9 +42,8 @@ class VolumeRestrictions(FilterPlugin, msgspec.Struct, frozen=True):
 
     name = "VolumeRestrictions"
     default = Default(7, needed_by_kubelet=True)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.VOLUMES | Reads.ELSEWHERE
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE, ClusterEvent.STORAGE})
-    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""

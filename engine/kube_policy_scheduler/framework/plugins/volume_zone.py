@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.volumes.claims import WAIT_FOR_FIRST_CONSUMER, too_many_volumes
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 WRONG_ZONE = "node(s) had no available volume zone"
@@ -42,9 +42,8 @@ class VolumeZone(FilterPlugin, msgspec.Struct, frozen=True):
 
     name = "VolumeZone"
     default = Default(10)
-    scope = Scope.CLUSTER
+    reads = Reads.SPEC | Reads.VOLUMES | Reads.ELSEWHERE
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
-    is_about_volumes = True
 
     def may_filter(self, template: PodTemplate) -> bool:
         """Return False: pods without volumes are skipped."""
