@@ -133,6 +133,18 @@ def test_what_results_share_counts_once_and_as_long_as_one_of_them_is_kept() -> 
     assert together.taken == 0
 
 
+def test_one_result_under_several_keys_counts_once() -> None:
+    together = KeptBytes(1_000)
+    kept: KeptView[int, Part] = KeptView(together, most=10, size_of=lambda key, value: 1)
+    part = Part("x" * 100)
+    for key in range(4):
+        kept.set(key, part)
+        assert together.taken == 100 + key + 1
+    for key in range(4):
+        kept.pop(key)
+        assert together.taken == (100 + 3 - key if key < 3 else 0)
+
+
 def test_what_was_not_used_for_a_while_makes_room_for_more() -> None:
     together = KeptBytes(20)
     kept = view(10, together)

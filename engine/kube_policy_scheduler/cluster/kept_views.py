@@ -45,6 +45,16 @@ class _Entry(Measured, msgspec.Struct, Generic[ValueT]):
     shared: Mapping[Shared, int] | None = None
 
 
+class _Counted(msgspec.Struct):
+    """Something that results share."""
+
+    holders: int = 0
+    bytes: int = 0
+    """When it was measured."""
+    whole: Mapping[Shared, int] | None = None
+    """What a result shares that is this thing, itself included."""
+
+
 class _Requests:
     """Counts the requests for results."""
 
@@ -71,8 +81,7 @@ class KeptBytes(_Requests):
         self.taken = 0
         self._views: WeakSet[KeptView[Any, Any]] = WeakSet()
         self._named: dict[str, KeptView[Any, Any]] = {}
-        self._shared: dict[Shared, list[int]] = {}
-        """By thing: the results that have it, and its bytes when it was measured."""
+        self._shared: dict[Shared, _Counted] = {}
 
     def view(self, name: str, make: Callable[[KeptBytes], KeptView[KeyT, ValueT]]) -> KeptView[KeyT, ValueT]:
         """Return the view with a name, made on first use."""
@@ -120,24 +129,41 @@ class KeptBytes(_Requests):
         if shared:
             entry.shared = shared
             self._share(shared)
+            if isinstance(entry.value, Shared):
+                self._shared[entry.value].whole = shared
         if self.taken > self.most:
             self._make_room()
 
     def _share(self, shared: Mapping[Shared, int]) -> None:
         for thing, size in shared.items():
-            counted = self._shared.setdefault(thing, [0, 0])
-            counted[0] += 1
-            self.taken += size - counted[1]
-            counted[1] = size
+            counted = self._shared.get(thing)
+            if counted is None:
+                counted = self._shared[thing] = _Counted()
+            counted.holders += 1
+            self.taken += size - counted.bytes
+            counted.bytes = size
+
+    def hold_one_more(self, entry: _Entry[Any], own: int) -> bool:
+        """Count a result that others have, too, as it was measured for them; return whether there is one."""
+        counted = self._shared.get(entry.value) if isinstance(entry.value, Shared) else None
+        if counted is None or counted.whole is None or not counted.whole.keys() <= self._shared.keys():
+            return False
+        entry.bytes, entry.shared = own, counted.whole
+        self.taken += own
+        for thing in counted.whole:
+            self._shared[thing].holders += 1
+        if self.taken > self.most:
+            self._make_room()
+        return True
 
     def release(self, entry: _Entry[Any]) -> None:
         """Count it no longer."""
         self.taken -= entry.bytes
         for thing in entry.shared or ():
             counted = self._shared[thing]
-            counted[0] -= 1
-            if not counted[0]:
-                self.taken -= counted[1]
+            counted.holders -= 1
+            if not counted.holders:
+                self.taken -= counted.bytes
                 del self._shared[thing]
 
     def holds(self, thing: Shared) -> bool:
@@ -216,7 +242,8 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
             self.pop(self.oldest()[1])
         now = requests.requests = requests.requests + 1
         entry = entries[key] = _Entry(value, now, now)
-        if self.kept_bytes is not None:
+        kept, size_of = self.kept_bytes, self._size_of
+        if kept is not None and not kept.hold_one_more(entry, 0 if size_of is None else size_of(key, value)):
             self._measure(key, entry)
 
     def measure(self, key: KeyT) -> None:
