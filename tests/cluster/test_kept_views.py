@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -169,10 +171,13 @@ def test_results_of_another_position_are_dropped_together() -> None:
     assert (kept.get(1), gone) == (None, [1])
 
 
-def test_a_view_with_a_name_is_made_once() -> None:
+def test_what_bounds_views_does_not_keep_them() -> None:
     together = KeptBytes(20)
-    made = together.view("texts", lambda kept: view(4, kept))
-    assert together.view("texts", lambda kept: view(4, kept)) is made
+    made = view(4, together)
+    made.set(1, "x")
+    gone = ref(made)
+    del made
+    assert gone() is None
 
 
 def pod(name: str, *, image: str, **status: object) -> Pod:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def _kept(frame: Frame, fold: NodeFold, captured: tuple[Any, ...]) -> KeptFold |
     """
     if not fold.changes_by_row:
         return None
-    cache = frame.cluster.kept.view("aggregates over nodes", _new_view)
+    cache = frame.cluster.store.keep("aggregates over nodes", None, partial(_new_view, frame.cluster.kept))
     key = fold, captured
     kept = cache.get(key)
     if isinstance(kept, KeptFold):

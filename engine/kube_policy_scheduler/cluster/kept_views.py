@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, ItemsView, Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -65,7 +65,11 @@ class _Requests:
 
 
 class KeptBytes(_Requests):
-    """How many bytes some views take together. What several results share is counted once."""
+    """How many bytes some views take together. What several results share is counted once.
+
+    It does not keep the views. Pods lead to it, which the garbage collector does not look into: if a pod also led to a
+    view whose results lead to the cluster, the cluster would stay for ever.
+    """
 
     def __init__(self, most: int | None = None) -> None:
         """Start without views.
@@ -80,15 +84,7 @@ class KeptBytes(_Requests):
         self.most = most_kept_bytes(0) if most is None else most
         self.taken = 0
         self._views: WeakSet[KeptView[Any, Any]] = WeakSet()
-        self._named: dict[str, KeptView[Any, Any]] = {}
         self._shared: dict[Shared, _Counted] = {}
-
-    def view(self, name: str, make: Callable[[KeptBytes], KeptView[KeyT, ValueT]]) -> KeptView[KeyT, ValueT]:
-        """Return the view with a name, made on first use."""
-        found = self._named.get(name)
-        if found is None:
-            found = self._named[name] = make(self)
-        return cast("KeptView[KeyT, ValueT]", found)
 
     def join(self, view: KeptView[Any, Any]) -> None:
         """Count what a view keeps."""

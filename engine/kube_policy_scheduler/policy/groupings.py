@@ -18,6 +18,7 @@ one that the method of Webster and Sainte-Lague gives the next seat: the shares 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -102,7 +103,7 @@ class _Grouping(PolicyClause):
         """Return the domains of a label, and `float64[slots]`, the pods of the key in each."""
         nodes, counter = frame.cluster.nodes, self._counter(frame)
         domains = topology(nodes, key)
-        kept = frame.cluster.kept.view("totals of groupings", _kept_totals)
+        kept = frame.cluster.store.keep("totals of groupings", None, partial(_kept_totals, frame.cluster.kept))
         totals = kept.get((counter, key))
         if totals is None or totals.topology is not domains or not totals.sync():
             totals = DomainTotals(domains, [(counter, 1)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,7 +149,7 @@ def _new_view(kept: KeptBytes) -> KeptView[tuple[str, str], ClassDevices]:
 
 def class_devices(cluster: Cluster, name: str, attribute: str = "") -> ClassDevices:
     """Return what is kept of a class, and of an attribute of its devices."""
-    kept = cluster.kept.view("devices of classes", _new_view)
+    kept = cluster.store.keep("devices of classes", None, partial(_new_view, cluster.kept))
     known = kept.get((name, attribute))
     if known is None:
         known = ClassDevices(cluster, name, attribute)

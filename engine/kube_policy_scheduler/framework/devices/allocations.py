@@ -529,4 +529,5 @@ def _size(kind: bytes, found: Allocations) -> int:
 
 def allocations(cluster: Cluster) -> KeptAllocations:
     """Return what is kept for a cluster."""
-    return KeptAllocations(cluster, cluster.kept.view("device allocations", _new_view))
+    view = cluster.store.keep("device allocations", None, partial(_new_view, cluster.kept))
+    return KeptAllocations(cluster, view)
