@@ -37,6 +37,9 @@ COMMANDS = {
         "why --record": "why web --record https://127.0.0.1:9 --token-file token --policies p.policy",
         "why --record FILE": "why web --record good.jsonl --policies p.policy",
         "impact --record": "impact p.policy q.policy --record good.jsonl --cluster cluster.yaml",
+        "dataset": "dataset p.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv --events events.yaml"
+        " --autoscale shapes.yaml --config config.yaml",
+        "dataset --record": "dataset p.policy --cluster cluster.yaml --record good.jsonl",
         "canary": "canary list p.policy",
     }.items()
 }

@@ -14,11 +14,13 @@ from __future__ import annotations
 import io
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kube_policy_scheduler.builtins.environment import install_extensions
 from kube_policy_scheduler.cli.main import run
 
 
@@ -80,4 +82,5 @@ def command(line: str, folder: Path) -> tuple[str, int]:
             code = run(arguments)
     finally:
         sys.stdin = stdin
+        install_extensions((), stopwatch=time.perf_counter)  # the next command is another process
     return printed.getvalue(), code

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
+import msgspec
+
 from kube_policy_scheduler import builtins
-from kube_policy_scheduler.builtins.extensions import calls_without_value, load_extensions
+from kube_policy_scheduler.builtins.extensions import calls_without_value, load_extensions, untrained
 from kube_policy_scheduler.builtins.metrics import QUERIES
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
@@ -77,3 +79,10 @@ def environment() -> Environment:
         queries=QUERIES,
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
     )
+
+
+def untrained_environment() -> Environment:
+    """Return what a policy may name before the models that it names are trained: `builtins.extensions.untrained`."""
+    known = environment()
+    functions = {name: untrained(each) if each.words.trained else each for name, each in known.builtins.items()}
+    return msgspec.structs.replace(known, builtins=MappingProxyType(functions))

@@ -112,6 +112,16 @@ def guarded(function: Builtin, *, extension: str, stopwatch: Callable[[], float]
     return msgspec.structs.replace(function, kernel=guard.staged if function.staged else guard.call)
 
 
+def untrained(function: Builtin) -> Builtin:
+    """Return a function of a trained model as it is before the model is: any name is one, and the result is missing."""
+    parameters = tuple(
+        msgspec.structs.replace(each, takes=msgspec.structs.replace(each.takes, prepare=None))
+        for each in function.parameters
+    )
+    words = msgspec.structs.replace(function.words, problem=None)
+    return msgspec.structs.replace(function, parameters=parameters, words=words, kernel=lambda *given: np.nan)
+
+
 def calls_without_value(functions: Iterable[Builtin]) -> dict[tuple[str, str], int]:
     """Return how often functions of packages gave no value so far, by name and reason: `failed`, `unavailable`."""
     guards = [

@@ -109,9 +109,11 @@ def arrival_options(command: _CommandT) -> _CommandT:
 
 
 def with_metrics(
-    variants: Sequence[PolicyVariant], sources: ArrivalSources
+    variants: Sequence[PolicyVariant], sources: ArrivalSources, *, also: Sequence[Query] = ()
 ) -> tuple[tuple[PolicyVariant, ...], ArrivalSources]:
     """Return variants with the metrics that their policies read; and the sources with the time of the start.
+
+    also: other queries, whose values over time the variants with policies get too.
 
     Raises:
         DocumentError: a file cannot be read.
@@ -119,7 +121,8 @@ def with_metrics(
         click.UsageError: options contradict each other.
     """
     sets = [variant.policy_set for variant in variants if variant.policy_set is not None]
-    queries = {query.promql: query for policy_set in sets for query in policy_set.queries}
+    read = (query for policy_set in sets for query in policy_set.queries)
+    queries = {query.promql: query for query in itertools.chain(read, also)}
     found = _over_time(tuple(queries.values()), sources)
     if found is None:
         now = sources.now or 0.0
@@ -135,7 +138,7 @@ def with_metrics(
     now = begins if sources.now is None else sources.now
     metrics = found.beginning(now)
     done = [
-        replace(variant, metrics=metrics.only(variant.policy_set.queries))
+        replace(variant, metrics=metrics.only((*variant.policy_set.queries, *also)))
         if variant.policy_set is not None
         else variant
         for variant in variants

@@ -312,7 +312,9 @@ def _arguments_problem(file: Model, count: int) -> str:
 ModelFile: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=find_model)]
 
 
-@builtin(shape=Shape.NODE, depends=Depends.CLUSTER, scores_only=True, words=Words(problem=_arguments_problem))
+@builtin(
+    shape=Shape.NODE, depends=Depends.CLUSTER, scores_only=True, words=Words(problem=_arguments_problem, trained=True)
+)
 def model(frame: Any, file: ModelFile, *inputs: MaybeNumber) -> MaybeNumber:
     """Return what a trained model (ONNX) says of each node. The inputs are its columns, in order. If an input of a node
     is missing, the result is missing."""

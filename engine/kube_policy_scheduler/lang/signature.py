@@ -174,6 +174,8 @@ class Words(msgspec.Struct, frozen=True):
     problem: Callable[[Any, int], str] | None = None
     """Takes the first constant as the kernel does, and the number of arguments that are not constants; returns what is
     wrong with a call, "" for nothing."""
+    trained: bool = False
+    """Whether the constants name a trained model, and the other arguments are its inputs."""
 
 
 NO_WORDS = Words()

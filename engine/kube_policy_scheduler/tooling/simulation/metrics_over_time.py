@@ -121,6 +121,15 @@ def _usual_gaps(at: FloatArray, series: IntArray, count: int) -> FloatArray:
     return result
 
 
+def syntax_problem(promql: str) -> str:
+    """Return what is wrong with the text of a query, "" where it is PromQL."""
+    try:
+        promql_parser.parse(promql)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _is_scalar(promql: str) -> bool:
     try:
         return _type_is_scalar(promql_parser.parse(promql))

@@ -211,6 +211,10 @@ Stop = Callable[[], bool]
 """Asked before each decision whether to end the run there."""
 
 
+Placing = Callable[[Frame, str], None]
+"""Called before a pod counts on the node that was found for it: the decision's inputs as they are then, the node."""
+
+
 def never() -> bool:
     """Return that a run goes on to its end."""
     return False
@@ -308,6 +312,7 @@ class SimulatedCluster:
         self.tally = Tally()
         self.room_changed: Callable[[], None] = lambda: None
         """Called when nodes may have more room."""
+        self.placing: Placing | None = None
         rules = Rules(variant, preempts=not scenario.drops)
         signals = variant.signals.held(at=scenario.starts_at)
         self.playback: Playback | None = None
@@ -385,6 +390,8 @@ class SimulatedCluster:
         """Count a pod on the node that was found for it."""
         assert decision.host is not None
         pod, cluster = queued.pod, self.cluster
+        if self.placing is not None:
+            self.placing(self.algorithm.frame(queued), decision.host)
         take_claims(cluster, pod, decision.host, now=self.now, order=decision.device_order)
         cluster.assume(pod, decision.host, now=self.now, devices=decision.devices)
         return AssumedPod(queued, decision.host, requirements)
@@ -1010,6 +1017,7 @@ def run(
     progress: Progress = lambda done: None,
     stop: Stop = never,
     watch: Watch = lambda at, cluster: None,
+    placing: Placing | None = None,
 ) -> Run:
     """Simulate a scenario under a variant.
 
@@ -1021,9 +1029,11 @@ def run(
         progress: called with how far it is.
         stop: asked now and then whether to end it early.
         watch: looks at the cluster from moment to moment; not where pods are dropped.
+        placing: looks at each decision that found a node.
     """
     began = stopwatch()
     simulated = SimulatedCluster(scenario, variant, seed=seed)
+    simulated.placing = placing
     if scenario.drops:
         place_or_drop(simulated, progress=progress, stop=stop)
     else:

@@ -17,6 +17,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, Qu
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
+from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
 from kube_policy_scheduler.tooling.simulation.autoscaling import Autoscaling
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime, covers
@@ -167,12 +168,16 @@ class Rules:
         """
         return self._set if pod.scheduler_name in self._served else self._for_others
 
+    def policy(self, pod: PodInfo) -> Policy | None:
+        """Return the policy that governs a pod; None where none does, or Kubernetes' own rules decide."""
+        asked = self._asked(pod)
+        return asked.governing(pod) if asked is not None else None
+
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the plugins that decide about a pod; None where no policy governs it."""
         if self._plain is not None:
             return self._plain
-        asked = self._asked(pod)
-        policy = asked.governing(pod) if asked is not None else None
+        policy = self.policy(pod)
         if policy is None:
             return None
         known = self._profiles.get(policy.profile)

@@ -1,0 +1,292 @@
+"""One row for each decision that found a node: when, what, where, the inputs of the model, and the outcome.
+
+The inputs are evaluated as the policy evaluates them, on the chosen node, before the pod counts there.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster.node_identities import NodeIdentities
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.returning_evictors import AGAIN
+from kube_policy_scheduler.cluster.signal_join import SignalColumns
+from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules
+from kube_policy_scheduler.lang.compiling.expressions import Compiler
+from kube_policy_scheduler.lang.environment import Pods
+from kube_policy_scheduler.policy.decision_inputs import unbound
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
+from kube_policy_scheduler.tooling.dataset.model_inputs import ModelInputs
+from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
+from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime, Playback
+from kube_policy_scheduler.tooling.simulation.run import Stop, Stopwatch, run
+from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Rules, Scenario
+from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
+from kube_policy_scheduler.tooling.why.scores import value_at
+
+FIRST_COLUMNS = ("time", "pod", "node")
+LAST_COLUMNS = ("wait_seconds", "runtime_seconds")
+Progress = Callable[[int, int], None]
+"""Told how many decisions were looked at, and of how many."""
+Cell = str | float | None
+"""None is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaterMetric:
+    """An outcome: what a query says of the chosen node some time after the decision."""
+
+    name: str
+    query: Query
+    seconds: float
+    """After the decision."""
+
+
+class _Later:
+    """Reads one outcome; decisions come in order of time, so one playback that is ahead of them is enough."""
+
+    def __init__(self, later: LaterMetric, metrics: MetricsOverTime) -> None:
+        self._later = later
+        self._playback = Playback(metrics.only([later.query]), [later.query])
+        self._signals = Signals.EMPTY
+        self._columns = SignalColumns()
+        self._identities: NodeIdentities | None = None
+
+    def value(self, frame: Frame, row: int) -> float | None:
+        """Return the value of a node; None: it has none then, or none newer than the decision."""
+        at = frame.now + self._later.seconds
+        self._signals = self._playback.advance(at) or self._signals
+        reading = self._signals.reading(self._later.query)
+        if reading is None or reading.evaluated_at <= frame.now:
+            return None
+        self._identities = self._identities or NodeIdentities(frame.cluster.nodes)
+        column = self._columns.column(self._later.query, signals=self._signals, nodes=self._identities, now=at)
+        return _number(column.values[row])
+
+
+class Dataset:
+    """Makes rows of decisions, which are given in order of time."""
+
+    def __init__(
+        self,
+        inputs: ModelInputs,
+        variant: PolicyVariant,
+        *,
+        pods: Pods,
+        emit: Callable[[str], object],
+        most: int,
+        later: Sequence[LaterMetric] = (),
+    ) -> None:
+        """Write the line of names.
+
+        Args:
+            inputs: of the model.
+            variant: the policies that name them, with their metrics and those of `later`.
+            pods: of the environment that they were checked with.
+            emit: takes each line of CSV, with its end.
+            most: rows; what is decided after them is left out.
+            later: outcomes.
+        """
+        compiler = Compiler(pods, inputs.policy.profile.devices)
+        self._evaluate = [(compiler.compile(value), value.info) for value in inputs.values]
+        self._callers = inputs.callers
+        self._rules = Rules(variant, preempts=False)
+        self._signals = variant.signals
+        self._playback: Playback | None = None
+        if variant.metrics is not None and variant.policy_set is not None:
+            self._playback = Playback(variant.metrics, variant.policy_set.queries)
+        self._later = [_Later(each, variant.metrics or MetricsOverTime(())) for each in later]
+        self._emit = emit
+        self._most = most
+        self.rows = 0
+        """How many there are."""
+        self.without_node = 0
+        """Decisions whose node the cluster does not have."""
+        emit(_line((*FIRST_COLUMNS, *inputs.names, *LAST_COLUMNS, *(each.name for each in later))))
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it takes no more rows."""
+        return self.rows >= self._most
+
+    def add(self, frame: Frame, host: str, *, wait: float | None, runtime: float | None) -> None:
+        """Make a row of a decision, if a policy that calls the model governs the pod.
+
+        Args:
+            frame: its inputs, before the pod counts on the node; metrics come from the dataset's own.
+            host: the node.
+            wait: seconds until the decision; None: not known.
+            runtime: seconds that the pod runs; None: not known.
+        """
+        policy = self._rules.policy(frame.pod)
+        if self.is_full or policy is None or policy.name not in self._callers:
+            return
+        row = frame.cluster.nodes.rows.get(host)
+        if row is None:
+            self.without_node += 1
+            return
+        if self._playback is not None:
+            self._signals = self._playback.advance(frame.now) or self._signals
+        at_node = msgspec.structs.replace(frame, rows=np.array([row]), signals=self._signals)
+        cells: list[Cell] = [frame.now, f"{frame.pod.namespace}/{frame.pod.name}", host]
+        cells += [_number(value_at(evaluate(at_node), 0, info)) for evaluate, info in self._evaluate]
+        cells += [wait, runtime, *(each.value(frame, row) for each in self._later)]
+        self._emit(_line(cells))
+        self.rows += 1
+
+
+def _number(value: Any) -> float | None:
+    """Return what a model gets: what is too large for its numbers (float32) is missing to it."""
+    if value is None:
+        return None
+    with np.errstate(over="ignore"):
+        return float(value) if np.isfinite(np.float32(value)) else None
+
+
+def _line(cells: Iterable[Cell]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow([_text(cell) for cell in cells])
+    return out.getvalue()
+
+
+def _text(cell: Cell) -> str:
+    """Return a cell; a number so that it is read as the same one."""
+    if cell is None:
+        return ""
+    return cell if isinstance(cell, str) else repr(float(cell)).removesuffix(".0")
+
+
+# --- simulated decisions ---------------------------------------------------------------------------------
+
+
+def add_simulated(
+    dataset: Dataset,
+    scenario: Scenario,
+    decider: PolicyVariant,
+    *,
+    seed: int,
+    stopwatch: Stopwatch,
+    progress: Progress,
+    stop: Stop,
+) -> None:
+    """Simulate a scenario, and make rows of the decisions.
+
+    Args:
+        dataset: takes the rows.
+        scenario: what happens.
+        decider: who places the pods.
+        seed: breaks ties.
+        stopwatch: seconds.
+        progress: called with how many pods have arrived.
+        stop: asked whether to end it early.
+    """
+    lasts = {arrival.name: arrival.lasts for arrival in scenario.arrivals}
+
+    def placing(frame: Frame, host: str) -> None:
+        runtime = lasts.get(frame.pod.name.rstrip(AGAIN))
+        dataset.add(frame, host, wait=frame.now - frame.queued, runtime=runtime)
+
+    run(
+        scenario,
+        decider,
+        seed=seed,
+        stopwatch=stopwatch,
+        progress=lambda done: progress(done, len(scenario.arrivals)),
+        stop=lambda: dataset.is_full or stop(),
+        placing=placing,
+    )
+
+
+# --- recorded decisions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A recorded decision that gave a pod its node."""
+
+    record: DecisionRecord
+
+    @property
+    def host(self) -> str:
+        """Return where the pod really went."""
+        return self.record.theirs if self.record.outcome is Outcome.SHADOW else self.record.node
+
+
+_PLACED = frozenset((Outcome.ASSIGNED, Outcome.WAITING, Outcome.SHADOW))
+_PASSED_OVER = frozenset((Outcome.FAILED,))
+
+
+def placements(records: Iterable[DecisionRecord]) -> list[Placement]:
+    """Return the last decision about each pod, if it gave the pod a node, in order of time."""
+    last: dict[str, DecisionRecord] = {}
+    for record in records:
+        if record.outcome not in _PASSED_OVER:
+            last[record.pod.metadata.uid or record.key] = record
+    placed = (Placement(record) for record in last.values() if record.outcome in _PLACED)
+    return sorted((each for each in placed if each.host), key=lambda each: each.record.time)
+
+
+def add_recorded(
+    dataset: Dataset,
+    things: Sequence[Any],
+    recorded: Sequence[Placement],
+    *,
+    kubernetes: KubernetesRules,
+    progress: Progress,
+    stop: Stop,
+) -> None:
+    """Take the recorded pods out of a cluster, place them again as it was then, and make rows of that.
+
+    Args:
+        dataset: takes the rows.
+        things: API objects of the cluster.
+        recorded: the decisions, in order of time.
+        kubernetes: by whose rules.
+        progress: called with the number of decisions done, and of all.
+        stop: asked whether to end it early.
+    """
+    tried = UndoableCluster(cluster_state(things, kubernetes).cluster)
+    pods = list(_pods(tried, recorded))
+    for pod in pods:
+        _free(tried, pod)
+    for done, (placement, pod) in enumerate(zip(recorded, pods, strict=True), 1):
+        if dataset.is_full or stop():
+            break
+        record = placement.record
+        tried.now = record.time
+        queued = record.queued or pod.created
+        frame = Frame(pod, tried.cluster, record.time, queued=queued, attempts=record.attempt - 1)
+        wait = max(0.0, record.time - record.queued) if record.queued else None
+        dataset.add(frame, placement.host, wait=wait, runtime=None)
+        if placement.host in tried.cluster.nodes.rows:
+            running = msgspec.structs.replace(pod, started=record.time, ready=True, all_started=True)
+            tried.place(running, placement.host)
+        progress(done, len(recorded))
+
+
+def _pods(tried: UndoableCluster, recorded: Iterable[Placement]) -> Iterator[PodInfo]:
+    for placement in recorded:
+        record = placement.record
+        pod, meta = record.pod, record.pod.metadata
+        if not meta.uid:
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, uid=record.key))
+        yield tried.cluster.templates.pod(unbound(pod, keep_status=False))
+
+
+def _free(tried: UndoableCluster, pod: PodInfo) -> None:
+    """Take a pod out of the cluster, as it was before it came."""
+    if tried.cluster.node_of(pod.uid) is not None:
+        tried.take_off(pod)
+    else:
+        give_claims_back(tried.cluster, pod, ends=False)
+    tried.nominate(pod, "")
