@@ -132,7 +132,7 @@ class TestGuard:
         some = np.array([1.0, NAN, 1.0])
         assert np.isnan(number(some, maybe=True).kernel(THREE)).tolist() == [False, True, False]
         assert np.isnan(number(some).kernel(some)).tolist() == [False, True, False]
-        with pytest.raises(ExtensionFault, match="1 values that are infinite or missing"):
+        with pytest.raises(ExtensionFault, match="1 infinite or missing value"):
             number(some).kernel(THREE)
 
     def test_truth_is_bool(self) -> None:
