@@ -177,6 +177,22 @@ def test_a_group_with_a_topology_starts_whole_in_one_domain() -> None:
     story("", tell, cpus=())
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_with_the_gate_a_group_gets_the_domain_that_kube_scheduler_selects(is_on: bool) -> None:
+    """Both domains are full with the pods that fit; `a` holds the two that are needed, `b` all four."""
+
+    async def tell(calm: Calm) -> None:
+        racks(calm, a0="a", b0="b", b1="b")
+        exists(calm, native("near", schedulingPolicy={"gang": {"minCount": 2}}, schedulingConstraints=RACK))
+        pods(calm, "near", *"pqrs")
+        await calm.after(10)
+        assert set(nodes_of(calm).values()) == ({"b0", "b1"} if is_on else {"a0"})
+        assert len(calm.on_nodes()) == (4 if is_on else 2)
+
+    gate = Feature.TOPOLOGY_AWARE_WORKLOAD_SCHEDULING.entry.name
+    story("", tell, cpus=(), kubernetes=KubernetesRules(KubernetesVersion(37), {gate: is_on}))
+
+
 def test_a_group_that_no_domain_holds_says_what_is_missing_in_the_best_one() -> None:
     async def tell(calm: Calm) -> None:
         racks(calm, a0="a", b0="b", b1="b")

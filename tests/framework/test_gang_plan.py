@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
     SchedulingQueue,
     priority_position,
 )
+from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
@@ -81,9 +82,16 @@ class Algorithm(ScheduleAlgorithm):
 class Stage:
     """A cluster, a gang that waits, and its planner."""
 
-    def __init__(self, nodes: Mapping[str, int], placed: list[tuple[int, int, str]], *, text: str = GANG) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, int],
+        placed: list[tuple[int, int, str]],
+        *,
+        text: str = GANG,
+        rules: KubernetesRules = DEFAULT_RULES,
+    ) -> None:
         """nodes: cores by name. placed: cores, priority and node of each running pod."""
-        self.cluster = Cluster()
+        self.cluster = Cluster(rules)
         for name, cores in nodes.items():
             self.cluster.set_node(node(name, cpu=str(cores)))
         for number, (cores, priority, on) in enumerate(placed):

@@ -22,7 +22,7 @@ from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
 from kube_policy_scheduler.tooling.conformance import Case, decide
 from tests.cluster import test_requests
 from tests.daemon import test_group_preemption
-from tests.framework import test_device_search
+from tests.framework import test_device_search, test_placements
 from tests.framework import test_device_versions as devices
 from tests.framework import test_storage_scores as storage
 from tests.framework.test_device_versions import (
@@ -444,6 +444,8 @@ ELSEWHERE: dict[Feature, Callable[..., None]] = {
     Feature.POD_REQUESTS_MAX_OF_SUMS: test_requests.test_since_1_37_a_resized_pod_counts_for_the_largest_of_three_sums,
     Feature.STORAGE_CAPACITY_SCORING: storage.test_nodes_score_by_what_new_volumes_would_use_of_the_room_of_their_class,
     Feature.WORKLOAD_AWARE_PREEMPTION: test_group_preemption.test_units_come_back_in_order_as_far_as_they_fit,
+    Feature.TOPOLOGY_AWARE_WORKLOAD_SCHEDULING: test_placements.test_a_group_gets_the_rack_with_the_highest_score,
+    Feature.PLACEMENTS_LIMITED: test_placements.test_the_share_falls_with_the_number_of_nodes,
     Feature.DRA_LIST_TYPE_ATTRIBUTES: test_device_search.test_it_finds_what_the_plain_search_finds,
     Feature.DRA_FRACTIONAL_CAPACITY_RANGE: devices.test_a_share_takes_the_least_allowed_amount_that_is_enough,
     Feature.DRA_DEVICE_TAINT_RULES: devices.test_rules_act_as_if_their_taints_stood_in_the_slices,

@@ -38,12 +38,20 @@ from kube_policy_scheduler.framework.decide.gang_room import (
     sums_of,
 )
 from kube_policy_scheduler.framework.decide.gang_shortfall import DomainSearch, domain_name, shortfall_text
+from kube_policy_scheduler.framework.decide.placements import (
+    Pools,
+    Resources,
+    chooses_placement,
+    counted,
+    most_allocated,
+    scored_resources,
+)
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
-from kube_policy_scheduler.framework.profile import DomainOrder, Profile
+from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Rejection
 from kube_policy_scheduler.wording import listed, plural
 
@@ -70,12 +78,16 @@ class Preference(msgspec.Struct, frozen=True):
     """If there are no columns."""
     columns: Callable[[], Sequence[FloatArray]] | None = None
     """Returns `float64[nodes]`, NaN where missing: the smallest mean comes first, equal ones by the next column."""
+    resources: Resources | None = None
+    """The domain is chosen as kube-scheduler chooses a placement, by these resources; None: by the rule or columns."""
 
 
-def preference(order: DomainOrder | None, frame: Frame) -> Preference:
-    """Return what a policy prefers for a pod. order: its `domains by`; None: the default."""
+def preference(profile: Profile, frame: Frame, requirement: GangRequirement) -> Preference:
+    """Return which domain a gang of a pod gets: what `domains by` of its policy says, or else the default."""
+    order = profile.domains
     if order is None:
-        return Preference()
+        by_score = chooses_placement(requirement, frame.cluster.rules)
+        return Preference(resources=scored_resources(profile) if by_score else None)
     if order.rule is not None:
         return Preference(DomainRule(order.rule))
     keys, whole = order.keys, frame.at(ALL_ROWS)
@@ -294,6 +306,36 @@ def choose(
     return Shortfall(message, key=rest.levels[number] or "", missing=missing)
 
 
+class DomainsToTry(msgspec.Struct, frozen=True):
+    """Domains that a gang can be tried in."""
+
+    domains: tuple[Domain, ...]
+    """Those that may have room for all that it needs, the best first."""
+    known: int
+    """How many domains there are, with room or without."""
+    nodes: int
+    """How many nodes these have together."""
+
+
+def domains_to_try(
+    cluster: Cluster, rest: Rest, *, prefers: Preference = _DEFAULT, within: BoolArray | None = None
+) -> DomainsToTry:
+    """Return the domains of the first level that a gang can be tried in, of which no member has a node; as `choose`."""
+    key = rest.levels[0] if rest.levels else None
+    if key is None:
+        return DomainsToTry((), 0, 0)
+    domains, kinds, free = topology(cluster.nodes, key), kinds_of(cluster, rest.members), free_now(cluster)
+    counts: BoolArray = domains.index < domains.size if within is None else (domains.index < domains.size) & within
+    known = np.count_nonzero(sums_of(domains, counts))
+    fitting = np.flatnonzero(bounds_of(kinds, domains, free=free, within=within) >= rest.needed)
+    names = _names(cluster, domains)
+    columns = _preferences(cluster, kinds, domains, prefers, needed=rest.needed, free=free, within=within)
+    keys = [names.ranks[fitting], *reversed([-column[fitting] for column in columns])]
+    found = fitting[np.lexsort(keys)]
+    values = tuple(Domain(key, names.values[at]) for at in found.tolist())
+    return DomainsToTry(values, int(known), int(np.count_nonzero(counts)))
+
+
 def roomiest(cluster: Cluster, rest: Rest, *, within: BoolArray | None = None, most: int = 5) -> Iterator[DomainRoom]:
     """Yield the domains of each level that have room for most of the members, at most this many of each level."""
     kinds = kinds_of(cluster, rest.members)
@@ -395,7 +437,7 @@ def narrowed(
                 alike = [Members(frame.template, inner.size, feasible, devices)]
                 mask = holding(cluster, Rest(inner.levels, alike, inner.size), within=within)
                 usable = inside_of(usable, mask)
-        domain = choose(cluster, rest, prefers=preference(profile.domains, frame), within=usable)
+        domain = choose(cluster, rest, prefers=preference(profile, frame, requirement), within=usable)
         if isinstance(domain, Shortfall):
             best = roomiest(cluster, rest, within=within)
             return Shortfall(f"{requirement}: {domain.message}", tuple(best))
@@ -425,6 +467,11 @@ def _preferences(
     if prefers.columns is not None:
         for column in prefers.columns():
             yield -_means(domains, column, within)
+        return
+    if prefers.resources is not None:
+        added = counted(((kind.members.template, kind.members.number) for kind in kinds), needed)
+        pools = Pools(ALL_ROWS, domains.index, domains.size)
+        yield most_allocated(cluster, pools, prefers.resources, added).astype(np.float64)
         return
     match prefers.rule:
         case DomainRule.FULLEST:

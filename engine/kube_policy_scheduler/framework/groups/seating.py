@@ -6,12 +6,14 @@ taken back, and tried in another order, or in another domain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
@@ -22,6 +24,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     Where,
     choose,
     domain_of,
+    domains_to_try,
     holding,
     inside_of,
     largest_first,
@@ -35,9 +38,17 @@ from kube_policy_scheduler.framework.decide.gang_room import (
     needs_others,
     places_of,
 )
+from kube_policy_scheduler.framework.decide.placements import (
+    FeasiblePlacement,
+    Pools,
+    Resources,
+    best_of,
+    most_allocated,
+    number_compared,
+)
 from kube_policy_scheduler.framework.devices.thrift import Thrifty
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first
-from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.groups.attempt import Attempt, Mark
 from kube_policy_scheduler.framework.groups.members import MOST_KINDS, GangMembers
 from kube_policy_scheduler.framework.groups.search import WORK_CUT, SeatSearch
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
@@ -119,6 +130,8 @@ class Seating:
             return Shortfall(f"more than {_MOST_DEPTH} groups depend on each other")
         if not requirement.levels:
             return (yield from self._seat(attempt, requirement, first, around))
+        if (yield from self._seat_in_best(attempt, requirement, first, around)):
+            return None
         mark, tried, cut = attempt.mark(), dict[Domain, Shortfall](), ""
         while True:
             found = self._domain(first, requirement, around, tried)
@@ -136,6 +149,60 @@ class Seating:
             cut = cut or short.cut
             self._left(found)
 
+    def _seat_in_best(
+        self, attempt: Attempt, requirement: GangRequirement, first: QueuedPod, around: tuple[GangRequirement, ...]
+    ) -> Generator[int, None, bool]:
+        """Place what a PodGroup needs in the domain that kube-scheduler would take; return whether that is done.
+
+        It is not where something else chooses the domain, and where the group fits in none in the order of the queue:
+        then other orders are tried, as for any other group.
+        """
+        prefers, inside = self._preference(first, requirement), (*around, requirement)
+        if prefers.resources is None:
+            return False
+        members = self._members.pending(first, (requirement,))
+        is_fixed = self._members.have_begun(requirement) or bool(self._members.nominated_rows(requirement.group))
+        if is_fixed or self._has_inner(members, inside):
+            return False
+        rest, within = self._members.rest(first, requirement), self._around(around)
+        found = domains_to_try(self._cluster, rest, prefers=prefers, within=within)
+        most = number_compared(found.known, found.nodes, self._cluster.rules)
+        trials = dict[FeasiblePlacement, tuple[Domain, list[tuple[QueuedPod, str]]]]()
+        mark = attempt.mark()
+        for domain in found.domains:
+            if attempt.is_over or len(trials) >= most:
+                break
+            attempt.settle(requirement.group, domain)
+            yield attempt.step()
+            yield from self._fill(attempt, members, inside, every=True)
+            if not self._members.lacks(requirement):
+                seats = [(each, attempt.placed[each.pod.uid]) for each in members if each.pod.uid in attempt.placed]
+                fit = _fit(self._cluster, domain, prefers.resources, {each.pod.template: 0.0 for each, _ in seats})
+                trials[FeasiblePlacement(domain.value, fit, len(seats))] = domain, seats
+            attempt.undo_to(mark)
+        if not trials:
+            return False
+        domain, seats = trials[best_of(list(trials))]
+        attempt.settle(requirement.group, domain)
+        return (yield from self._seat_again(attempt, requirement, seats, mark))
+
+    def _seat_again(
+        self, attempt: Attempt, requirement: GangRequirement, seats: Sequence[tuple[QueuedPod, str]], mark: Mark
+    ) -> Generator[int, None, bool]:
+        """Place members where they were placed in a trial, as many as a group needs; return whether they still fit.
+
+        A turn may have ended since, in which the nodes changed.
+        """
+        for member, host in seats:
+            if not self._members.lacks(requirement):
+                return True
+            if not self._algorithm.passes(member, host, beside_nominated=True):
+                attempt.undo_to(mark)
+                return False
+            attempt.seat(member, self._algorithm.on_row(member, self._cluster.nodes.rows[host]))
+            yield attempt.step()
+        return True
+
     # --- domains ---------------------------------------------------------------------------------------
 
     def _domain(
@@ -146,21 +213,27 @@ class Seating:
         tried: Collection[Domain],
     ) -> Where | Shortfall:
         """Return the next domain to try for a group: where its members are, or one that may have room for the rest."""
-        group, cluster, within = requirement.group, self._cluster, None
+        group, cluster = requirement.group, self._cluster
         known, have_begun = self._gangs.where(group), self._members.have_begun(requirement)
         nominated = self._members.nominated_rows(group) if not have_begun else ()
         if known is not None and (have_begun or nominated):
             return known
         if nominated:
             return domain_of(cluster, requirement.levels, nominated, who="its nominated members")
-        for other in around:
-            if other.levels and (domain := self._gangs.domain(other.group)) is not None:
-                mask = domain.mask(cluster)
-                within = mask if within is None else within & mask
+        within = self._around(around)
         for inner in self._inside(first, requirement, around):
             within = inside_of(within, holding(cluster, self._members.rest(first, inner), within=within))
         rest = self._members.rest(first, requirement)
-        return choose(cluster, rest, prefers=self._preference(first), within=within, skipped=tried)
+        return choose(cluster, rest, prefers=self._preference(first, requirement), within=within, skipped=tried)
+
+    def _around(self, around: Sequence[GangRequirement]) -> BoolArray | None:
+        """Return `bool[nodes]`: those in the domains of the groups inside which one is placed; None: all."""
+        within: BoolArray | None = None
+        for other in around:
+            if other.levels and (domain := self._gangs.domain(other.group)) is not None:
+                mask = domain.mask(self._cluster)
+                within = mask if within is None else within & mask
+        return within
 
     def domain_with_evictions(
         self, queued: QueuedPod, requirement: GangRequirement, tried: Collection[Domain]
@@ -169,7 +242,7 @@ class Seating:
         return choose(
             self._cluster,
             self._members.rest(queued, requirement, anywhere=True),
-            prefers=self._preference(queued),
+            prefers=self._preference(queued, requirement),
             skipped=tried,
             free=free_without(self._cluster, queued.pod.priority),
             most_free_first=True,
@@ -184,10 +257,10 @@ class Seating:
             if each.levels and each.group not in known and not self._members.have_begun(each):
                 yield each
 
-    def _preference(self, queued: QueuedPod) -> Preference:
-        """Return which of several domains the policy of a pod prefers."""
+    def _preference(self, queued: QueuedPod, requirement: GangRequirement) -> Preference:
+        """Return which of several domains a group of a pod gets."""
         profile = self._algorithm.profile(queued.pod)
-        return preference(profile.domains if profile is not None else None, self._algorithm.frame(queued))
+        return preference(profile, self._algorithm.frame(queued), requirement) if profile is not None else Preference()
 
     # --- seats -----------------------------------------------------------------------------------------
 
@@ -265,16 +338,22 @@ class Seating:
         inside: tuple[GangRequirement, ...],
         *,
         fullest: bool = False,
+        every: bool = False,
     ) -> Steps:
         """Place members in turn until the innermost group is complete.
 
-        fullest: whether each gets the node that is fullest with it, instead of the one with the best score.
+        Args:
+            attempt: where they are placed.
+            members: in turn.
+            inside: the groups inside each other, the innermost last.
+            fullest: whether each gets the node that is fullest with it, instead of the one with the best score.
+            every: whether those are placed too that the group can do without.
         """
         requirement, known = inside[-1], _groups_of(inside)
         most_left = len(members) + self._members.placed(requirement) - requirement.size
         left, found, closed = 0, None, set[Group]()
         for member in members:
-            if not self._members.lacks(requirement) or left > most_left:
+            if left > most_left or not (every or self._members.lacks(requirement)):
                 break
             if attempt.is_over:
                 return Shortfall(WORK_CUT, cut=WORK_CUT)
@@ -340,6 +419,12 @@ class Seating:
             if room >= needed:
                 return True
         return room >= needed
+
+
+def _fit(cluster: Cluster, domain: Domain, resources: Resources, added: Mapping[PodTemplate, float]) -> int:
+    """Return the score of NodeResourcesFit for a domain, see `most_allocated`."""
+    rows = np.flatnonzero(domain.mask(cluster))
+    return int(most_allocated(cluster, Pools(rows, np.zeros(len(rows), np.intp), 1), resources, added)[0])
 
 
 def _groups_of(inside: Sequence[GangRequirement]) -> frozenset[Group]:

@@ -59,7 +59,7 @@ class ResourceScore(Score):
                 ScoredResource("memory", 1, min(memory, MOST_NONZERO)),
             )
             return Ready(both, key=both)
-        chosen = [ScoredResource(name, weight, _amount(template, name)) for name, weight in self.resources]
+        chosen = [ScoredResource(name, weight, amount_of(template, name)) for name, weight in self.resources]
         added = tuple([r for r in chosen if r[2] or not is_scalar(r[0])])
         return Ready(added, key=added)
 
@@ -73,7 +73,7 @@ class ResourceScore(Score):
         weights: IntArray = np.zeros(frame.size, np.int64)
         for resource in state:
             capacity = nodes.allocatable(resource.name)[rows]
-            scores = self.part(_used(nodes, resource, rows), capacity) * MAX_SCORE // np.maximum(capacity, 1)
+            scores = self.part(used_with(nodes, resource, rows), capacity) * MAX_SCORE // np.maximum(capacity, 1)
             total += np.where(capacity != 0, scores * resource.weight, 0)
             weights += np.where(capacity != 0, resource.weight, 0)
         return np.where(weights == 0, 0, total // np.maximum(weights, 1))
@@ -85,7 +85,7 @@ class ResourceScore(Score):
         for place, rows in in_chunks(frame.rows, frame.size):
             sums: FloatArray | float = 0.0
             for resource, capacity in zip(state, capacities, strict=True):
-                scores = self.part(_used(nodes, resource, rows), capacity.whole[rows]).astype(np.float64)
+                scores = self.part(used_with(nodes, resource, rows), capacity.whole[rows]).astype(np.float64)
                 scores *= MAX_SCORE
                 scores /= capacity.real[rows]
                 np.floor(scores, out=scores)
@@ -178,7 +178,7 @@ def in_chunks(rows: Rows, size: int) -> Iterator[tuple[slice, Rows]]:
         yield place, place if isinstance(rows, slice) else rows[place]
 
 
-def _used(nodes: NodeTable, resource: ScoredResource, rows: Rows) -> IntArray:
+def used_with(nodes: NodeTable, resource: ScoredResource, rows: Rows) -> IntArray:
     """Return `int64[rows]`: what is used with the pod."""
     match resource.name:
         case "cpu":
@@ -188,7 +188,7 @@ def _used(nodes: NodeTable, resource: ScoredResource, rows: Rows) -> IntArray:
     return plus(nodes.requested(resource.name)[rows], resource.amount)
 
 
-def _amount(template: PodTemplate, resource: str) -> int:
+def amount_of(template: PodTemplate, resource: str) -> int:
     """Return the amount that scoring counts of a resource for a pod of the template, in column units."""
     match resource:
         case "cpu":
