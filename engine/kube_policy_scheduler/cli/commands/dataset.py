@@ -293,7 +293,9 @@ def _recorded(
     emit: Callable[[str], object],
     stop: Callable[[], bool],
 ) -> Dataset:
+    from kube_policy_scheduler.times import rfc3339
     from kube_policy_scheduler.tooling.dataset.rows import add_recorded
+    from kube_policy_scheduler.tooling.simulation.metrics_over_time import covers
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
     first, last = decisions[0].record.time, decisions[-1].record.time
@@ -305,6 +307,9 @@ def _recorded(
     queries = [each.query for each in asked.later]
     (variant,), sources = with_metrics([PolicyVariant("the policies", asked.learned)], sources, also=queries)
     dataset = asked.dataset(variant, emit)
+    if variant.metrics is not None and covers(variant.metrics, begins=first, ends=last):
+        times = f"{rfc3339(first)} to {rfc3339(last)}"
+        say(f"policyctl: no metric has a sample in the time of the decisions, {times}", err=True)
     given = Given(clusters=sources.clusters, now=sources.now, kubernetes=sources.kubernetes)
     cluster = given.by_rules_of([each.record for each in decisions]).cluster(scheduler_of(asked.learned))
     with status_line() as show:
