@@ -27,7 +27,7 @@ from kube_policy_scheduler.tooling.dataset.rows import (
     LaterMetric,
     add_recorded,
     add_simulated,
-    placements,
+    recorded,
 )
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import parse_table
@@ -102,7 +102,7 @@ class Table:
 
     def read(self, things: list[Any], *records: DecisionRecord) -> None:
         add_recorded(
-            self.dataset, things, placements(records), kubernetes=DEFAULT_RULES,
+            self.dataset, things, recorded(records), kubernetes=DEFAULT_RULES,
             progress=lambda done, of: None, stop=lambda: False,
         )  # fmt: skip
 
@@ -234,6 +234,13 @@ def test_the_node_is_the_one_that_the_pod_really_got(decided: list[DecisionRecor
     table = Table(FREE)
     table.read([node("a"), node("b")], *decided)
     assert table.column("node") == hosts
+
+
+def test_pods_that_were_evicted_for_another_are_gone_when_it_comes() -> None:
+    table = Table(FREE)
+    evicts = record("big", 20.0, Outcome.PREEMPTING, node="a", victims=("default/x", "default/old", "default/unknown"))
+    table.read([node("a"), running("old", "a")], record("x", 10.0, node="a"), evicts, record("big", 30.0, node="a"))
+    assert table.column("node.free.cpu / 1core") == ["3", "4"]
 
 
 def test_decisions_on_nodes_that_are_gone_are_counted() -> None:

@@ -24,7 +24,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.lang.environment import Environment
     from kube_policy_scheduler.policy.policy_set import PolicySet
-    from kube_policy_scheduler.tooling.dataset.rows import Dataset, LaterMetric, Placement
+    from kube_policy_scheduler.tooling.dataset.rows import Dataset, LaterMetric, Recorded
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
 EPILOG = """
@@ -143,7 +143,7 @@ def command(
         raise click.UsageError(f"--output {output}: expected a file that ends with .csv or .csv.gz")
     _check_options(sources, record, later, decided_by)
     asked = _Asked(*_learned(policies), model, later, max_rows)
-    decisions = _placements(record) if record is not None else None
+    decisions = _log(record) if record is not None else None
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, "w+", encoding="utf-8", newline="") as table:
         with interruptible() as stop:
             if decisions is None:
@@ -236,11 +236,11 @@ def _learned(policies: Sequence[str]) -> tuple[PolicySet, Environment]:
     return made.policy_set, names
 
 
-def _placements(record: Path) -> list[Placement]:
-    from kube_policy_scheduler.tooling.dataset.rows import placements
+def _log(record: Path) -> Recorded:
+    from kube_policy_scheduler.tooling.dataset.rows import recorded
 
-    found = placements(cluster_sources.records_in(record))
-    if not found:
+    found = recorded(cluster_sources.records_in(record))
+    if not found.placements:
         raise click.ClickException(f"{record}: no decision gave a pod a node")
     return found
 
@@ -288,7 +288,7 @@ def _without_outcomes(variant: PolicyVariant) -> PolicyVariant:
 def _recorded(
     asked: _Asked,
     sources: ArrivalSources,
-    decisions: Sequence[Placement],
+    decisions: Recorded,
     *,
     emit: Callable[[str], object],
     stop: Callable[[], bool],
@@ -298,7 +298,8 @@ def _recorded(
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import covers
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
-    first, last = decisions[0].record.time, decisions[-1].record.time
+    records = [each.record for each in decisions.placements]
+    first, last = records[0].time, records[-1].time
     if sources.prometheus_url is not None:
         ends = last + max((each.seconds for each in asked.later), default=0.0) + _MARGIN_SECONDS
         begin = sources.begin if sources.begin is not None else first - _MARGIN_SECONDS
@@ -311,7 +312,7 @@ def _recorded(
         times = f"{rfc3339(first)} to {rfc3339(last)}"
         say(f"policyctl: no metric has a sample in the time of the decisions, {times}", err=True)
     given = Given(clusters=sources.clusters, now=sources.now, kubernetes=sources.kubernetes)
-    cluster = given.by_rules_of([each.record for each in decisions]).cluster(scheduler_of(asked.learned))
+    cluster = given.by_rules_of(records).cluster(scheduler_of(asked.learned))
     with status_line() as show:
         add_recorded(
             dataset, cluster.objects, decisions, kubernetes=cluster.kubernetes, stop=stop,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -222,24 +223,38 @@ class Placement:
         return self.record.theirs if self.record.outcome is Outcome.SHADOW else self.record.node
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a decision log says of where pods are."""
+
+    placements: tuple[Placement, ...]
+    """In order of time."""
+    evictions: tuple[DecisionRecord, ...]
+    """The decisions to evict pods, in order of time."""
+
+
 _PLACED = frozenset((Outcome.ASSIGNED, Outcome.WAITING, Outcome.SHADOW))
 _PASSED_OVER = frozenset((Outcome.FAILED,))
 
 
-def placements(records: Iterable[DecisionRecord]) -> list[Placement]:
-    """Return the last decision about each pod, if it gave the pod a node, in order of time."""
+def recorded(records: Iterable[DecisionRecord]) -> Recorded:
+    """Return the last decision about each pod, if it gave the pod a node, and all decisions to evict pods."""
     last: dict[str, DecisionRecord] = {}
+    evictions: list[DecisionRecord] = []
     for record in records:
         if record.outcome not in _PASSED_OVER:
             last[record.pod.metadata.uid or record.key] = record
+        if record.outcome is Outcome.PREEMPTING and record.victims:
+            evictions.append(record)
     placed = (Placement(record) for record in last.values() if record.outcome in _PLACED)
-    return sorted((each for each in placed if each.host), key=lambda each: each.record.time)
+    placements = sorted((each for each in placed if each.host), key=lambda each: each.record.time)
+    return Recorded(tuple(placements), tuple(sorted(evictions, key=lambda each: each.time)))
 
 
 def add_recorded(
     dataset: Dataset,
     things: Sequence[Any],
-    recorded: Sequence[Placement],
+    log: Recorded,
     *,
     kubernetes: KubernetesRules,
     progress: Progress,
@@ -250,19 +265,23 @@ def add_recorded(
     Args:
         dataset: takes the rows.
         things: API objects of the cluster.
-        recorded: the decisions, in order of time.
+        log: the decisions.
         kubernetes: by whose rules.
         progress: called with the number of decisions done, and of all.
         stop: asked whether to end it early.
     """
     tried = UndoableCluster(cluster_state(things, kubernetes).cluster)
-    pods = list(_pods(tried, recorded))
+    pods = list(_pods(tried, log.placements))
     for pod in pods:
         _free(tried, pod)
-    for done, (placement, pod) in enumerate(zip(recorded, pods, strict=True), 1):
+    there = {f"{pod.namespace}/{pod.name}": pod.uid for pod in tried.cluster.pods.values()}
+    evictions = deque(log.evictions)
+    for done, (placement, pod) in enumerate(zip(log.placements, pods, strict=True), 1):
         if dataset.is_full or stop():
             break
         record = placement.record
+        while evictions and evictions[0].time <= record.time:
+            _evict(tried, evictions.popleft(), there)
         tried.now = record.time
         queued = record.queued or pod.created
         frame = Frame(pod, tried.cluster, record.time, queued=queued, attempts=record.attempt - 1)
@@ -271,11 +290,20 @@ def add_recorded(
         if placement.host in tried.cluster.nodes.rows:
             running = msgspec.structs.replace(pod, started=record.time, ready=True, all_started=True)
             tried.place(running, placement.host)
-        progress(done, len(recorded))
+            there[record.key] = pod.uid
+        progress(done, len(log.placements))
 
 
-def _pods(tried: UndoableCluster, recorded: Iterable[Placement]) -> Iterator[PodInfo]:
-    for placement in recorded:
+def _evict(tried: UndoableCluster, record: DecisionRecord, there: dict[str, str]) -> None:
+    """Take the victims of a decision off their nodes; there: uids of pods that have one, by `namespace/name`."""
+    for key in record.victims:
+        pod = tried.cluster.pods.get(there.pop(key, ""))
+        if pod is not None:
+            tried.take_off(pod, ends=True)
+
+
+def _pods(tried: UndoableCluster, placements: Iterable[Placement]) -> Iterator[PodInfo]:
+    for placement in placements:
         record = placement.record
         pod, meta = record.pod, record.pod.metadata
         if not meta.uid:
