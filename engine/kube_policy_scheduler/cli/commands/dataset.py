@@ -48,6 +48,9 @@ The columns are: time (Unix seconds), pod, node, each input as the policy writes
 the decision), runtime_seconds (as --pods says), and each --outcome. A missing value is empty.
 
 \b
+With --record, --from and --to are by default the time of the log, until the last --outcome.
+
+\b
 Ctrl-C ends the command; the file has the rows that are done so far.
 
 \b
