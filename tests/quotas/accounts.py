@@ -222,6 +222,11 @@ class State:
         lent = self.by_name[queue].lend.get(resource)
         return max(0, self.minimum(queue, resource) - lent) if lent is not None else 0
 
+    @cached_property
+    def keeps(self) -> bool:
+        """Return whether any queue keeps something: else what fits on nodes may be used."""
+        return any(self.kept(queue.name, resource) for queue in self.queues for resource in queue.lend)
+
     def charged(self, queue: str, resource: str) -> int:
         """Return what is off limits for others because of a queue."""
         own = sum(pod.requests.get(resource, 0) for pod in self.pods.values() if pod.queue == queue and not pod.pending)

@@ -92,9 +92,10 @@ def over_max(state: State, unit: Unit, queue: str, resource: str) -> bool:
 
 
 def over_kept(before: State, after: State, resource: str) -> bool:
-    """Return whether a step charges queues more, and more than there is."""
-    charged = after.charged_in_all(resource)
-    return resource in before.counted and before.charged_in_all(resource) < charged > before.usable(resource)
+    """Return whether a step charges queues more, and more than there is, where some keep what they do not lend."""
+    if not before.keeps or resource not in before.counted:
+        return False
+    return before.charged_in_all(resource) < after.charged_in_all(resource) > before.usable(resource)
 
 
 def divide(state: State, one: str, other: str) -> tuple[list[str], list[str], list[str]]:

@@ -9,7 +9,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaUsage
 from kube_policy_scheduler.times import Steady
-from tests.quotas.accounts import Amounts, Node, Pod, Queue, State, Unit
+from tests.quotas.accounts import Node, Pod, Queue, State, Unit
 from tests.quotas.evictions import Asker, Reclaim, shortage, why_illegal
 from tests.quotas.invariants import facts
 from tests.quotas.model import placements
@@ -49,13 +49,11 @@ def _queues(usage: QuotaUsage) -> list[Queue]:
         above = quota.parent
         parent = above.name if above is not None and above.parent is not None else ""
 
-        def amounts(values: tuple[int, ...] | list[int]) -> Amounts:
-            return {name: v for name, v in zip(usage.tree.resources, values, strict=True) if 0 < v < NO_LIMIT}
-
-        lend = {r: amounts(quota.minimum).get(r, 0) - kept for r, kept in amounts(quota.kept).items()}
-        found.append(
-            Queue(quota.name, parent, amounts(quota.minimum), amounts(quota.maximum), lend, round(quota.weight))
-        )
+        resources = usage.tree.resources
+        minimum = dict(zip(resources, quota.minimum, strict=True))  # also 0: the sum of those below is in it
+        maximum = {r: most for r, most in zip(resources, quota.maximum, strict=True) if most < NO_LIMIT}
+        lend = {r: minimum[r] - kept for r, kept in zip(resources, quota.kept, strict=True) if kept}
+        found.append(Queue(quota.name, parent, minimum, maximum, lend, round(quota.weight)))
     return found
 
 
