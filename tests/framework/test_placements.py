@@ -257,8 +257,8 @@ def room_of(world: World, rack: str) -> int:
     return min(world.pods, sum((most - less) // world.cores for most, less in zip(cores, used, strict=False)))
 
 
-def in_plain_words(world: World) -> str | None:
-    """Return the rack that the group gets: of those with room for enough pods, the one with the highest score."""
+def scores_of(world: World) -> dict[str, int]:
+    """Return the scores of the racks with room for enough pods."""
     fits = {name: room_of(world, name) for name in world.racks}
     possible = {name: pods for name, pods in fits.items() if pods >= (world.min_count or 1)}
     scores = {}
@@ -268,13 +268,14 @@ def in_plain_words(world: World) -> str | None:
         running = sum(1 for cores in rack.held if cores)
         memory = 100 * (running + pods) * POD_MEMORY // (NODE_MEMORY * len(rack.cores))
         scores[name] = (cpu + memory) // 2 + 100 * pods // max(possible.values())
-    return min(scores, key=lambda name: (-scores[name], name), default=None)
+    return scores
 
 
 @settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_a_group_gets_the_rack_with_the_highest_score(world: World) -> None:
-    best = in_plain_words(world)
+    scores = scores_of(world)
+    best = min(scores, key=lambda name: (-scores[name], name), default=None)
 
     assert world.rack() == best
     assert world.simulated() == ([best] * room_of(world, best) if best else [])
