@@ -67,6 +67,19 @@ def test_a_pod_is_woken_once_all_of_its_queues_have_room_for_it() -> None:
     assert stage.end("a1") == ["large", "small"]
 
 
+def test_pods_are_woken_in_the_order_in_which_their_queues_changed() -> None:
+    """Not in one that differs from process to process, as that of a set of names does."""
+    names = [f"q{number}" for number in range(24)]
+    stage = Stage("\n".join(f'queue {name} for pods where pod.label.q == "{name}" max cpu 1' for name in names))
+    for name in names:
+        stage.place(f"{name}-runs", name, "1")
+        stage.waits(f"{name}-waits", name, "1")
+    assert stage.helped() == []
+    for name in reversed(names):
+        stage.cluster.displace(f"{name}-runs")
+    assert [queued.pod.name for queued in stage.waiting.helped()] == [f"{name}-waits" for name in reversed(names)]
+
+
 def test_a_pod_that_waits_no_longer_is_not_woken() -> None:
     stage = Stage()
     stage.place("a1", "a", "4")

@@ -384,7 +384,7 @@ class WaitingPods(Generic[AssumedT]):
         self._count_domains(released)
         for each in released:
             self._queue.resume(each.queued)
-        groups = {group for group, _ in asked}
+        groups = dict.fromkeys(group for group, _ in asked)
         for group in groups:
             self.planner.drop(group)
             self.gangs.forget(group)

@@ -80,8 +80,10 @@ class PodsOverQuota:
         queues, self._read = self._usage.changed.since(self._read), self._usage.changed.end
         if queues is None:
             return list(self._pods)
-        changed = {each.name for queue in set(queues) for each in queue.path()}
-        return changed | {CLUSTER_QUEUE} if queues else ()
+        if not queues:
+            return ()
+        changed = dict.fromkeys(each.name for queue in dict.fromkeys(queues) for each in queue.path())
+        return changed | {CLUSTER_QUEUE: None}
 
     def _is_admitted(self, wait: QuotaWait, queued: QueuedPod) -> bool:
         if wait.usage is not self._usage:
