@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -96,3 +99,18 @@ def test_a_run_is_replayed_by_its_seed() -> None:
     met = Simulation(5, steps=100).run()
     assert len(met) > 40
     assert Simulation(5, steps=100).run() == met
+
+
+@pytest.mark.timeout(300)
+def test_a_run_is_the_same_in_every_process() -> None:
+    """Nothing follows from the hashes of names, which differ between processes."""
+
+    def what_happened(hash_seed: int) -> list[str]:
+        command = [sys.executable, "-m", "tests.simulation", "--queues", "--seed", "8000", "--steps", "400"]
+        given = os.environ | {"PYTHONHASHSEED": str(hash_seed)}
+        ran = subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=True)
+        return [line for line in ran.stdout.splitlines() if "steps in" not in line]
+
+    first = what_happened(0)
+    assert len(first) > 40
+    assert what_happened(1) == first
