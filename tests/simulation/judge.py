@@ -29,7 +29,7 @@ class Judge(Observer):
         if victims:  # those that end already count as victims, and are not evicted again
             evicted = tuple(each for each in victims if not each.terminating)
             node = decision.preemption.nominated_node or "" if decision.preemption is not None else ""
-            self._judge_victims(decision.pod, evicted, node, cluster, decided.frame.now)
+            self._judge_victims(decision.pod, evicted, node, cluster, decided.frame.steady)
         elif decision.host is not None:
             self._judge_host(decision, cluster)
 
