@@ -27,6 +27,29 @@ CASES: dict[str, Case] = {
         ),
         Reclaim.FAIR,
     ),
+    "a gang that borrows as a whole does not take room member by member that was made for others": Case(
+        (node(7), node(8, name="n1")),
+        (queue("a"), queue("b", cpus=2)),
+        (
+            pods("job", 3, "b", size=3),
+            pods("others", 5, "a", 2, at=10, priority=5),
+            pods("first", 3, "a", at=10, priority=10),
+        ),
+        Reclaim.GUARANTEES,
+        by_share=True,
+    ),
+    "a gang of GPUs is not short of cpu because a cordoned node has the GPUs that it lacks": Case(
+        (node(2, 3, usable=False), node(8, 2, name="n1")),
+        (queue("a", gpus=4, cpus=4), queue("c")),
+        (pods("other", 1, "c", 1, 1), pods("job", 2, "a", 3, 1, at=10, size=2)),
+        Reclaim.GUARANTEES,
+    ),
+    "a gang is short of what one node lacks for two members": Case(
+        (node(2, 1), node(8, 2, name="n1")),
+        (queue("a", gpus=4, cpus=4), queue("c")),
+        (pods("other", 1, "c", 1, 1), pods("job", 2, "a", 3, 1, at=10, size=2)),
+        Reclaim.GUARANTEES,
+    ),
 }
 
 

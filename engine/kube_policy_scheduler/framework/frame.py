@@ -63,6 +63,8 @@ class Frame(msgspec.Struct, frozen=True):
     """The extremes of all feasible nodes, to find or to use; None: the rows are all feasible nodes."""
     ahead: float = 0.0
     """By how many seconds the wall clock is ahead of the steady one, because it was set."""
+    together: int = 1
+    """How many pods like it need room at once, itself included: of a gang, those without a place that it needs."""
 
     @property
     def steady(self) -> Steady:
@@ -100,6 +102,7 @@ class Frame(msgspec.Struct, frozen=True):
             self.groups,
             self.extremes,
             self.ahead,
+            self.together,
         )
 
     def within(self, extremes: Extremes) -> Frame:

@@ -104,7 +104,7 @@ class QueueQuota(FilterPlugin):
         queue = usage.quota_of(frame.template)
         if queue is None:
             return SKIP
-        rejected = rejection(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod))
+        rejected = rejection(frame.cluster, usage, queue, frame.pod, usage.amounts(frame.pod), together=frame.together)
         if rejected is None:
             return SKIP
         helps = any_evictable(usage, queue, frame.pod.priority)
@@ -145,6 +145,7 @@ def rejection(
     amounts: Amounts,
     *,
     gang: frozenset[str] = frozenset(),
+    together: int = 1,
 ) -> QuotaRejection | None:
     """Return why a request of a queue is not admitted; None: it is.
 
@@ -157,10 +158,11 @@ def rejection(
         pod: that asks, or a member of the gang that does.
         amounts: what is asked for.
         gang: the uids of all members, whose nominations do not count.
+        together: how many requests like this one are made at once, which have precedence together or not at all.
     """
     if not cluster.nominated:
         return usage.rejection(queue, amounts)
-    with usage.counting(nominated_before(cluster, usage, queue, pod, amounts, gang=gang)):
+    with usage.counting(nominated_before(cluster, usage, queue, pod, _times(amounts, together), gang=gang)):
         return usage.rejection(queue, amounts)
 
 
@@ -215,8 +217,16 @@ def _is_within(usage: QuotaUsage, queue: Quota, more: Amounts, *, of: Amounts | 
     return queue.will(leads) + dict(more).get(leads, 0) <= queue.minimum[leads]
 
 
-def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | None:
-    """Return whether a nominated pod keeps its node from another one, by their queues; None: their priorities say."""
+def _times(amounts: Amounts, number: int) -> Amounts:
+    return amounts if number == 1 else tuple((resource, number * amount) for resource, amount in amounts)
+
+
+def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: int = 1) -> bool | None:
+    """Return whether a nominated pod keeps its node from another one, by their queues; None: their priorities say.
+
+    together: how many pods like the other one need room at once. A gang takes room as what it is as a whole: each of
+    its members alone may be within a guarantee that all of them exceed.
+    """
     usage = cluster.quota_usage
     if usage is None:
         return None
@@ -228,12 +238,15 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool | Non
     if queue is None:  # pods of no queue take what is borrowed alone
         is_guaranteed = any(_is_within(usage, each, (), of=wanted) for each in theirs.path())
         return other.priority >= pod.priority or is_guaranteed
-    return not _takes(usage, (pod, queue, usage.amounts(pod)), (other, theirs, wanted))
+    return not _takes(usage, (pod, queue, _times(usage.amounts(pod), together)), (other, theirs, wanted))
 
 
-def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo) -> bool:
-    """Return whether a nominated pod keeps what it is to get from another one: as one with a node of its own would."""
-    by_quota = has_precedence(cluster, other, pod)
+def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: int = 1) -> bool:
+    """Return whether a nominated pod keeps what it is to get from another one: as one with a node of its own would.
+
+    together: as in `has_precedence`.
+    """
+    by_quota = has_precedence(cluster, other, pod, together=together)
     return other.priority >= pod.priority if by_quota is None else by_quota
 
 

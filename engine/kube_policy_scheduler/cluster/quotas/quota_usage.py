@@ -24,7 +24,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.devices.claimed_devices import claim_keys, claimed_devices, device_class
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
 from kube_policy_scheduler.cluster.own_facts import OwnFacts
 from kube_policy_scheduler.cluster.pod_counters import Placed, PodCounters
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
@@ -848,6 +848,10 @@ class QuotaUsage:
         if resource in self._class_places:
             return self.capacity()[resource]
         return self._usable.of(self.tree.resources[resource])
+
+    def usable_rows(self) -> IntArray:
+        """Return the rows of the nodes that count for `usable`, `int64[usable nodes]`, ascending."""
+        return self._usable.rows()
 
     def nodes_changed(self, names: Iterable[str], pods_on: Callable[[str], Iterable[PodInfo]]) -> None:
         """Note that nodes came or went, or are in another state.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kube_policy_scheduler.cluster.node_info import NodeInfo
-from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.requests import PodRequests
 
 _OF_STATE = "node.kubernetes.io/"
@@ -118,9 +118,15 @@ class UsableCapacity:
             self._offered = {}
         offered = self._offered.get(resource)
         if offered is None:
-            usable = self._nodes.valued(_USABLE, is_usable, np.bool_)
-            offered = self._offered[resource] = int(self._nodes.allocatable(resource)[usable].sum())
+            offered = self._offered[resource] = int(self._nodes.allocatable(resource)[self._usable()].sum())
         return offered + self._stranded[resource] - self._of_none[resource]
+
+    def rows(self) -> IntArray:
+        """Return the rows of usable nodes, `int64[usable nodes]`, ascending."""
+        return np.flatnonzero(self._usable())
+
+    def _usable(self) -> BoolArray:
+        return self._nodes.valued(_USABLE, is_usable, np.bool_)
 
     def _add(self, counts: Counter[str], demand: PodRequests, step: int) -> None:
         requests = demand.requests

@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.decide.gang_table import GangTable
 from kube_policy_scheduler.framework.decide.member_run import MemberRun
+from kube_policy_scheduler.framework.decide.new_nodes import needs_of
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo, is_alike
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
@@ -151,11 +152,24 @@ class ScheduleAlgorithm(ABC):
         profile = self.profile(queued.pod)
         if profile is None or not self._cluster.nodes.size:
             return np.zeros(self._cluster.nodes.size, np.bool_)
-        return self.cycle.passing(self.frame(queued), profile)
+        return self.cycle.passing(self.frame_with_gang(queued), profile)
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""
         return queued.frame(self._cluster, self._clock(), signals=self.signals, ahead=self._cluster.ahead)
+
+    def frame_with_gang(self, queued: QueuedPod) -> Frame:
+        """Return the frame of a pod with how many of its gang need room with it, where that may have a say.
+
+        What was promised to a gang as a whole counts already.
+        """
+        frame, cluster = self.frame(queued), self._cluster
+        if not queued.groups or cluster.quota_usage is None or not cluster.nominated:
+            return frame
+        if cluster.is_nominated(queued.pod.uid):
+            return frame
+        needs = needs_of(self.gang_requirements(queued), cluster.counters.group_size)
+        return msgspec.structs.replace(frame, together=needs.together)
 
     @property
     def state(self) -> int:
@@ -235,7 +249,7 @@ class ScheduleAlgorithm(ABC):
         alone, template = self._decided_alone, queued.pod.template
         if not is_alike(queued.pod, profile) or (alone is not None and alone[0] is template and alone[1] is profile):
             return None
-        frame, run, before = self.frame(queued), self._run, self._run_goes_on
+        frame, run, before = self.frame_with_gang(queued), self._run, self._run_goes_on
         goes_on = (
             run is not None
             and before is not None
@@ -266,14 +280,14 @@ class ScheduleAlgorithm(ABC):
 
     def deciding_under(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Generator[int, None, Decision]:
         """Return what becomes of a pod under a profile; nothing is remembered. Yields work as `Cycle.deciding`."""
-        return self.cycle.deciding(self.frame(queued), profile, preempts=preempts)
+        return self.cycle.deciding(self.frame_with_gang(queued), profile, preempts=preempts)
 
     def reclaim_for(self, queued: QueuedPod, rejected: Decision) -> Decision:
         """Return a rejection of one more member of a gang that has its size, with what `reclaim` does for it."""
         profile = self._profile_for(queued)
         if profile is None:
             return rejected
-        decision = self.cycle.reclaim_for(self.frame(queued), profile, rejected)
+        decision = self.cycle.reclaim_for(self.frame_with_gang(queued), profile, rejected)
         self._note_entitled(queued, decision)
         return decision
 
@@ -285,7 +299,8 @@ class ScheduleAlgorithm(ABC):
         profile = self._profile_for(queued)
         if profile is None:
             return Decision(queued.pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
-        return (yield from self.cycle.deciding(self.frame(queued), self.on_own_nodes(profile), verdict=verdict))
+        frame = self.frame_with_gang(queued)
+        return (yield from self.cycle.deciding(frame, self.on_own_nodes(profile), verdict=verdict))
 
     def best_nodes(self, queued: QueuedPod, *, most: int, without: Container[str] = ()) -> list[str]:
         """Return the feasible nodes with the highest scores, the best first; the nominated one alone if it is feasible.
@@ -299,7 +314,7 @@ class ScheduleAlgorithm(ABC):
         nodes, nominated = self._cluster.nodes, queued.pod.nominated_node
         if profile is None or not nodes.size:
             return []
-        rows, totals = self.cycle.ranked(self.frame(queued), self.on_own_nodes(profile))
+        rows, totals = self.cycle.ranked(self.frame_with_gang(queued), self.on_own_nodes(profile))
         if without:
             kept = np.array([nodes.infos[row].name not in without for row in rows.tolist()], np.bool_)
             rows, totals = rows[kept], totals[kept]
@@ -315,7 +330,7 @@ class ScheduleAlgorithm(ABC):
         profile, nodes = self._profile_for(queued), self._cluster.nodes
         if profile is None or not nodes.size:
             return []
-        rows = self.cycle.feasible(self.frame(queued), self.on_own_nodes(profile))
+        rows = self.cycle.feasible(self.frame_with_gang(queued), self.on_own_nodes(profile))
         self.work += VERDICT_WORK
         left: FloatArray = np.zeros(len(rows), np.float64)
         for name, wanted in queued.pod.template.requests.items():
@@ -337,7 +352,7 @@ class ScheduleAlgorithm(ABC):
             nodes.infos[row].name,
             feasible=1,
             total=nodes.size,
-            devices=self.cycle.devices(self.frame(queued), profile, row),
+            devices=self.cycle.devices(self.frame_with_gang(queued), profile, row),
             device_order=profile.devices,
         )
 
@@ -370,4 +385,4 @@ class ScheduleAlgorithm(ABC):
         self.work += VERDICT_WORK
         if row is None or profile is None:
             return False
-        return passes(self.frame(queued), profile, row, beside_nominated=beside_nominated)
+        return passes(self.frame_with_gang(queued), profile, row, beside_nominated=beside_nominated)

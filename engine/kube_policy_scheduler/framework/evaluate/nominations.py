@@ -39,12 +39,15 @@ class RejectedAsAWhole(Enum):
 REJECTED = RejectedAsAWhole.REJECTED
 
 
-def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInfo]:
-    """Return the pods nominated to a node that have precedence over the pod."""
+def nominated_for(frame: Frame, node_name: str) -> list[PodInfo]:
+    """Return the pods nominated to a node that have precedence over the pod of a frame."""
+    pod, cluster = frame.pod, frame.cluster
     return [
         other
         for other in cluster.nominated.get(node_name, {}).values()
-        if other.uid != pod.uid and other.uid not in cluster.pods and comes_before(cluster, other, pod)
+        if other.uid != pod.uid
+        and other.uid not in cluster.pods
+        and comes_before(cluster, other, pod, together=frame.together)
     ]
 
 
@@ -87,7 +90,7 @@ def verdict(frame: Frame, active: Active) -> Status:
 def verdict_with_nominated(frame: Frame, active: Active) -> Status:
     """Return the first rejection of the frame's only row in two passes, or SUCCESS."""
     node_name = frame.cluster.nodes.infos[int(frame.index()[0])].name
-    others = nominated_for(frame.pod, node_name, frame.cluster) if frame.cluster.nominated else ()
+    others = nominated_for(frame, node_name) if frame.cluster.nominated else ()
     if others:
         with frame.cluster.dry_run():
             for other in others:
@@ -180,7 +183,7 @@ def _relevant(frame: Frame, among: BoolArray | None) -> dict[int, list[PodInfo]]
     for node_name in cluster.nominated:
         row = cluster.nodes.rows.get(node_name)
         if row is not None and (among is None or among[row]):
-            others = nominated_for(frame.pod, node_name, cluster)
+            others = nominated_for(frame, node_name)
             if others:
                 found[row] = others
     return found

@@ -151,7 +151,7 @@ def _are_kept(frame: Frame, claims: set[str]) -> bool:
                 or other.uid in cluster.pods
                 or other.namespace != pod.namespace
                 or claims.isdisjoint(_claim_names(other.volumes))
-                or not comes_before(cluster, other, pod)
+                or not comes_before(cluster, other, pod, together=frame.together)
             ):
                 continue
             is_older = (other.created, other.uid) < (pod.created, pod.uid)

@@ -158,6 +158,7 @@ def reclaim(
             evicts = gains
         if not evicts and not any(frame.cluster.is_nominated(pod.uid) for pod in pods):
             return otherwise
+        frame = msgspec.structs.replace(frame, together=len(pods))
         attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
         with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
             try:
@@ -343,7 +344,7 @@ class _Attempt:
             row = nodes.rows.get(node_name, -1)
             at = int(rows.searchsorted(row))
             if row >= 0 and at < len(rows) and rows[at] == row:
-                for other in nominated_for(self.frame.pod, node_name, self.cluster):
+                for other in nominated_for(self.frame, node_name):
                     if other.uid not in own:
                         free[at] -= 1 if name == "pods" else other.demand.requests.get(name, 0)
         return free
@@ -419,11 +420,13 @@ class _Attempt:
         """Guess of what a gang is short, and try again with what its places are short of if that is something else."""
         by_quota, names = self._short_by_quota(), self._lacking_places()
         before = len(self.away)
-        asked = {name for pod in self.asks.pods for name in pod.demand.requests}
+        asked = {name for pod in self.asks.pods for name in pod.demand.requests} - self.cluster.ignored_resources
         somewhere = self._short_somewhere() - names
-        counted = somewhere.intersection(self.usage.tree.resources)  # others have no say in who is guaranteed
-        guesses = [names, *(names | {name} for name in sorted(counted)), names | somewhere]
-        guesses.append(names | asked - self.cluster.ignored_resources)
+        # others have no say in who is guaranteed
+        counted = [name for name in self.usage.tree.resources if name in asked or name in somewhere]
+        counted.sort(key=lambda name: (name not in somewhere, name))
+        singly = [names | {name} for name in counted]
+        guesses = [names, *singly[: len(somewhere)], names | somewhere, names | asked, *singly[len(somewhere) :]]
         seen: set[_Short] = set()
         while guesses and len(seen) < MOST_GUESSES:
             names = guesses.pop(0)
@@ -448,8 +451,8 @@ class _Attempt:
         return None
 
     def _short_somewhere(self) -> set[str]:
-        """Return the resources of which some node has too little for one member."""
-        rows = np.arange(self.cluster.nodes.size)
+        """Return the resources of which some usable node has too little for one member."""
+        rows = self.usage.usable_rows()
         wanted: dict[str, int] = {"pods": 1}
         for pod in self.asks.pods:
             for name, amount in pod.demand.requests.items():
@@ -458,8 +461,8 @@ class _Attempt:
         return {name for name, amount in names if bool((self._free(name, rows) < amount).any())}
 
     def _lacking_places(self) -> set[str]:
-        """Return the resources of which alone the nodes have too few places for all members that are alike."""
-        rows = np.arange(self.cluster.nodes.size)
+        """Return the resources of which alone usable nodes have too few places for all members that are alike."""
+        rows = self.usage.usable_rows()
         lacking: set[str] = set()
         alike: dict[int, list[PodInfo]] = {}
         for pod in self.asks.pods:

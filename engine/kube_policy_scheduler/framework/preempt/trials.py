@@ -421,13 +421,12 @@ class Trial:
 
     def _nominated_pods(self) -> dict[int, list[PodInfo]]:
         """Return the nominated pods that count, by row."""
-        cluster, pod = self._frame.cluster, self._frame.pod
-        found = {}
+        cluster, found = self._frame.cluster, dict[int, list[PodInfo]]()
         for node_name in cluster.nominated:
             row = cluster.nodes.rows.get(node_name, -1)
             position = int(np.searchsorted(self._rows, row))
             if position < len(self._rows) and self._rows[position] == row:
-                others = nominated_for(pod, node_name, cluster)
+                others = nominated_for(self._frame, node_name)
                 if others:
                     found[row] = others
         return found
