@@ -38,6 +38,17 @@ CASES: dict[str, Case] = {
         Reclaim.GUARANTEES,
         by_share=True,
     ),
+    "quota that was made free for a pod is kept for it from pods of no queue": Case(
+        (node(5, 5),),
+        (queue("a"), queue("b", cpus=2, lends=1)),
+        (
+            pods("high", 2, "a", 1, 3, lasts=60, priority=10),
+            pods("low", 1, "a", at=10),
+            pods("outside", 3, "", at=20),
+        ),
+        Reclaim.FAIR,
+        by_share=True,
+    ),
     "a gang of GPUs is not short of cpu because a cordoned node has the GPUs that it lacks": Case(
         (node(2, 3, usable=False), node(8, 2, name="n1")),
         (queue("a", gpus=4, cpus=4), queue("c")),

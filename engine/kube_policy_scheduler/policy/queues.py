@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaSpec
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import AboveMaxRule, QueueQuota, QuotaRules, ReclaimRule
+from kube_policy_scheduler.framework.quota_promises import QueuePromises
 from kube_policy_scheduler.lang.checked import CheckedPolicy, QueueDeclaration, Reclaim
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, template_test, template_text
@@ -146,5 +147,7 @@ def _spared(evict: Evict | None) -> Evict | None:
 
 def with_queues(profile: Profile, rules: QuotaRules) -> Profile:
     """Return a profile that keeps to quotas, to these alone."""
-    others = (plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota))
-    return replace(profile, filters=(QueueQuota(rules.tree), *others), queues=rules)
+    others = (plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota | QueuePromises))
+    keeps = any(any(spec.kept) for spec in rules.tree.queues)
+    promises = (QueuePromises(rules.tree),) if keeps else ()
+    return replace(profile, filters=(QueueQuota(rules.tree), *promises, *others), queues=rules)

@@ -18,6 +18,7 @@ from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.framework.decide.device_columns import held_devices, preferred_devices
 from kube_policy_scheduler.framework.quota import QueueQuota, quantity
+from kube_policy_scheduler.framework.quota_promises import QueuePromises
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held, NoDomain, Placed
@@ -180,7 +181,7 @@ def _without_quota(rules: Rules) -> Rules:
     profile, rules = rules.profile, replace(rules, policies=None)
     if profile.queues is None:
         return rules
-    others = tuple(plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota))
+    others = tuple(plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota | QueuePromises))
     return replace(rules, profile=replace(profile, filters=others, queues=None))
 
 

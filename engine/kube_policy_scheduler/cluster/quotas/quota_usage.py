@@ -892,6 +892,13 @@ class QuotaUsage:
                 return change > 0 and charged > self.usable(resource)
             below = below.parent
 
+    def lends_too_little(self, resource: int, amount: int) -> bool:
+        """Return whether what is used and kept could not be had any more if pods of no queue used so much more."""
+        if resource in self._class_places:
+            return False
+        charged, used = self.top.charged[resource], self.top.used[resource]
+        return charged > used and charged > self.usable(resource) - amount
+
     def _rejection(
         self, queue: Quota, at: Quota, resource: int, amount: int, limit: int, *, kept: int
     ) -> QuotaRejection:
