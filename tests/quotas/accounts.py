@@ -303,7 +303,8 @@ class State:
         def place(unit: Unit) -> tuple[object, ...]:
             first = max(own(unit), own(gangs[unit.gang])) if unit.surplus else own(unit)
             stands_back = not self.surplus_first.isdisjoint(unit.names)
-            return *first, unit.surplus, stands_back, sorted(unit.names)
+            # then by uid, which begins with the namespace
+            return *first, unit.surplus, stands_back, sorted((pod.queue, pod.name) for pod in unit.pods)
 
         left = {resource: self.minimum(queue, resource) for resource in self.counted}
         protected: set[frozenset[str]] = set()

@@ -38,6 +38,12 @@ CASES: dict[str, Case] = {
         Reclaim.GUARANTEES,
         by_share=True,
     ),
+    "of pods that started at the same moment, uids say which are guaranteed": Case(
+        (node(8),),
+        (queue("b", cpus=4), queue("b2", "b"), queue("c"), queue("c1", "c", cpus=2), queue("c2", "c", cpus=2)),
+        (pods("first", 1, "c2", 0.5), pods("second", 4, "c1"), pods("asks", 4, "b2", at=10)),
+        Reclaim.FAIR,
+    ),
     "quota that was made free for a pod is kept for it from pods of no queue": Case(
         (node(5, 5),),
         (queue("a"), queue("b", cpus=2, lends=1)),
