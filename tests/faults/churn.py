@@ -231,7 +231,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "held": list(queue.gated()),
         "untold": queue._unreported,
         "to be asked again": queue._ask_again,
-        "groups": [uid for group in queue._groups._groups.values() for uid in group.pods],
+        "groups": [uid for group in queue._groups for uid in group.pods],
         "waiting for": [uid for waiting in queue._unschedulable._by_event.values() for uid in waiting],
         "assumed": churn.cluster.assumed,
         "returns": handlers._returns,

@@ -225,6 +225,11 @@ class Cluster(ABC):
             for group in self.api.list("podgroups"):  # there is no controller that lets them go
                 self.api.patch("podgroups", group["metadata"]["name"], {"metadata": {"finalizers": None}})
             self.api.delete_all("podgroups")
+        if self._serves_scheduling_policies():
+            for policy in self.api.request("GET", "/apis/policy-scheduler.dev/v1alpha1/schedulingpolicies")["items"]:
+                self.api.delete(
+                    "schedulingpolicies", policy["metadata"]["name"], namespace=policy["metadata"]["namespace"]
+                )
         for namespace in ("kube-system", "policy-scheduler"):
             for plural in ("pods", "leases", "events", "configmaps", "controllerrevisions"):
                 self.api.delete_all(plural, namespace=namespace)

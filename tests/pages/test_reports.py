@@ -88,8 +88,8 @@ def test_the_page_matches_the_json(report: tuple[str, Any, Path], browser: Brows
         assert rows[0].startswith("default/p0\ta\tunschedulable")
         assert "new.policy:3:1" in rows[0]
     else:
-        assert figures == [str(number) for number in (3, found["refused"], found["better"], 0)]
-        assert (found["refused"], found["better"]) == (1, 2)
+        assert figures == [str(number) for number in (3, found["rejected"], found["better"], 0)]
+        assert (found["rejected"], found["better"]) == (1, 2)
         assert len(rows) == 3
         assert "new.policy:3:1" in rows[0]
 
