@@ -61,6 +61,13 @@ class Pod:
     started: float = inf
     promised: str = ""
     leaving: bool = False
+    uid: str = ""
+    """What the API server gave it; "": of a made-up case, in which each queue has a namespace of its name."""
+
+    @property
+    def rank(self) -> tuple[str, ...]:
+        """Return what decides among pods that started at the same moment: the uid, which begins with the namespace."""
+        return (self.uid,) if self.uid else (self.queue, self.name)
 
     @property
     def holds(self) -> bool:
@@ -303,8 +310,7 @@ class State:
         def place(unit: Unit) -> tuple[object, ...]:
             first = max(own(unit), own(gangs[unit.gang])) if unit.surplus else own(unit)
             stands_back = not self.surplus_first.isdisjoint(unit.names)
-            # then by uid, which begins with the namespace
-            return *first, unit.surplus, stands_back, sorted((pod.queue, pod.name) for pod in unit.pods)
+            return *first, unit.surplus, stands_back, sorted(pod.rank for pod in unit.pods)
 
         left = {resource: self.minimum(queue, resource) for resource in self.counted}
         protected: set[frozenset[str]] = set()

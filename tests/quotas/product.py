@@ -139,12 +139,14 @@ def state_of(case: Case, cluster: Cluster, waiting: Iterable[QueuedPod], *, now:
         started = info.started if info.started is not None else now
         leaving = cluster.is_going(info, now)
         name = f"{info.name} (ends)" if leaving else kind.name  # another of its kind may have come already
-        pods[name] = replace(kind, name=name, node=cluster.node_of(info.uid) or "", started=started, leaving=leaving)
+        node = cluster.node_of(info.uid) or ""
+        pods[name] = replace(kind, name=name, node=node, started=started, leaving=leaving, uid=info.uid)
     promised = {uid: node for node, there in cluster.nominated.items() for uid in there}
     for queued in waiting:
         kind = kinds[_base(queued.pod.name)]
         if kind.name not in pods:
-            pods[kind.name] = replace(kind, queued=queued.queued, promised=promised.get(queued.pod.uid, ""))
+            uid = queued.pod.uid
+            pods[kind.name] = replace(kind, queued=queued.queued, promised=promised.get(uid, ""), uid=uid)
     cordoned = {name for at, name in case.cordons if at <= now - began}
     nodes = (replace(node, usable=node.usable and node.name not in cordoned) for node in case.nodes)
     return State(case.queues, tuple(node for node in nodes if node.name in cluster.nodes.rows), pods)

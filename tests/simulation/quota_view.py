@@ -40,7 +40,7 @@ def _pending(usage: QuotaUsage, info: PodInfo, *, promised: str = "") -> Pod:
     gang = f"{info.namespace}/{info.labels['job']}" if size > 1 else ""
     requests = {**info.demand.requests, "pods": 1}
     queue = quota.name if quota is not None else ""
-    return Pod(info.uid, requests, queue, info.priority, gang, size if gang else 0, promised=promised)
+    return Pod(info.uid, requests, queue, info.priority, gang, size if gang else 0, promised=promised, uid=info.uid)
 
 
 def _queues(usage: QuotaUsage) -> list[Queue]:
