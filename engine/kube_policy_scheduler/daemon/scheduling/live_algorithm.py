@@ -102,7 +102,8 @@ class LiveAlgorithm(ScheduleAlgorithm):
 
     def deciding_under(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Generator[int, None, Decision]:
         """Return what becomes of a pod under a profile, on this replica's nodes before those of others."""
-        frame, sharding = self.frame_with_gang(queued), self._sharding
+        frame = self.frame_with_gang(queued) if queued.groups else self.frame(queued)  # most pods have no gang
+        sharding = self._sharding
         if sharding is None or sharding.is_alone:
             return (yield from self.cycle.deciding(frame, profile, preempts=preempts))
         # a gang is all of one replica's, or part of it might bind though another replica rejects the rest
