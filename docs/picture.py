@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 TARGET = Path(__file__).with_name("first-look.gif")
-SIZE = (960, 600)
+SIZE = (960, 690)
 """Pixels."""
 _COLOURS = 96
 _KEYS_PER_FRAME = 4
