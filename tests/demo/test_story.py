@@ -25,3 +25,13 @@ def test_the_demo_passes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout
     assert re.search(r"its status page is http://127\.0\.0\.1:\d+", done.stdout)
+
+
+def test_a_reader_that_goes_away_ends_the_demo_without_a_word() -> None:
+    command = [sys.executable, "-m", "kube_policy_scheduler.demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert "starting an embedded cluster" in running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr is not None
+        assert (running.stderr.read(), running.wait(60)) == ("", 141)

@@ -71,7 +71,7 @@ def test_kube_scheduler_selects_the_rack_with_the_highest_score(cluster: Cluster
 
 
 def are_decided(cluster: Cluster) -> bool:
-    """Return whether each pod has a node, or was told why it has none."""
+    """Return whether each pod has a node, or a condition that says why it has none."""
     return all(
         pod["spec"].get("nodeName")
         or any(each["type"] == "PodScheduled" for each in pod["status"].get("conditions", ()))

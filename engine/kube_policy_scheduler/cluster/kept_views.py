@@ -1,8 +1,8 @@
 """What is kept from one decision to the next: every result that is computed again where it is not there any more.
 
 A view has results of one kind by key; those that were not used for a long time go first. Views that share `KeptBytes`
-share a bound in bytes, and the oldest results of all of them make room. So whoever fills one, by what a tenant writes,
-takes no more than all of them may take together.
+share a limit in bytes, and the oldest results of all of them make room. So a tenant whose objects fill one view takes
+no more memory than the limit of all of them.
 """
 
 from __future__ import annotations

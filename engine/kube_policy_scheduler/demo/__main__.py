@@ -270,7 +270,14 @@ async def _main(directory: Path) -> int:
     assert task is not None
     for name in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(name, task.cancel)
-    with screen(nodes) as show:
+    ended = _INTERRUPTED
+
+    def closed() -> None:
+        nonlocal ended
+        ended = _PIPE_CLOSED
+        task.cancel()
+
+    with screen(nodes, closed=closed) as show:
         try:
             await Demo(nodes, show, directory).run(stay=sys.stdout.isatty())
         except DemoFailed as failure:
@@ -278,10 +285,13 @@ async def _main(directory: Path) -> int:
             return 1
         except asyncio.CancelledError:
             show.say("ended")
-            return 0 if sys.stdout.isatty() else 130
+            return 0 if sys.stdout.isatty() else ended
         show.say("PASSED")
         return 0
 
+
+_INTERRUPTED = 128 + signal.SIGINT
+_PIPE_CLOSED = 128 + signal.SIGPIPE
 
 _HELP = """\
 Run a cluster and the scheduler on this machine, and watch policies place pods.
@@ -291,12 +301,13 @@ creates pods, and edits the policy while the scheduler runs. On a terminal the d
 Ctrl-C, and prints the address of the status page and a kubeconfig. Without a terminal it ends after the last step.
 """
 _EXIT_CODES = """\
-The exit codes are: 0, every pod is where the policy says; 1, a step failed; 2, unknown argument; 130, interrupted.
+The exit codes are: 0, every pod is where the policy says; 1, a step failed; 2, unknown argument; 130, interrupted;
+141, nobody reads the output any more.
 """
 
 
 def main() -> None:
-    """Run the demo; exit 0 if the story came true, 1 if not, 130 after Ctrl-C without a terminal."""
+    """Run the demo; exit 0 if the story came true, 1 if not, 130 or 141 if it was ended early without a terminal."""
     argparse.ArgumentParser(
         prog="python -m kube_policy_scheduler.demo",
         description=_HELP,

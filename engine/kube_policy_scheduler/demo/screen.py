@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -49,16 +50,16 @@ class Screen(Protocol):
         """Show why a pod waits."""
 
 
-def screen(nodes: Nodes) -> Screen:
-    """Return the live picture if standard output is a terminal, else plain lines."""
-    return LivePicture(nodes) if sys.stdout.isatty() else PlainLines(nodes)
+def screen(nodes: Nodes, *, closed: Callable[[], object]) -> Screen:
+    """Return the live picture on a terminal, else plain lines; closed: called once nobody reads these any more."""
+    return LivePicture(nodes) if sys.stdout.isatty() else PlainLines(nodes, closed=closed)
 
 
 class PlainLines:
     """One line for each thing that happens, with the seconds since the start."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Nodes, *, closed: Callable[[], object]) -> None:
+        self._nodes, self._closed = nodes, closed
         self._start = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -71,7 +72,12 @@ class PlainLines:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print one line."""
-        print(f"{time.monotonic() - self._start:6.2f}s  {text}", flush=True)
+        try:
+            print(f"{time.monotonic() - self._start:6.2f}s  {text}", flush=True)
+        except BrokenPipeError:
+            # what is still buffered, and further lines, have no reader either: without this Python complains at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self._closed()
 
     def keep(self, text: str) -> None:
         """Print one line."""

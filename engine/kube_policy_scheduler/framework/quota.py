@@ -83,17 +83,21 @@ class QuotaRules(msgspec.Struct, frozen=True, eq=False):
         return next((rule for rule in self.reclaims if rule.allows is None or rule.allows(frame)), None)
 
 
+MORE_QUOTA = FREE_QUOTA | {
+    ClusterEvent.NODE_ADD,
+    ClusterEvent.NODE_ALLOCATABLE,
+    ClusterEvent.NODE_TAINT,
+    ClusterEvent.NODE_CONDITION,
+}
+"""Events after which a queue may use more: others use less, or nodes offer more."""
+
+
 class QueueQuota(FilterPlugin):
     """Rejects a pod that its queue has no quota for. Assumed pods count, so Reserve has no part."""
 
     name = QUOTA
     reads = Reads.POD | Reads.CLOCK | Reads.ELSEWHERE
-    events = FREE_QUOTA | {
-        ClusterEvent.NODE_ADD,
-        ClusterEvent.NODE_ALLOCATABLE,
-        ClusterEvent.NODE_TAINT,
-        ClusterEvent.NODE_CONDITION,
-    }
+    events = MORE_QUOTA
 
     def __init__(self, tree: QuotaTree) -> None:
         self.tree = tree

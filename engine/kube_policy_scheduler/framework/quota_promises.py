@@ -16,8 +16,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, Quo
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Reads
-from kube_policy_scheduler.framework.queue.pods_over_quota import FREE_QUOTA
-from kube_policy_scheduler.framework.quota import comes_before, quantity
+from kube_policy_scheduler.framework.quota import MORE_QUOTA, comes_before, quantity
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
 
 _Promised = Sequence[tuple[Quota, Amounts]]
@@ -28,13 +27,7 @@ class QueuePromises(FilterPlugin):
 
     name = "QueuePromises"
     reads = Reads.POD | Reads.CLOCK | Reads.ELSEWHERE
-    events = FREE_QUOTA | {
-        ClusterEvent.POD_ADD,  # a nominated pod has started: what was kept for it counts as used
-        ClusterEvent.NODE_ADD,
-        ClusterEvent.NODE_ALLOCATABLE,
-        ClusterEvent.NODE_TAINT,
-        ClusterEvent.NODE_CONDITION,
-    }
+    events = MORE_QUOTA | {ClusterEvent.POD_ADD}  # a nominated pod has started: what was kept for it counts as used
 
     def __init__(self, tree: QuotaTree) -> None:
         self.tree = tree

@@ -61,7 +61,7 @@ class ReturningEvictors:
         self._awaiting: OrderedDict[str, None] = OrderedDict()
         """The uids of pods that others were evicted for, and that have not started."""
         self.knows_any = False
-        """Whether anybody was evicted: else nobody need say what changes."""
+        """Whether a pod was evicted; until then, changes need not be noted."""
         self.total = 0
         """How often a workload evicted others after it had been evicted, for the second time or more."""
 

@@ -28,8 +28,8 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
 MOST_AWAY = 1000
-"""Pods that are taken away, which each turn does anew: 60 ms. Where more have a lower priority, evictions are searched
-for each member."""
+"""Pods that are taken away; each turn repeats that, which takes 60 ms. If more pods have a lower priority, evictions
+are searched for each member."""
 
 
 class EvictionUnit(NamedTuple):

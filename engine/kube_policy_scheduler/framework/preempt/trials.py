@@ -102,7 +102,7 @@ class Trial:
         """Filters that rejected the pod as a whole, whatever the node."""
         self._room = self._make_room()
         self._rejected_by: dict[int, int] = {}
-        """By row: the place of the first filter that rejects the pod there whoever leaves."""
+        """By row: the place of the first filter that rejects the pod there, whichever pods are evicted."""
         self.work = self._told = 0
         """Of this turn, see `NODE_WORK`, and how much of it steps have told."""
         self._search = search if search is not None else Search(frame.cluster.nodes)

@@ -667,7 +667,7 @@ def _item_depends(found: Field, depends: Depends, scope: Scope) -> Depends:
         static = Depends.NODES if depends & Depends.NODE else Depends.NOTHING
         return depends & ~(Depends.NODE | Depends.ROW | Depends.OFFER) | Depends.CLUSTER | static
     if scope.item_depends == OF_RUNNING_PODS:
-        return depends & ~Depends.OWN  # whoever runs says it, not the pod that is decided
+        return depends & ~Depends.OWN  # a value of the running pod, not of the pod that is decided
     return depends
 
 
