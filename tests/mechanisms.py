@@ -20,9 +20,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "kube_policy_scheduler"
-DECIDES = ("cluster/", "framework/", "policy/", "daemon/scheduling/", "tooling/")
+DECIDES = ("cluster/", "framework/", "policy/", "fleet/", "daemon/scheduling/", "tooling/")
 """Where text must not be control flow."""
-PURE = ("lang/", "cluster/", "framework/", "builtins/", "lint/", "policy/", "tooling/", "editor/", "pages/")
+PURE = (
+    "lang/", "cluster/", "framework/", "builtins/", "lint/", "policy/", "fleet/", "tooling/", "editor/", "pages/",
+)  # fmt: skip
 MOST_PARAMETERS = 9
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,0 +1,289 @@
+"""A workload of a fleet, the clusters that it may run in, and what is decided for it.
+
+Everything here is a value. Amounts of resources are whole billionths (`quantities.nanos`): sums of them are exact.
+Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.cluster.objects import Toleration
+from kube_policy_scheduler.cluster.selectors import Selector
+from kube_policy_scheduler.cluster.taints import TaintKey
+
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+"""An empty mapping."""
+
+HEALTHY = "Healthy"
+"""The health of a workload in a cluster in which it runs as it should."""
+
+
+class ClusterCondition(msgspec.Struct, frozen=True):
+    """One of the conditions of a cluster, such as Ready."""
+
+    status: str
+    """True, False or Unknown."""
+    since: float | None = None
+    """When the status became this; None if nobody wrote it."""
+
+
+class ResourceGrade(msgspec.Struct, frozen=True):
+    """A class of nodes of a cluster: so many nodes, each with at least so much free."""
+
+    count: int
+    least: Mapping[str, int]
+    """Billionths by resource: the lower bound of the grade."""
+
+
+class FleetCluster(msgspec.Struct, frozen=True):
+    """A member cluster: what its object says."""
+
+    name: str
+    labels: Mapping[str, str] = NOTHING
+    annotations: Mapping[str, str] = NOTHING
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    taints: tuple[TaintKey, ...] = ()
+    version: str = ""
+    """The version of Kubernetes, such as "v1.36.2"."""
+    sync_mode: str = ""
+    """Push or Pull."""
+    conditions: Mapping[str, ClusterCondition] = NOTHING
+    """By type."""
+    deleting: bool = False
+    nodes_ready: int | None = None
+    nodes_total: int | None = None
+    summarized: bool = True
+    """Whether it says what it has: without a resource summary there is no room."""
+    allocatable: Mapping[str, int] = NOTHING
+    """Billionths by resource: the sum over its nodes."""
+    allocated: Mapping[str, int] = NOTHING
+    """Billionths by resource that pods on its nodes request."""
+    allocating: Mapping[str, int] = NOTHING
+    """Billionths by resource that its pods without a node request."""
+    grades: tuple[ResourceGrade, ...] = ()
+    """Classes of its nodes; empty if it does not say, or its specification has no resource models."""
+    apis: frozenset[tuple[str, str]] = frozenset()
+    """(group and version, kind) of what it serves, such as ("apps/v1", "Deployment")."""
+    room: Mapping[str, int | None] = NOTHING
+    """Replicas of the workload in question that others say still fit, by source ("capacity", "estimator").
+
+    None is no opinion. What the cluster's own status says is computed, and is not in here.
+    """
+
+    @property
+    def ready(self) -> bool:
+        """Return whether its condition Ready is True."""
+        condition = self.conditions.get("Ready")
+        return condition is not None and condition.status == "True"
+
+    def requested(self, resource: str) -> int:
+        """Return billionths of a resource that its pods request, with those that have no node yet."""
+        return self.allocated.get(resource, 0) + self.allocating.get(resource, 0)
+
+    def free(self, resource: str) -> int | None:
+        """Return billionths of a resource that nobody requests (maybe negative); None if it does not have it."""
+        held = self.allocatable.get(resource)
+        return None if held is None else held - self.requested(resource)
+
+
+class FieldTest(msgspec.Struct, frozen=True):
+    """A requirement on the provider, the region or the zones of a cluster."""
+
+    key: str
+    """provider, region or zone."""
+    operator: str
+    """In or NotIn."""
+    values: frozenset[str]
+
+
+class ClusterAffinity(msgspec.Struct, frozen=True):
+    """Which clusters may be chosen; without any requirement all may."""
+
+    labels: Selector = Selector()
+    fields: tuple[FieldTest, ...] = ()
+    names: frozenset[str] = frozenset()
+    """If there are any, only these."""
+    exclude: frozenset[str] = frozenset()
+
+
+class AffinityTerm(msgspec.Struct, frozen=True):
+    """One of several cluster affinities that are tried in their order."""
+
+    name: str
+    affinity: ClusterAffinity
+    overflow: tuple[ClusterAffinity, ...] = ()
+    """Where replicas go for which the clusters of `affinity` have no room, in this order."""
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True):
+    """Over how many groups of clusters a workload is spread."""
+
+    field: str = ""
+    """cluster, region, zone or provider; empty if `label` is meant."""
+    label: str = ""
+    least: int = 0
+    most: int = 0
+
+
+class StaticWeight(msgspec.Struct, frozen=True):
+    """The weight of the clusters that an affinity matches."""
+
+    target: ClusterAffinity
+    weight: int
+
+
+class ReplicaScheduling(msgspec.Struct, frozen=True):
+    """How the replicas are divided among the clusters that are chosen."""
+
+    type: str = "Duplicated"
+    """Duplicated or Divided."""
+    preference: str = ""
+    """Weighted or Aggregated; empty if nobody said."""
+    weighted: bool = False
+    """Whether there is a weight preference."""
+    weights: tuple[StaticWeight, ...] = ()
+    dynamic: str = ""
+    """AvailableReplicas, or empty."""
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What the owner of a workload asks for: `spec.placement` of its binding."""
+
+    affinity: ClusterAffinity | None = None
+    terms: tuple[AffinityTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    scheduling: ReplicaScheduling | None = None
+
+
+class Component(msgspec.Struct, frozen=True):
+    """One of several kinds of pods that make up a workload, such as a job manager."""
+
+    name: str
+    replicas: int
+    requests: Mapping[str, int] = NOTHING
+    """Billionths by resource that each replica requests."""
+
+
+class EvictionTask(msgspec.Struct, frozen=True):
+    """A cluster that a workload is leaving: what runs there ends once it is healthy elsewhere."""
+
+    cluster: str
+    replicas: int = 0
+    reason: str = ""
+    producer: str = ""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """What is to be placed: a binding with the template that it names."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    """Empty for kinds without one."""
+    api_version: str = ""
+    uid: str = ""
+    """Of the template; decides ties."""
+    labels: Mapping[str, str] | None = None
+    """Of the template; None as long as it has not been read."""
+    annotations: Mapping[str, str] | None = None
+    """Of the template; None as long as it has not been read."""
+    replicas: int = 0
+    requests: Mapping[str, int] | None = None
+    """Billionths by resource that each replica requests; None if its binding says nothing about it."""
+    components: tuple[Component, ...] = ()
+    priority: int = 0
+    priority_class: str = ""
+    has: Mapping[str, int] = NOTHING
+    """Replicas by cluster, as last decided: `spec.clusters`."""
+    evicting: tuple[EvictionTask, ...] = ()
+    health: Mapping[str, str] = NOTHING
+    """By cluster: Healthy, Unhealthy or Unknown."""
+    placement: Placement = Placement()
+    observed_term: str = ""
+    """The name of the affinity term by which it was placed last."""
+    fresh: bool = False
+    """Whether somebody asked to decide it afresh, without regard to where it runs."""
+    created: float | None = None
+    """When its binding was created."""
+    decided: float | None = None
+    """When it was placed last."""
+    attempts: int = 0
+    """How often it was tried in vain since it was placed last."""
+    affinity_group: str = ""
+    anti_affinity_group: str = ""
+
+    @property
+    def has_pods(self) -> bool:
+        """Return whether it is made of pods; a ConfigMap or a Service is not."""
+        return self.replicas > 0 or self.requests is not None or bool(self.components)
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The clusters, in the order of their names, and what else runs on them."""
+
+    clusters: tuple[FleetCluster, ...] = ()
+    groups: Mapping[tuple[str, str], frozenset[str]] = NOTHING
+    """Clusters by (namespace, workload affinity group) of all *other* workloads that are placed on them."""
+    features: frozenset[str] = frozenset()
+    """Feature gates of Karmada that are on, such as MultiplePodTemplatesScheduling or WorkloadAffinity."""
+    keep_empty: bool = False
+    """Whether clusters without replicas are chosen, too (`--enable-empty-workload-propagation`)."""
+
+
+class Reason(StrEnum):
+    """The reason of the condition Scheduled."""
+
+    SUCCESS = "Success"
+    NO_CLUSTER_FITS = "NoClusterFit"
+    UNSCHEDULABLE = "Unschedulable"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    ERROR = "SchedulerError"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is said about one cluster."""
+
+    rejected_by: str = ""
+    """The filter or clause that rejected it; empty if it is feasible."""
+    message: str = ""
+    """Why it is rejected, or why it got this many replicas."""
+    room: int | None = None
+    """Replicas that still fit beside what it has; None if nobody says."""
+    room_by: str = ""
+    """The source that said so: capacity, estimator, models or summary."""
+    score: float = 0.0
+    tier: int = 0
+    """0 for the clusters of the affinity, 1 and more for those that take what has no room there."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What is decided for a workload."""
+
+    reason: Reason
+    message: str
+    targets: Mapping[str, int] = NOTHING
+    """Replicas by cluster that `spec.clusters` is to have: what it has, if nothing is to be written."""
+    write: bool = False
+    """Whether `spec.clusters` and the annotation are written: always when it is placed."""
+    observed: bool = False
+    """Whether the generation counts as seen, so that evictions go on."""
+    term: str | None = None
+    """The affinity term that worked, if the placement has terms."""
+    components: tuple[Component, ...] = ()
+    """What each target gets of each component, if the workload is placed by components."""
+    verdicts: Mapping[str, Verdict] = NOTHING
+    """By cluster: all that are not being deleted."""
+
+    @property
+    def placed(self) -> bool:
+        """Return whether the workload has all that it asks for."""
+        return self.reason is Reason.SUCCESS
