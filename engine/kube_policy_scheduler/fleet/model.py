@@ -72,11 +72,6 @@ class FleetCluster(msgspec.Struct, frozen=True):
     """Classes of its nodes; empty if it does not say, or its specification has no resource models."""
     apis: frozenset[tuple[str, str]] = frozenset()
     """(group and version, kind) of what it serves, such as ("apps/v1", "Deployment")."""
-    room: Mapping[str, int | None] = NOTHING
-    """Replicas of the workload in question that others say still fit, by source ("capacity", "estimator").
-
-    None is no opinion. What the cluster's own status says is computed, and is not in here.
-    """
 
     @property
     def ready(self) -> bool:
@@ -107,7 +102,8 @@ class FieldTest(msgspec.Struct, frozen=True):
 class ClusterAffinity(msgspec.Struct, frozen=True):
     """Which clusters may be chosen; without any requirement all may."""
 
-    labels: Selector = Selector()
+    labels: Selector | None = Selector()
+    """None matches no cluster."""
     fields: tuple[FieldTest, ...] = ()
     names: frozenset[str] = frozenset()
     """If there are any, only these."""
@@ -207,6 +203,11 @@ class Workload(msgspec.Struct, frozen=True):
     evicting: tuple[EvictionTask, ...] = ()
     health: Mapping[str, str] = NOTHING
     """By cluster: Healthy, Unhealthy or Unknown."""
+    room: Mapping[str, Mapping[str, int]] = NOTHING
+    """By cluster: replicas that others say still fit beside what it has, by source ("capacity", "estimator").
+
+    Who has no opinion is absent. What follows from the status of a cluster is computed, and is not in here.
+    """
     placement: Placement = Placement()
     observed_term: str = ""
     """The name of the affinity term by which it was placed last."""
