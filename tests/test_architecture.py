@@ -75,7 +75,7 @@ MAY_USE: dict[str, set[str]] = {
     "adapters": {
         "aiohttp", "cryptography", "distributed", "highspy", "httptools", "joblib", "kubernetes", "msgspec", "numba",
         "numpy", "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser",
-        "ray", "requests", "urllib3", "watchdog", "yaml", "zlib_ng",
+        "pyarrow", "ray", "requests", "urllib3", "watchdog", "yaml", "zlib_ng",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client"},
@@ -141,6 +141,7 @@ OPTIONAL = {
     "onnxruntime": "extensions/onnx_worker.py",
     "optuna": "adapters/compute/optimizer.py",
     "opentelemetry": "adapters/open_telemetry.py",
+    "pyarrow": "adapters/files/parquet_table.py",
     "pygls": "cli/language_server.py",
     "ray": "adapters/process/parallel.py",
     "pygments": "editor/pygments_lexer.py",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import http.server
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pyarrow import parquet
 
 from kube_policy_scheduler.cli.commands import dataset
 from tests.adapters.test_prometheus import Answer, answering
@@ -68,6 +70,33 @@ def test_ctrl_c_keeps_the_rows_that_are_done(source: str, tmp_path: Path, monkey
     assert code == 130
     assert 0 < len(rows()) < len(every)
     assert rows() == every[: len(rows())]
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+@pytest.mark.parametrize("options", ["--output rows.parquet", "--output rows.table --format parquet"])
+def test_parquet_has_the_rows_of_the_csv_file(options: str, tmp_path: Path) -> None:
+    printed, code = command(f"{ASKED} --record decisions.jsonl", tmp_path)
+    assert code == 0, printed
+    wanted = rows()
+    printed, code = command(f"{ASKED} --record decisions.jsonl {options}", tmp_path)
+    assert code == 0, printed
+    found = parquet.read_table(options.split()[1]).to_pylist()
+    assert len(found) == 2
+    for row, other in zip(wanted, found, strict=True):
+        assert {
+            key: value if key in ("pod", "node") else float(value) if value else None for key, value in row.items()
+        } == other
+
+
+def test_parquet_without_its_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    printed, code = command(f"{ASKED} --record decisions.jsonl --output rows.parquet", tmp_path)
+    assert code == 2
+    assert printed.startswith("Error: Parquet needs pyarrow: run ")
+    assert not Path("rows.parquet").exists()
 
 
 def test_metrics_of_the_time_of_a_log_come_from_prometheus(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from kube_policy_scheduler.tooling.dataset.rows import (
     add_simulated,
     recorded,
 )
+from kube_policy_scheduler.tooling.dataset.table import CsvTable
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import parse_table
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
@@ -81,7 +82,9 @@ class Table:
         played = parse_table(Source("m.csv", metrics), queries) if metrics else None
         self.variant = PolicyVariant("test", made, metrics=played)
         inputs = inputs_of(made.policies, model=model or None)
-        self.dataset = Dataset(inputs, self.variant, pods=UNTRAINED.pods, emit=self._emit, most=most, later=later)
+        self.dataset = Dataset(
+            inputs, self.variant, pods=UNTRAINED.pods, table=CsvTable(self._emit), most=most, later=later
+        )
 
     def _emit(self, line: str) -> None:
         self.text += line
@@ -272,3 +275,8 @@ def test_one_model_with_one_list_of_inputs_is_needed(texts: tuple[str, ...], wan
 def test_inputs_that_are_written_alike_have_names_of_their_own() -> None:
     text = 'def f(x) = model("a.onnx", x, x)\nscore f(pod.priority)'
     assert inputs_of(policies(text).policies, model=None).names == ("x", "x (2)")
+
+
+def test_an_input_has_another_name_than_what_each_dataset_has() -> None:
+    text = 'let wait_seconds = pod.priority\nscore model("a.onnx", wait_seconds)'
+    assert inputs_of(policies(text).policies, model=None).names == ("wait_seconds (2)",)

@@ -187,7 +187,7 @@ def difference(source: Source, text: str, *, done: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def replace_file(path: Path, text: str | Iterable[str]) -> None:
+def replace_file(path: Path, content: str | Iterable[str] | Iterable[bytes]) -> None:
     """Write a file in one step, so that a reader sees the old text or the new one.
 
     Raises:
@@ -196,7 +196,7 @@ def replace_file(path: Path, text: str | Iterable[str]) -> None:
     from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
 
     try:
-        write_file(path, [text] if isinstance(text, str) else text)
+        write_file(path, [content] if isinstance(content, str) else content)
     except OutputError as error:
         raise click.ClickException(str(error)) from error
 

@@ -13,10 +13,11 @@ class OutputError(Exception):
     """A file cannot be written; the text names it."""
 
 
-def write_file(path: Path, text: Iterable[str]) -> None:
-    """Write a text; a file of that name is replaced once the new one is complete, and keeps its mode.
+def write_file(path: Path, content: Iterable[str] | Iterable[bytes]) -> None:
+    """Write texts or bytes, one after the other.
 
-    A link is followed. What is no file, such as `/dev/stdout`, is written to as it is.
+    A file of that name is replaced once the new one is complete, and keeps its mode. A link is followed. What is no
+    file, such as `/dev/stdout`, is written to as it is.
 
     Raises:
         OutputError: the folder is not there, is full, or may not be written to.
@@ -26,13 +27,13 @@ def write_file(path: Path, text: Iterable[str]) -> None:
         target = path.resolve()
         if target.exists() and not target.is_file() and not target.is_dir():
             with target.open("wb") as raw:
-                _write(raw, text, packed=False)
+                _write(raw, content, packed=False)
             return
         partial = target.with_name(f".{target.name}.{os.getpid()}")
         with partial.open("wb") as raw:  # not a temporary file: those are for their owner alone
             if target.exists():
                 partial.chmod(target.stat().st_mode & 0o7777)
-            _write(raw, text, packed=path.suffix == ".gz")
+            _write(raw, content, packed=path.suffix == ".gz")
         partial.replace(target)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
@@ -41,11 +42,12 @@ def write_file(path: Path, text: Iterable[str]) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _write(raw: BinaryIO, text: Iterable[str], *, packed: bool) -> None:
+def _write(raw: BinaryIO, content: Iterable[str] | Iterable[bytes], *, packed: bool) -> None:
+    pieces = (piece.encode() if isinstance(piece, str) else piece for piece in content)
     if not packed:
-        raw.writelines(piece.encode() for piece in text)
+        raw.writelines(pieces)
         return
     # no time and no name inside: the same content gives the same bytes
     with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as file:
-        for piece in text:
-            file.write(piece.encode())
+        for piece in pieces:
+            file.write(piece)

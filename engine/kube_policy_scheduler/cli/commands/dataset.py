@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.lang.environment import Environment
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.dataset.rows import Dataset, LaterMetric, Recorded
+    from kube_policy_scheduler.tooling.dataset.table import TableWriter
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
 EPILOG = """
@@ -37,7 +39,7 @@ Examples:
   policyctl dataset learned.policy --config config.yaml --cluster cluster.json.gz --record decisions.jsonl \\
     --output rows.csv                                         # what the scheduler decided
   policyctl dataset learned.policy --config config.yaml --cluster cluster.json.gz --record decisions.jsonl \\
-    --prometheus-url http://127.0.0.1:9090 --outcome 'cpu_later=instance:node_cpu:ratio@10min' --output rows.csv
+    --prometheus-url http://127.0.0.1:9090 --outcome 'cpu_later=instance:node_cpu:ratio@10min' --output rows.parquet
 
 \b
 config.yaml names the extension that has the function: `policies: {extensions: [onnx]}`. The file of the model need not
@@ -45,7 +47,7 @@ exist yet, and is not read: while the policies place pods for this command, the 
 
 \b
 The columns are: time (Unix seconds), pod, node, each input as the policy writes it, wait_seconds (from the arrival to
-the decision), runtime_seconds (as --pods says), and each --outcome. A missing value is empty.
+the decision), runtime_seconds (as --pods says), and each --outcome. A missing value is empty, in Parquet null.
 
 \b
 With --record, --from and --to are by default the time of the log, until the last --outcome.
@@ -57,11 +59,14 @@ Ctrl-C ends the command; the file has the rows that are done so far.
 Exit codes: 0 success; 2 the command could not run; 130 Ctrl-C.
 """
 _KUBERNETES = "kubernetes"
+_CSV, _PARQUET = "csv", "parquet"
+_BY_ENDING = {".csv": _CSV, ".csv.gz": _CSV, ".parquet": _PARQUET}
 _INTERRUPTED = 130
 _MOST_OUTCOMES = 32
 _LONGEST_SECONDS = 30 * 86400.0
 _IN_MEMORY_BYTES = 16 << 20
 """Of the table, before it goes to a temporary file."""
+_PIECE_BYTES = 1 << 20
 _MARGIN_SECONDS = 300.0
 """Metrics are asked for from so long before the first recorded decision, and until so long after the last outcome."""
 
@@ -121,7 +126,11 @@ SECTION = Section.CHANGE
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
-    help="Write the table to this file: .csv, or .csv.gz.  [default: standard output]",
+    help="Write the table to this file: .csv, .csv.gz or .parquet.  [default: standard output]",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice([_CSV, _PARQUET]),
+    help="Form of the table; parquet needs --output, and the extra `parquet`.  [default: as the file ends, or csv]",
 )  # fmt: skip
 @owner_options
 def command(
@@ -134,6 +143,7 @@ def command(
     seed: int,
     max_rows: int,
     output: Path | None,
+    form: str | None,
 ) -> int:
     """Write what a model would have seen at each decision, and what came of it.
 
@@ -142,26 +152,67 @@ def command(
     you train the model on what it will get. The decisions are those of a simulation (--pods), or of a decision log
     (--record).
     """
-    if output is not None and not output.name.lower().endswith((".csv", ".csv.gz")):
-        raise click.UsageError(f"--output {output}: expected a file that ends with .csv or .csv.gz")
+    is_parquet = _form(output, form) == _PARQUET
     _check_options(sources, record, later, decided_by)
     asked = _Asked(*_learned(policies), model, later, max_rows)
     decisions = _log(record) if record is not None else None
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, "w+", encoding="utf-8", newline="") as table:
-        with interruptible() as stop:
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, "w+b") as file:
+        with interruptible() as stop, _table(file, is_parquet=is_parquet) as table:
             if decisions is None:
-                done = _simulated(asked, sources, decided_by, seed=seed, emit=table.write, stop=stop)
+                done = _simulated(asked, sources, decided_by, seed=seed, table=table, stop=stop)
             else:
-                done = _recorded(asked, sources, decisions, emit=table.write, stop=stop)
+                done = _recorded(asked, sources, decisions, table=table, stop=stop)
             interrupted = stop()
-        table.seek(0)
+        file.seek(0)
         if output is not None:
-            files.replace_file(output, table)
+            files.replace_file(output, iter(lambda: file.read(_PIECE_BYTES), b""))
         else:
-            for line in table:
-                say(line, nl=False)
+            for line in file:
+                say(line.decode(), nl=False)
     _say_what_is_there(done, output, most=max_rows)
     return _INTERRUPTED if interrupted else 0
+
+
+def _form(output: Path | None, form: str | None) -> str:
+    """Return the form of the table: as it is asked for, or as the name of the file ends.
+
+    Raises:
+        click.UsageError: the name says another form, or none.
+    """
+    if output is None:
+        if form == _PARQUET:
+            raise click.UsageError("--format parquet requires --output FILE")
+        return _CSV
+    name = output.name.lower()
+    by_name = next((known for ending, known in _BY_ENDING.items() if name.endswith(ending)), None)
+    if form is not None and (by_name == form or (by_name is None and not name.endswith(".gz"))):
+        return form
+    if form is not None:
+        raise click.UsageError(f"--output {output}: the name does not fit --format {form}; end it with .{form}")
+    if by_name is None:
+        raise click.UsageError(f"--output {output}: expected a file that ends with .csv, .csv.gz or .parquet")
+    return by_name
+
+
+@contextmanager
+def _table(file: IO[bytes], *, is_parquet: bool) -> Iterator[TableWriter]:
+    """Yield what writes rows to a file.
+
+    Raises:
+        click.ClickException: the package for Parquet is not installed.
+    """
+    from kube_policy_scheduler.adapters.files.parquet_table import ParquetTable, ParquetUnavailable
+    from kube_policy_scheduler.tooling.dataset.table import TEXT_COLUMNS, CsvTable
+
+    if is_parquet:
+        try:
+            parquet = ParquetTable(file, texts=TEXT_COLUMNS)
+        except ParquetUnavailable as error:
+            raise click.ClickException(str(error)) from error
+        yield parquet
+        parquet.close()
+    else:
+        yield CsvTable(lambda line: file.write(line.encode()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +227,18 @@ class _Asked:
     later: tuple[LaterMetric, ...]
     max_rows: int
 
-    def dataset(self, variant: PolicyVariant, emit: Callable[[str], object]) -> Dataset:
-        """Return the table, with its line of names.
+    def dataset(self, variant: PolicyVariant, table: TableWriter) -> Dataset:
+        """Return what makes the rows of a table.
 
         variant: the policies with their metrics.
         """
-        from kube_policy_scheduler.tooling.dataset.model_inputs import ModelError, inputs_of
-        from kube_policy_scheduler.tooling.dataset.rows import FIRST_COLUMNS, LAST_COLUMNS, Dataset
+        from kube_policy_scheduler.tooling.dataset.model_inputs import (
+            FIRST_COLUMNS,
+            LAST_COLUMNS,
+            ModelError,
+            inputs_of,
+        )
+        from kube_policy_scheduler.tooling.dataset.rows import Dataset
 
         if self.later and variant.metrics is None:
             raise click.UsageError(
@@ -197,7 +253,7 @@ class _Asked:
             if each.name in taken:
                 raise click.UsageError(f"--outcome {each.name}: the table has a column of this name; use another one")
             taken.add(each.name)
-        return Dataset(inputs, variant, pods=self.names.pods, emit=emit, most=self.max_rows, later=self.later)
+        return Dataset(inputs, variant, pods=self.names.pods, table=table, most=self.max_rows, later=self.later)
 
 
 def _check_options(
@@ -254,7 +310,7 @@ def _simulated(
     decided_by: str | None,
     *,
     seed: int,
-    emit: Callable[[str], object],
+    table: TableWriter,
     stop: Callable[[], bool],
 ) -> Dataset:
     from kube_policy_scheduler.cli.policies import compiled
@@ -267,7 +323,7 @@ def _simulated(
         variants.append(PolicyVariant(decided_by, other))
     queries = [each.query for each in asked.later]
     (variant, *others), sources = with_metrics(variants, sources, also=queries)
-    dataset = asked.dataset(variant, emit)
+    dataset = asked.dataset(variant, table)
     say_not_asked()
     scenario = scenarios(sources, until=None, all_nodes=False)(seed)
     decider = _without_outcomes(others[0] if others else variant)
@@ -293,7 +349,7 @@ def _recorded(
     sources: ArrivalSources,
     decisions: Recorded,
     *,
-    emit: Callable[[str], object],
+    table: TableWriter,
     stop: Callable[[], bool],
 ) -> Dataset:
     from kube_policy_scheduler.times import rfc3339
@@ -310,7 +366,7 @@ def _recorded(
     sources = replace(sources, now=first if sources.now is None else sources.now)
     queries = [each.query for each in asked.later]
     (variant,), sources = with_metrics([PolicyVariant("the policies", asked.learned)], sources, also=queries)
-    dataset = asked.dataset(variant, emit)
+    dataset = asked.dataset(variant, table)
     if variant.metrics is not None and covers(variant.metrics, begins=first, ends=last):
         times = f"{rfc3339(first)} to {rfc3339(last)}"
         say(f"policyctl: no metric has a sample in the time of the decisions, {times}", err=True)

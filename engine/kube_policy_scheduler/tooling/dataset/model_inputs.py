@@ -11,6 +11,9 @@ from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.policy_reads import expressions_of
 from kube_policy_scheduler.wording import listed, one_line
 
+FIRST_COLUMNS = ("time", "pod", "node")
+LAST_COLUMNS = ("wait_seconds", "runtime_seconds")
+"""Of a dataset, before and after the inputs."""
 _LONGEST_NAME = 120
 """Characters of an input as a column's name."""
 
@@ -30,7 +33,7 @@ class ModelInputs:
     values: tuple[typed.Typed, ...]
     """In the order in which the model takes them."""
     names: tuple[str, ...]
-    """Of each, as it is written; no two are the same."""
+    """Of each, as it is written; no two are the same, and none is that of another column of a dataset."""
     callers: frozenset[str]
     """The names of all policies that call the model."""
 
@@ -96,11 +99,12 @@ def _check(value: typed.Typed) -> None:
 
 
 def _names(values: Sequence[typed.Typed]) -> tuple[str, ...]:
+    taken = {*FIRST_COLUMNS, *LAST_COLUMNS}
     found: dict[str, None] = {}
     for value in values:
         text = one_line(" ".join(value.span.text.split()), _LONGEST_NAME)
         name, number = text, 1
-        while name in found:
+        while name in found or name in taken:
             number += 1
             name = f"{text} ({number})"
         found[name] = None

@@ -5,8 +5,6 @@ The inputs are evaluated as the policy evaluates them, on the chosen node, befor
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +25,8 @@ from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.environment import Pods
 from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
-from kube_policy_scheduler.tooling.dataset.model_inputs import ModelInputs
+from kube_policy_scheduler.tooling.dataset.model_inputs import FIRST_COLUMNS, LAST_COLUMNS, ModelInputs
+from kube_policy_scheduler.tooling.dataset.table import Cell, TableWriter
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime, Playback
 from kube_policy_scheduler.tooling.simulation.run import Stop, Stopwatch, run
@@ -35,12 +34,8 @@ from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Rul
 from kube_policy_scheduler.tooling.undoable_cluster import UndoableCluster
 from kube_policy_scheduler.tooling.why.scores import value_at
 
-FIRST_COLUMNS = ("time", "pod", "node")
-LAST_COLUMNS = ("wait_seconds", "runtime_seconds")
 Progress = Callable[[int, int], None]
 """Told how many decisions were looked at, and of how many."""
-Cell = str | float | None
-"""None is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +79,17 @@ class Dataset:
         variant: PolicyVariant,
         *,
         pods: Pods,
-        emit: Callable[[str], object],
+        table: TableWriter,
         most: int,
         later: Sequence[LaterMetric] = (),
     ) -> None:
-        """Write the line of names.
+        """Begin the table.
 
         Args:
             inputs: of the model.
             variant: the policies that name them, with their metrics and those of `later`.
             pods: of the environment that they were checked with.
-            emit: takes each line of CSV, with its end.
+            table: takes the rows.
             most: rows; what is decided after them is left out.
             later: outcomes.
         """
@@ -107,13 +102,13 @@ class Dataset:
         if variant.metrics is not None and variant.policy_set is not None:
             self._playback = Playback(variant.metrics, variant.policy_set.queries)
         self._later = [_Later(each, variant.metrics or MetricsOverTime(())) for each in later]
-        self._emit = emit
+        self._table = table
         self._most = most
         self.rows = 0
         """How many there are."""
         self.without_node = 0
         """Decisions whose node the cluster does not have."""
-        emit(_line((*FIRST_COLUMNS, *inputs.names, *LAST_COLUMNS, *(each.name for each in later))))
+        table.begin((*FIRST_COLUMNS, *inputs.names, *LAST_COLUMNS, *(each.name for each in later)))
 
     @property
     def is_full(self) -> bool:
@@ -142,7 +137,7 @@ class Dataset:
         cells: list[Cell] = [frame.now, f"{frame.pod.namespace}/{frame.pod.name}", host]
         cells += [_number(value_at(evaluate(at_node), 0, info)) for evaluate, info in self._evaluate]
         cells += [wait, runtime, *(each.value(frame, row) for each in self._later)]
-        self._emit(_line(cells))
+        self._table.add(cells)
         self.rows += 1
 
 
@@ -152,19 +147,6 @@ def _number(value: Any) -> float | None:
         return None
     with np.errstate(over="ignore"):
         return float(value) if np.isfinite(np.float32(value)) else None
-
-
-def _line(cells: Iterable[Cell]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow([_text(cell) for cell in cells])
-    return out.getvalue()
-
-
-def _text(cell: Cell) -> str:
-    """Return a cell; a number so that it is read as the same one."""
-    if cell is None:
-        return ""
-    return cell if isinstance(cell, str) else repr(float(cell)).removesuffix(".0")
 
 
 # --- simulated decisions ---------------------------------------------------------------------------------
