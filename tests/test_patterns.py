@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.patterns import PatternError, compiled, label_pattern
+from kube_policy_scheduler.patterns import PatternError, compiled, label_pattern, of_glob, was_meant_as_glob
 
 ENDLESS_WITH_BACKTRACKING = ("(a+)+$", "(a|aa)+$", "(.*a){20}$", "^(([a-z])+.)+[A-Z]([a-z])+$")
 
@@ -52,3 +52,21 @@ def test_a_pattern_may_take_only_so_much() -> None:
 )
 def test_a_label_matches_as_in_prometheus(text: str, value: str, matches: bool) -> None:
     assert (label_pattern(text).fullmatch(value) is not None) == matches
+
+
+@pytest.mark.parametrize("text", ["web-*", "*-web", "gpu*", "a*b", "*", "team/*"])
+def test_a_glob_is_known_from_what_it_repeats(text: str) -> None:
+    assert was_meant_as_glob(text)
+
+
+@pytest.mark.parametrize("text", ["web-.*", "https?", "[a-z]*", "web", "a|b*", "(web)*", ".*b*"])
+def test_what_people_mean_as_a_regular_expression_is_no_glob(text: str) -> None:
+    assert not was_meant_as_glob(text)
+
+
+@pytest.mark.parametrize(
+    ("glob", "text", "matches"),
+    [("web-*", "web-1", True), ("web-*", "web", False), ("v1.?", "v1.2", True), ("v1.?", "v1x2", False)],
+)
+def test_a_glob_as_a_regular_expression_matches_what_the_glob_does(glob: str, text: str, matches: bool) -> None:
+    assert bool(compiled(of_glob(glob)).fullmatch(text)) is matches

@@ -5,6 +5,7 @@ Python's `re` is for patterns of our own; a stranger's pattern could make it sea
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -69,3 +70,25 @@ def label_pattern(text: str) -> Pattern:
         PatternError: the expression does not compile: Prometheus refuses the query.
     """
     return compiled(text, dot_is_newline=True)
+
+
+_GLOB = re.compile(r"[A-Za-z0-9._*?/-]*[*?][A-Za-z0-9._*?/-]*")
+_REPEATED_LETTER = re.compile(r"[A-Za-z0-9_/-][*]")
+
+
+def is_glob(text: str) -> bool:
+    """Return whether a text has wildcards, and otherwise only characters of names."""
+    return _GLOB.fullmatch(text) is not None
+
+
+def was_meant_as_glob(pattern: str) -> bool:
+    """Return whether a regular expression is probably a glob: it repeats a letter, a digit or a dash, as in `web-*`.
+
+    `https?` and `web-.*` are what regular expressions look like.
+    """
+    return is_glob(pattern) and ".*" not in pattern and (pattern[0] in "*?" or bool(_REPEATED_LETTER.search(pattern)))
+
+
+def of_glob(glob: str) -> str:
+    """Return the regular expression that matches what a glob does."""
+    return re.escape(glob).replace("\\*", ".*").replace("\\?", ".").replace("\\-", "-").replace("\\/", "/")

@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any
 
+from kube_policy_scheduler.lang.reading.literals import quoted
 from kube_policy_scheduler.lang.signature import (
     ConstantText,
     MaybeDuration,
@@ -22,7 +23,7 @@ from kube_policy_scheduler.lang.signature import (
 )
 from kube_policy_scheduler.lang.types import Kind
 from kube_policy_scheduler.lang.versions import version_key
-from kube_policy_scheduler.patterns import PatternError, compiled
+from kube_policy_scheduler.patterns import PatternError, compiled, of_glob, was_meant_as_glob
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 
@@ -56,7 +57,10 @@ def pattern(text: str) -> Any:
     try:
         return compiled(text, memory_bytes=_MAX_MEMORY)
     except PatternError as error:
-        raise ValueError(f"the regular expression does not compile: {error}; use the syntax of RE2") from error
+        advice = "use the syntax of RE2"
+        if was_meant_as_glob(text):
+            advice = f"`*` repeats what stands before it: write `{quoted(of_glob(text))}`"
+        raise ValueError(f"the regular expression does not compile: {error}; {advice}") from error
 
 
 Pattern = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=pattern)]

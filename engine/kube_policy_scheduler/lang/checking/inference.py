@@ -585,7 +585,8 @@ def read_member(
         return unknown(expr.span)
     if item and found.depends & ~scope.item_depends:
         message = f"`{_shown(expr)}` is not available for running pods"
-        advice = "use a field that `policyctl fields` marks as `also of running pods`"
+        advice = foreign.running_pod_advice(root.name, found.path.partition(".")[2])
+        advice = advice or "use a field that `policyctl fields` marks as `also of running pods`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     return _read_field(inference, found, rest, expr, scope, of=root.name if item or of_node else "")
@@ -1913,10 +1914,9 @@ def unknown_field(
         message = f"`{root.name}.{first.text}` is not available for running pods"
         advice = "use a field that `policyctl fields` marks as `also of running pods`"
         advice = f"did you mean `{root.name}.{meant}`?" if meant else advice
-        if first.text in ("age", "uptime"):
-            advice = f"write `{root.name}.running`, which is for how long the pod has run"
         known = foreign.field_advice("pod", first.text, inference.environment.fields.values())
         advice = known.replace("`pod.", f"`{root.name}.") if known and " or " not in known else advice
+        advice = foreign.running_pod_advice(root.name, first.text) or advice
         if first.text not in ("labels", "annotations"):
             return codes.UNKNOWN_FIELD.at(first.span, message, help=advice)
     names = sorted({f.path.split(".")[1] for f in fields})

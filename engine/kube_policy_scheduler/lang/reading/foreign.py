@@ -7,6 +7,7 @@ Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as users remem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from kube_policy_scheduler.lang import statements
@@ -227,6 +228,24 @@ FIELDS = {
         **dict.fromkeys(("tenant", "team", "app", "tier", "user", "job", "type"), "for a label write `pod.label.{name}`"),
         **dict.fromkeys(("gpu", "gpus"), 'write `pod.request["nvidia.com/gpu"] ?? 0`'),
     },
+    "running pod": {
+        **dict.fromkeys(("age", "uptime", "created", "start_time", "starttime"), "write `p.running`, which is for how long the pod has run"),
+        **dict.fromkeys(
+            ("phase", "state", "alive", "healthy"), "pods that have ended are not counted; write `p.ready` or `p.started`"
+        ),
+        **dict.fromkeys(("pending", "starting", "creating"), "write `not p.started`"),
+        **dict.fromkeys(
+            ("terminating", "deleting", "deleted", "deletion_timestamp", "finished", "completed", "succeeded", "failed"),
+            "pods that are deleted or have ended are not counted",
+        ),
+        **dict.fromkeys(
+            ("usage", "used", "cpu_usage", "memory_usage"),
+            "requests are `p.request.cpu`; for what pods use write a metric of the node: `promql(\"…\")`",
+        ),
+        **dict.fromkeys(("status", "spec", "metadata"), "fields come directly after `p.`: `p.namespace`, `p.ready`"),
+        **dict.fromkeys(("host", "nodename", "node_name"), "write `p.node.name`"),
+        **dict.fromkeys(("zone", "region"), "write `p.node.{name}`"),
+    },
 }  # fmt: skip
 """By subject and the word behind the dot, in lower case, where it means no field (`Field.foreign`) or several; `{name}`
 stands for that word."""
@@ -237,6 +256,17 @@ def field_advice(subject: str, word: str, fields: Iterable[Field]) -> str:
     lower = word.lower()
     meant = (each.advice for each in fields if each.path.startswith(f"{subject}.") and lower in each.foreign)
     return next(meant, "") or FIELDS.get(subject, {}).get(lower, "").replace("{name}", word)
+
+
+_ITS_NAME = re.compile(r"\bp(?=\.)")
+
+
+def running_pod_advice(name: str, word: str) -> str:
+    """Return what to write for a field that no running pod has; "" if nothing is known.
+
+    name: what the policy calls the pod.
+    """
+    return _ITS_NAME.sub(name, field_advice("running pod", word, ()))
 
 
 def function_advice(name: str, builtins: Iterable[Builtin]) -> str:

@@ -294,7 +294,7 @@ def _token(place: Place, kind: str) -> Diagnostic:
             test = one_line(text[at:].partition(")")[0].strip(), 40)
             advice = f"write `{members[1]}({members[2]} {test} for {members[2]} in {members[3]})`"
         return codes.CHAIN.at(place.span, "a comparison cannot be compared again", help=advice)
-    advice = advice_for(place) or _misspelt(place) or place.example()
+    advice = advice_for(place) or _misspelt(place) or _call(place) or place.example()
     quoted = _QUOTED_NAME.match(text, at) if place.word == '"' and advice == ONE_WORD else None
     if quoted is not None:
         fix = Fix("remove the quotes", (Edit(place.range(*quoted.span()), quoted[1]),))
@@ -310,6 +310,26 @@ def _misspelt(place: Place) -> str:
     words = (name.lower() for name in sorted(place.possible()) if name.lower() in WORDS)
     meant = closest(place.word, (word for word in words if word[0] == place.word[0].lower()))
     return f"did you mean `{meant}`?" if meant is not None and meant != place.word else ""
+
+
+_CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s+$")
+_ARGUMENTS = re.compile(r"[A-Za-z_][\w.]*(?:\s*,\s*[A-Za-z_][\w.]*)*(?![\w.(\[])|\"[^\"\\]*\"")
+_MEMBERS_BEHIND = re.compile(r"[a-z]\w*\s+in\s+\w+\.(?:pods|nodes)\b(?:\s+where\b)?")
+
+
+def _call(place: Place) -> str:
+    """Return how to call a function whose arguments stand behind it without parentheses; "" if none does."""
+    called = _CALLED.search(place.near)
+    if called is None or called[1] in WORDS or "AND" not in place.accepts:
+        return ""
+    if members := _MEMBERS_BEHIND.match(place.line.text, place.at):
+        return f"write `{called[1]}({members[0]}{' …' if members[0].endswith('where') else ''})`"
+    given = _ARGUMENTS.match(place.line.text, place.at)
+    if given is None or given[0] in WORDS:
+        return ""
+    advice = f"write the arguments in parentheses: `{called[1]}({one_line(given[0], 40)})`"
+    statement = BY_KEYWORD.get(place.keyword)
+    return f"{advice}; join conditions with `and`" if statement is not None and statement.condition else advice
 
 
 _COMMA_BEFORE = re.compile(r",\s*([a-z]+)\b[^,]*$")

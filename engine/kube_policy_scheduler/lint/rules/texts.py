@@ -10,9 +10,11 @@ from kube_policy_scheduler.diagnostics import Edit, Fix, Span, closest
 from kube_policy_scheduler.lang import expressions, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of
 from kube_policy_scheduler.lang.environment import Key
+from kube_policy_scheduler.lang.reading.literals import quoted
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, resource_name
 from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.lint.rule import Finding, presence, rule, short
+from kube_policy_scheduler.patterns import is_glob, of_glob, was_meant_as_glob
 from kube_policy_scheduler.wording import one_line
 
 
@@ -95,7 +97,6 @@ _NAMES = frozenset(
 )
 """Fields whose texts are names, or values of labels."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
-_WILDCARD = re.compile(r"[A-Za-z0-9._*?-]*[*?][A-Za-z0-9._*?-]*")
 
 
 def _no_name(value: typed.Typed, other: typed.Typed, whole: typed.Same | typed.Contained) -> Iterator[Finding]:
@@ -117,10 +118,9 @@ def _no_name(value: typed.Typed, other: typed.Typed, whole: typed.Same | typed.C
             else Span(constant.span.source, constant.span.start + at, constant.span.start + at + len(text) + 2)
         )
         message, fix = f'`{shown}` is never "{one_line(text, 40)}"', None
-        if _WILDCARD.fullmatch(text):
-            pattern = re.escape(text).replace("\\*", ".*").replace("\\?", ".").replace("\\-", "-").replace("\\", "\\\\")
+        if is_glob(text):
             negated = "not " if whole.negated else ""
-            written = f'{negated}{shown} matches "{pattern}"'
+            written = f"{negated}{shown} matches {quoted(of_glob(text))}"
             advice = f"there are no wildcards: write `{written}`"
             if isinstance(whole, typed.Same):
                 fix = Fix(f"write {written}", (Edit(whole.span, written),), safe=False)
@@ -151,6 +151,41 @@ def _none_of(value: typed.Typed, words: tuple[str, ...], text: str, whole: Span,
     fix = Fix(f"write {written}", (Edit(span, written),), safe=False) if meant and place is not None else None
     subject = f"`{shown}`" if shown != span.text and text not in shown else "the label"
     return Finding(span, f'{subject} is never "{text}"', advice, fix=fix)
+
+
+@rule("P0316")
+def glob_as_pattern(policy: CheckedPolicy) -> Iterator[Finding]:
+    """`matches` takes a regular expression. There, `*` repeats the character before it: `web-*` matches `web`, `web-`
+    and `web--`, and not `web-1`. Any characters are `.*`, any one character is `.`.
+
+    Avoid::
+
+        require pod.label.app matches "web-*" else "only web apps run here"
+
+    Prefer::
+
+        require pod.label.app matches "web-.*" else "only web apps run here"
+    """
+    for statement in policy.statements:
+        for expr in walk(statement):
+            match expr:
+                case expressions.Binary(operator="matches", right=expressions.Text() as text):
+                    pass
+                case expressions.Call(function="matches", arguments=(_, expressions.Text() as text)):
+                    pass
+                case _:
+                    continue
+            if not was_meant_as_glob(text.value):
+                continue
+            at = text.value.index("*")
+            before = one_line(text.value[max(0, at - 1)], 4)
+            written = quoted(of_glob(text.value))
+            yield Finding(
+                text.span,
+                f"`*` repeats the `{before}` before it: this is a regular expression",
+                f"for any characters write `{one_line(written, 60)}`",
+                fix=Fix(f"write {one_line(written, 60)}", (Edit(text.span, written),), safe=False),
+            )
 
 
 @rule("P0312")
