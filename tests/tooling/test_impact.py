@@ -169,6 +169,26 @@ def test_of_a_decision_log_the_last_decision_about_each_pod_counts() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "node", "theirs", "was"),
+    [
+        (Outcome.ASSIGNED, "a", "", "a"),
+        (Outcome.WAITING, "a", "", "a"),
+        (Outcome.SHADOW, "a", "b", "b"),
+        (Outcome.SHADOW, "a", "", ""),
+        (Outcome.PREEMPTING, "a", "", ""),
+        (Outcome.UNSCHEDULABLE, "", "", ""),
+    ],
+)
+def test_of_a_recorded_decision_the_node_counts_that_the_pod_really_has(
+    outcome: Outcome, node: str, theirs: str, was: str
+) -> None:
+    (pod,) = things_of([], [{"cpu": 1}])
+    record = DecisionRecord(time=1.0, pod=pod, outcome=outcome, node=node, theirs=theirs)
+    (step,) = recorded_steps([record], (ruleset("old", "score 1"),))
+    assert step.was == was
+
+
 # --- the command -----------------------------------------------------------------------------------------
 
 

@@ -147,6 +147,13 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
         """Return the pod's `namespace/name`."""
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
 
+    @property
+    def place(self) -> str:
+        """Return the node that the pod really has, or waits on for the rest of its group; "" if this gave it none."""
+        if self.outcome is Outcome.SHADOW:
+            return self.theirs
+        return self.node if self.outcome in (Outcome.ASSIGNED, Outcome.WAITING) else ""
+
 
 class RecordError(ValueError):
     """A line is no decision record; the text names its place."""

@@ -301,8 +301,40 @@ def test_a_key_gives_the_same_pseudonyms_in_every_snapshot() -> None:
     first, second, other = (Pseudonyms(key=key) for key in (b"k" * 16, b"k" * 16, b"o" * 16))
     second.of("somebody else")
 
-    assert first.of("shop", "ns") == second.of("shop", "ns") != other.of("shop", "ns")
+    assert first.of("shop", "ns") == second.of("shop", "pod") != other.of("shop", "ns")
     assert first.of("shop", "ns") != first.of("shops", "ns")
+
+
+POD_NAMES = st.sampled_from(["a", "b", "a-b", "a-b-c", "b-c", "7", "a-7"])
+VOLUMES = st.sampled_from(["b", "c", "7"])
+
+
+@given(pods=st.lists(st.tuples(POD_NAMES, POD_NAMES, VOLUMES), max_size=6), keyed=st.booleans())
+def test_one_text_has_one_pseudonym_and_a_made_name_those_of_its_parts(
+    pods: list[tuple[str, str, str]], keyed: bool
+) -> None:
+    """Each pod has a name, a label and a volume; the volume's claim is named after pod and volume."""
+    plain = [
+        {
+            "kind": "Pod",
+            "metadata": {"labels": {"app": label}, "name": name},
+            "spec": {"volumes": [{"name": volume, "ephemeral": {}}]},
+        }
+        for name, label, volume in pods
+    ]
+    hidden = anonymised(plain, names := Pseudonyms(key=b"k" * 16 if keyed else None))
+
+    found: dict[str, str] = {}
+    for (name, label, volume), pod in zip(pods, hidden, strict=True):
+        its = pod["metadata"]["name"], pod["metadata"]["labels"]["app"], pod["spec"]["volumes"][0]["name"]
+        for text, pseudonym in zip((name, label, volume), its, strict=True):
+            assert found.setdefault(text, pseudonym) == pseudonym
+    assert len(set(found.values())) == len(found)
+    firsts: dict[str, tuple[str, str]] = {}
+    for name, _, volume in pods:
+        firsts.setdefault(f"{name}-{volume}", (name, volume))
+    for whole, (name, volume) in firsts.items():
+        assert names.of(whole) == f"{found[name]}-{found[volume]}"
 
 
 def test_no_two_texts_share_a_pseudonym_and_none_is_taken_from_what_is_kept() -> None:

@@ -357,7 +357,7 @@ def _recorded(
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import covers
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
-    records = [each.record for each in decisions.placements]
+    records = decisions.placements
     first, last = records[0].time, records[-1].time
     if sources.prometheus_url is not None:
         ends = last + max((each.seconds for each in asked.later), default=0.0) + _MARGIN_SECONDS

@@ -194,28 +194,15 @@ def add_simulated(
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """A recorded decision that gave a pod its node."""
-
-    record: DecisionRecord
-
-    @property
-    def host(self) -> str:
-        """Return where the pod really went."""
-        return self.record.theirs if self.record.outcome is Outcome.SHADOW else self.record.node
-
-
-@dataclass(frozen=True, slots=True)
 class Recorded:
     """What a decision log says of where pods are."""
 
-    placements: tuple[Placement, ...]
-    """In order of time."""
+    placements: tuple[DecisionRecord, ...]
+    """The decisions that gave pods their nodes, in order of time."""
     evictions: tuple[DecisionRecord, ...]
     """The decisions to evict pods, in order of time."""
 
 
-_PLACED = frozenset((Outcome.ASSIGNED, Outcome.WAITING, Outcome.SHADOW))
 _PASSED_OVER = frozenset((Outcome.FAILED,))
 
 
@@ -228,8 +215,7 @@ def recorded(records: Iterable[DecisionRecord]) -> Recorded:
             last[record.pod.metadata.uid or record.key] = record
         if record.outcome is Outcome.PREEMPTING and record.victims:
             evictions.append(record)
-    placed = (Placement(record) for record in last.values() if record.outcome in _PLACED)
-    placements = sorted((each for each in placed if each.host), key=lambda each: each.record.time)
+    placements = sorted((each for each in last.values() if each.place), key=lambda each: each.time)
     return Recorded(tuple(placements), tuple(sorted(evictions, key=lambda each: each.time)))
 
 
@@ -258,20 +244,19 @@ def add_recorded(
         _free(tried, pod)
     there = {f"{pod.namespace}/{pod.name}": pod.uid for pod in tried.cluster.pods.values()}
     evictions = deque(log.evictions)
-    for done, (placement, pod) in enumerate(zip(log.placements, pods, strict=True), 1):
+    for done, (record, pod) in enumerate(zip(log.placements, pods, strict=True), 1):
         if dataset.is_full or stop():
             break
-        record = placement.record
         while evictions and evictions[0].time <= record.time:
             _evict(tried, evictions.popleft(), there)
         tried.now = record.time
         queued = record.queued or pod.created
         frame = Frame(pod, tried.cluster, record.time, queued=queued, attempts=record.attempt - 1)
         wait = max(0.0, record.time - record.queued) if record.queued else None
-        dataset.add(frame, placement.host, wait=wait, runtime=None)
-        if placement.host in tried.cluster.nodes.rows:
+        dataset.add(frame, record.place, wait=wait, runtime=None)
+        if record.place in tried.cluster.nodes.rows:
             running = msgspec.structs.replace(pod, started=record.time, ready=True, all_started=True)
-            tried.place(running, placement.host)
+            tried.place(running, record.place)
             there[record.key] = pod.uid
         progress(done, len(log.placements))
 
@@ -284,9 +269,8 @@ def _evict(tried: UndoableCluster, record: DecisionRecord, there: dict[str, str]
             tried.take_off(pod, ends=True)
 
 
-def _pods(tried: UndoableCluster, placements: Iterable[Placement]) -> Iterator[PodInfo]:
-    for placement in placements:
-        record = placement.record
+def _pods(tried: UndoableCluster, records: Iterable[DecisionRecord]) -> Iterator[PodInfo]:
+    for record in records:
         pod, meta = record.pod, record.pod.metadata
         if not meta.uid:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, uid=record.key))

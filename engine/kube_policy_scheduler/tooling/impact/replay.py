@@ -516,6 +516,6 @@ def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset
         pod = record.pod
         if not pod.metadata.uid:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=record.key))
-        was = record.node if record.outcome in (Outcome.ASSIGNED, Outcome.SHADOW) else ""
-        steps.append(Step(unbound(pod, keep_status=False), record.time, queued=record.queued or None, was=was))
+        made = unbound(pod, keep_status=False)
+        steps.append(Step(made, record.time, queued=record.queued or None, was=record.place))
     return steps

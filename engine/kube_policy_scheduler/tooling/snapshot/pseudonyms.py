@@ -121,18 +121,27 @@ class Pseudonyms:
         self._by_text: dict[str, str] = {}
         self._taken: set[str] = set(self._kept)
         self._counts: dict[str, int] = {}
+        self._parts: dict[str, tuple[str, str]] = {}
+        """Of texts that are made of two others with a dash between, as names are made from names."""
 
     def of(self, text: str, kind: str = "v") -> str:
-        """Return what stands for a text; `kind` begins a new pseudonym."""
+        """Return what stands for a text; `kind` begins a new pseudonym, unless they follow from a key."""
         if text in self._kept or _PLAIN.fullmatch(text):
             return text
         found = self._by_text.get(text)
-        return found if found is not None else self._give(text, self._new(text, kind))
+        if found is not None:
+            return found
+        parts = self._parts.get(text)
+        if parts is not None:
+            return self._give(text, f"{self.of(parts[0], 'pod')}-{self.of(parts[1], 'storage')}")
+        return self._give(text, self._new(text, kind))
 
-    def joined(self, whole: str, first: str, second: str) -> None:
-        """Have the pseudonym of `whole` be those of its parts with a dash between, as names are made from names."""
-        if whole not in self._by_text:
-            self._give(whole, f"{first}-{second}")
+    def join(self, first: str, second: str) -> None:
+        """Have the pseudonym of `first-second` be those of its parts with a dash between.
+
+        Tell it of all such names before it is asked for any. first: the name of a pod; second: of its volume.
+        """
+        self._parts.setdefault(f"{first}-{second}", (first, second))
 
     def image(self, text: str) -> str:
         """Return the pseudonym of an image; it keeps whether the tag is `latest`."""
@@ -154,7 +163,8 @@ class Pseudonyms:
     def _new(self, text: str, kind: str) -> str:
         if self._key is not None:
             digest = hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
-            return next(made for size in range(10, 65) if (made := f"{kind}-{digest[:size]}") not in self._taken)
+            # in another snapshot the same text may occur elsewhere first: the pseudonym does not say where
+            return next(made for size in range(10, 65) if (made := f"v-{digest[:size]}") not in self._taken)
         while True:
             count = self._counts[kind] = self._counts.get(kind, 0) + 1
             if (made := f"{kind}-{count}") not in self._taken:
@@ -193,8 +203,7 @@ def _name_claims(pod: Json, names: Pseudonyms) -> None:
     name = pod["metadata"]["name"]
     for volume in pod.get("spec", {}).get("volumes") or ():
         if volume.get("ephemeral") is not None:
-            text = volume["name"]
-            names.joined(f"{name}-{text}", names.of(name, "pod"), names.of(text, "storage"))
+            names.join(name, volume["name"])
 
 
 class _Object:
