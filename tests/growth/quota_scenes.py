@@ -125,3 +125,29 @@ def measure(scene: Scene, n: int, meter: Meter) -> dict[str, float]:
     finally:
         logging.disable(logging.NOTSET)
     return meter.taken
+
+
+PODS_A_NODE = 4
+
+
+async def _gang_evicts(members: int, meter: Meter) -> None:
+    gang = f"gang by pod.label.job size {members} if pod.label.job\nreclaim\n"
+    stage = Stage(_two_queues(0).replace("6000", "1000000") + gang, nodes=2 * members)
+    millis = ROOM // NODES
+    for number in range(PODS_A_NODE * stage.nodes):
+        stage.place(_pod(stage, "b", millis // PODS_A_NODE), number)
+    for _ in range(members):
+        stage.event_handlers.pod_changed(_pod(stage, "a", millis, job="j"))
+    stage.move_pods()
+    meter.step("gang is decided", stage.decide)
+    await stage.scheduler.drained()
+
+
+def measure_gang(members: int, meter: Meter) -> dict[str, float]:
+    """Return what it takes to decide a gang, each of whose members takes a node from some borrowers."""
+    logging.disable()
+    try:
+        asyncio.run(_gang_evicts(members, meter))
+    finally:
+        logging.disable(logging.NOTSET)
+    return meter.taken

@@ -118,6 +118,26 @@ def test_fair_reclaim_of_coarse_pods_ends() -> None:
     assert sorted(world.evicted) == ["b2.5", "c2.5"]
 
 
+@pytest.mark.parametrize(
+    "reads", ["not p.ready", "p.running > 1h", 'p.name == "odd"', 'p.annotation.odd == "yes"'], ids=str
+)
+def test_victims_of_one_template_stand_for_each_other_unless_rules_tell_them_apart(reads: str) -> None:
+    """Both are tried to be gone; then the younger one may stay, though the older one, put back first, may not."""
+    filtered = f'filter pod.label.q == "b" or not any(p in node.pods where {reads})'
+    world = World.of(queues("a min 1", "b") + filtered, 2, returns=False)
+    for name, age in (("odd", 7200.0), ("even", 60.0)):
+        pod = msgspec.structs.replace(
+            world.pod("b", name=name),
+            started=world.now - age,
+            ready=name == "even",
+            annotations={"odd": "yes"} if name == "odd" else {},
+        )
+        world.cluster.place(pod, "n0")
+
+    world.asks("a")
+    assert world.evicted == ["odd"]
+
+
 def test_a_queue_evicts_its_own_pods_of_lower_priority_and_spares_the_guarantees_of_others() -> None:
     text = queues("a min 5", "R all min 1", "b@R").replace("queue R of ", "queue R ")
     world = World.of(text.replace("queue R ", 'queue R for pods where pod.label.q == "b" '), 6, returns=False)

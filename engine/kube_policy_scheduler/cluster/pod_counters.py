@@ -385,6 +385,11 @@ class PodCounters:
         return all(each._seen is None or each._seen.facts.are_alike(old, new) for each in self._followers)
 
     @property
+    def tell_pods_apart(self) -> bool:
+        """Return whether pods of one template may count differently: by their state, or what they say of themselves."""
+        return self.follows_states or self._own is not None
+
+    @property
     def follows_states(self) -> bool:
         """Return whether the state of pods was requested since the start."""
         return self._states is not None or (self._own is not None and self._own.follows_states)

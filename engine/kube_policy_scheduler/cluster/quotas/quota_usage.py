@@ -171,6 +171,7 @@ class Quota:
 
     __slots__ = (
         "__weakref__",
+        "_above",
         "charged",
         "children",
         "depth",
@@ -213,6 +214,7 @@ class Quota:
         self.kept = spec.kept if spec is not None else zeros
         self.weight = spec.weight if spec is not None else 1.0
         self.depth: int = parent.depth + 1 if parent is not None else 0
+        self._above: tuple[Quota, ...] = (parent, *parent._above) if parent is not None and parent.depth else ()
         self.used = [0] * size
         """By its pods and those of all queues below."""
         self.leaving = [0] * size
@@ -233,12 +235,9 @@ class Quota:
         """How many of its own pods have a priority."""
         self.children: dict[str, Quota] = {}
 
-    def path(self) -> Iterator[Quota]:
-        """Yield the queue and those above it, without the cluster."""
-        queue: Quota | None = self
-        while queue is not None and queue.parent is not None:
-            yield queue
-            queue = queue.parent
+    def path(self) -> tuple[Quota, ...]:
+        """Return the queue and those above it, without the cluster."""
+        return (self, *self._above) if self.parent is not None else ()
 
     def will(self, resource: int) -> int:
         """Return what it uses of a resource when the evictions under way are done."""

@@ -657,20 +657,40 @@ class _Attempt:
                 needed |= {core, *self.units.surplus_of(core)}
             left.remove(core)
         chunks = [[unit for unit in left if unit not in needed]]
+        refused: set[Hashable] = set()  # what did not fit back as the cluster stands: of units alike, one is tried
         while chunks:
             chunk = chunks.pop()
+            if chunk and refused.issuperset(map(self._alike, chunk)):
+                needed.update(chunk)
+                continue
             for unit in chunk:
                 self.away.put_back(unit.pods)
             if not chunk or fits():
+                refused.clear()
                 continue
             for unit in chunk:
                 self.away.take(unit.pods)
             if len(chunk) == 1:
                 needed.add(chunk[0])
+                refused.add(self._alike(chunk[0]))
             else:
                 half = len(chunk) // 2
                 chunks += [chunk[half:], chunk[:half]]
         return [unit for unit in gone if unit in needed]
+
+    def _alike(self, unit: Unit) -> Hashable:
+        """Return what units have in common whose return would make the same difference.
+
+        Pods of a template on one node differ only in what they say of themselves, in their state, in what metrics say
+        of them, and in the claims and volumes that are their own.
+        """
+        pod, counters = unit.pods[0], self.cluster.counters
+        has_own = (
+            pod.volumes or pod.template.spec.resource_claims or counters.tell_pods_apart or self.frame.signals.readings
+        )
+        if len(unit.pods) > 1 or has_own:
+            return unit.uid
+        return pod.template, id(pod.demand), self._rows_of(unit)
 
     # --- the cluster -------------------------------------------------------------------------------------
 
@@ -729,6 +749,10 @@ class _Line:
 
     def __init__(self, places: list[_Place]) -> None:
         self.places, self.taken = sorted(places), 0
+
+    def standing_at(self, standing: _Standing) -> Iterator[tuple[_Standing, _Place]]:
+        """Yield all of them, with their standing."""
+        return ((standing, place) for place in self.places)
 
     def first(self) -> _Place | None:
         """Return the first that has neither gone nor been dropped."""
@@ -802,8 +826,7 @@ class _Pool:
     def rows_in_order(self, rows: frozenset[int]) -> Iterator[int]:
         """Yield the rows with candidates, that of the first one first."""
         seen: set[int] = set()
-        lines = [[(standing, place) for place in line.places] for standing, _, line in self._heap]
-        for _, place in heapq.merge(*lines):
+        for _, place in heapq.merge(*(line.standing_at(standing) for standing, _, line in self._heap)):
             for row in sorted(place[-1].rows & rows):
                 if row not in seen:
                     seen.add(row)

@@ -480,7 +480,7 @@ class _Compiled(NamedTuple):
     def matching(self, template: PodTemplate) -> list[PodDisruptionBudget]:
         """Return the distinct budgets that protect pods of a template."""
         found: dict[str, PodDisruptionBudget] = {}
-        for anchor in labels_of(template):
+        for anchor in labels_of(template) if self.by_anchor else ():
             for budget, pods in self.by_anchor.get(anchor, ()):
                 if pods.matches(template, {}):
                     found[budget.metadata.name] = budget
