@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -10,6 +12,7 @@ from click.testing import CliRunner, Result
 from msgspec.inspect import is_struct_type
 from msgspec.structs import fields, replace
 
+from kube_policy_scheduler.builtins.environment import install_extensions
 from kube_policy_scheduler.daemon.configuration import settings as module
 from kube_policy_scheduler.daemon.configuration.settings import (
     HttpSettings,
@@ -125,3 +128,26 @@ def test_what_makes_no_sense_is_a_usage_error(arguments: tuple[str, ...]) -> Non
     done = run(*arguments)
     assert done.exit_code == 2
     assert "Usage:" in done.output
+
+
+@pytest.fixture
+def no_extensions() -> Iterator[None]:
+    """Ends with the process that this one has been: without extensions."""
+    yield
+    install_extensions((), stopwatch=lambda: 0.0)
+
+
+@pytest.mark.usefixtures("no_extensions")
+def test_an_extension_that_cannot_be_used_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{HEAD}policies: {{extensions: [nowhere]}}\n")
+    done = run("config", str(file))
+    assert done.exit_code == 2
+    assert done.output.startswith(f"{file}: extension nowhere: no installed package has this entry point")
+
+    file.write_text(f"{HEAD}policies: {{extensions: [onnx]}}\n")
+    assert run("config", str(file)).exit_code == 0
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    done = run("config", str(file))
+    assert done.exit_code == 2
+    assert done.output.startswith(f"{file}: `model` needs onnxruntime; run ")

@@ -15,7 +15,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kube_policy_scheduler.builtins.environment import environment, extension_failures, install_extensions
+from kube_policy_scheduler.builtins.environment import (
+    environment,
+    extension_failures,
+    extension_problems,
+    install_extensions,
+)
 from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.extensions import onnx_models
 from kube_policy_scheduler.extensions.onnx_models import FOLDER_VARIABLE, Model, find_model
@@ -96,8 +101,13 @@ def test_a_policy_is_checked_against_the_model() -> None:
     assert problems('score model("price.onnx", node.used_fraction.cpu, node.used_fraction.mem)\n') == []
     (one,) = problems('score model("price.onnx", node.used_fraction.cpu)\n')
     assert one[0] == "price.onnx takes 2 inputs, but 1 are given"
-    ((message, _),) = problems('score model("absent.onnx", 1)\n')
-    assert message == "cannot read the model absent.onnx: no such file or directory"
+    folder = os.environ[FOLDER_VARIABLE]
+    assert problems('score model("absent.onnx", 1)\n') == [
+        (
+            f"there is no model absent.onnx in {folder}",
+            f"put it there, or set {FOLDER_VARIABLE} to the folder of your models",
+        )
+    ]
     assert problems('filter model("price.onnx", 1, 1) > 0\n'), "a model compares nodes in scores only"
 
 
@@ -251,3 +261,9 @@ def test_without_onnxruntime_the_error_says_what_to_install(folder: Path, monkey
     (found,) = problems('score model("second.onnx", 1, 1)\n')
     assert found[0] == "`model` needs onnxruntime"
     assert found[1].startswith(f"run {command_for('onnx')}, or build the image with")
+    assert extension_problems() == [f"{found[0]}; {found[1]}"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_with_onnxruntime_nothing_is_wrong_with_the_extension() -> None:
+    assert extension_problems() == []

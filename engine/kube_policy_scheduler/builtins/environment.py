@@ -48,6 +48,12 @@ def extension_failures() -> dict[tuple[str, str], int]:
     return calls_without_value(_extensions[1].values())
 
 
+def extension_problems() -> list[str]:
+    """Return which functions of installed packages cannot work here, why, and what to do."""
+    reasons = (function.words.unusable for function in _extensions[1].values())
+    return list(dict.fromkeys(problem for why in reasons if why is not None and (problem := why())))
+
+
 _extensions: tuple[tuple[str, ...], dict[str, Builtin]] = ((), {})
 
 

@@ -276,19 +276,28 @@ def read_session(path: str, name: str) -> Session:
     Raises:
         ValueError: it cannot be read, is too large, takes or returns something else, or takes too long.
     """
-    if find_spec("onnxruntime") is None:
-        advice = f"run {command_for('onnx')}, or build the image with `--build-arg EXTRAS=onnx`"
-        raise ValueError(f"`model` needs onnxruntime; {advice}")
+    if problem := runtime_problem():
+        raise ValueError(problem)
     return Session(*_read(path, name), name)
+
+
+def runtime_problem() -> str:
+    """Return why no model can be used here, with what to do; "" if nothing is wrong."""
+    if find_spec("onnxruntime") is not None:
+        return ""
+    return f"`model` needs onnxruntime; run {command_for('onnx')}, or build the image with `--build-arg EXTRAS=onnx`"
 
 
 def _read(path: str, name: str) -> tuple[bytes, tuple[int, int, int]]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        folder = os.path.dirname(path)  # noqa: PTH120
+        advice = f"put it there, or set {FOLDER_VARIABLE} to the folder of your models"
+        raise ValueError(f"there is no model {name} in {folder}; {advice}") from error
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        advice = f"set {FOLDER_VARIABLE} to its folder"
-        raise ValueError(f"cannot read the model {name}: {reason.lower()}; {advice}") from error
+        raise ValueError(f"cannot read the model {path}: {reason.lower()}; check who may read it") from error
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
@@ -313,7 +322,10 @@ ModelFile: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare
 
 
 @builtin(
-    shape=Shape.NODE, depends=Depends.CLUSTER, scores_only=True, words=Words(problem=_arguments_problem, trained=True)
+    shape=Shape.NODE,
+    depends=Depends.CLUSTER,
+    scores_only=True,
+    words=Words(problem=_arguments_problem, trained=True, unusable=runtime_problem),
 )
 def model(frame: Any, file: ModelFile, *inputs: MaybeNumber) -> MaybeNumber:
     """Return what a trained model (ONNX) says of each node. The inputs are its columns, in order. If an input of a node

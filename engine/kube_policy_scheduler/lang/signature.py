@@ -176,6 +176,8 @@ class Words(msgspec.Struct, frozen=True):
     wrong with a call, "" for nothing."""
     trained: bool = False
     """Whether the constants name a trained model, and the other arguments are its inputs."""
+    unusable: Callable[[], str] | None = None
+    """Returns why no call can work here, such as a package that is not installed, and what to do; "" for nothing."""
 
 
 NO_WORDS = Words()

@@ -10,6 +10,7 @@ import click
 
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.given import Given, scheduler_of, with_given
+from kube_policy_scheduler.cli.owners import owner_options, owners
 from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import format_option, say, say_json, say_lines, terminal
 
@@ -32,6 +33,7 @@ Examples:
   policyctl eval 'sum(n.free.cpu for n in cluster.nodes)'              # one value; your current kubectl context
   policyctl eval 'node.free.mem / 1Gi' -o json                         # for programs
   policyctl eval 'busy' --policies policies/ --metrics metrics.yaml    # a name that a policy defines
+  policyctl eval 'model("load.onnx", node.free.cpu / 1core)' --config config.yaml     # a function of an extension
   policyctl eval - --cluster cluster.yaml < expression.txt             # from standard input
 
 \b
@@ -84,6 +86,7 @@ SECTION = Section.WRITE
 @click.option("--prometheus-url", type=cluster_sources.Url(), help="Query metrics from this Prometheus.")
 @click.option("--now", type=cluster_sources.Moment(), help="Time of the values.  [default: of the snapshot, or now]")
 @format_option(short="-o")
+@owner_options
 @with_given
 def command(given: Given, expression: str, pod: str | None, namespace: str | None, form: str) -> int:
     """Evaluate an expression of the policy language in a cluster.
@@ -96,6 +99,7 @@ def command(given: Given, expression: str, pod: str | None, namespace: str | Non
     from kube_policy_scheduler.lang.checking.one_expression import check_expression
     from kube_policy_scheduler.tooling.expression_values import data, lines
 
+    owners()  # lets the expression call the extensions of --config
     source = files.source(files.STANDARD_INPUT) if expression == "-" else Source("<expression>", expression)
     known = environment()
     value, problems = check_expression(source, known, _names(given, known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,8 +23,20 @@ Examples:
   policy-scheduler --http-plain config config.yaml       # with the flags of the Deployment
 
 \b
-Exit codes: 0 the file is valid; 2 the file cannot be used, and each problem is printed with its line.
+Exit codes: 0 the file is valid; 2 the file cannot be used, and each problem is printed, one of the file with its line.
 """
+
+
+def _extension_problems(settings: Settings) -> list[str]:
+    """Return why policies cannot call the functions of an extension here."""
+    from kube_policy_scheduler.builtins.environment import extension_problems, install_extensions
+    from kube_policy_scheduler.builtins.extensions import ExtensionError
+
+    try:
+        install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
+    except ExtensionError as error:
+        return [str(error)]
+    return extension_problems()
 
 
 @click.command(epilog=EPILOG, short_help="Check a configuration file, or print every setting.")
@@ -44,6 +57,10 @@ def config(given: Callable[[Settings], Settings], file: Path | None, print_defau
         settings = given(load_settings(file))
     except DocumentError as error:
         click.echo(str(error), err=True)
+        sys.exit(2)
+    if problems := _extension_problems(settings):
+        for problem in problems:
+            click.echo(f"{file}: {problem}", err=True)
         sys.exit(2)
     settings = replace(settings, http=settings.http.in_force())
     if settings.prometheus is not None:
