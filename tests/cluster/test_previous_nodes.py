@@ -66,17 +66,37 @@ def test_only_pods_that_ran_are_remembered_and_the_last_one_counts() -> None:
     assert cluster.previous_nodes.of(pod(cluster, "a")) == "n2"
 
 
-def test_the_oldest_are_forgotten_in_a_namespace_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_are_forgotten_in_a_namespace_and_then_the_namespace_unused_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(previous_nodes, "_MOST_OF_NAMESPACE", 3)
-    monkeypatch.setattr(previous_nodes, "_MOST", 4)
+    monkeypatch.setattr(previous_nodes, "_MOST_BYTES", 6 * previous_nodes._EACH_BYTES)  # as two namespaces take: 3, 1
     cluster, known = Cluster(), previous_nodes.PreviousNodes()
+
+    def nodes(namespace: str, *names: str) -> list[str | None]:
+        return [known.of(pod(cluster, name, namespace=namespace)) for name in names]
+
     for number in range(5):
         known.note(pod(cluster, f"p{number}", namespace="loud"), "n1")
-    quiet = pod(cluster, "q", namespace="quiet")
-    known.note(quiet, "n2")
-    in_loud = [known.of(pod(cluster, f"p{number}", namespace="loud")) for number in range(5)]
+    known.note(pod(cluster, "q", namespace="quiet"), "n2")
+    in_loud = nodes("loud", "p0", "p1", "p2", "p3", "p4")
+    in_quiet = nodes("quiet", "q")
     known.note(pod(cluster, "r", namespace="third"), "n3")
 
     assert in_loud == [None, None, "n1", "n1", "n1"]
-    assert known.of(pod(cluster, "p2", namespace="loud")) is None
-    assert known.of(quiet) == "n2"
+    assert in_quiet == nodes("quiet", "q") == ["n2"]
+    assert nodes("loud", "p2", "p3", "p4") == [None] * 3
+    assert nodes("third", "r") == ["n3"]
+
+
+def test_a_pod_that_is_forgotten_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(previous_nodes, "_MOST_BYTES", 4 * previous_nodes._EACH_BYTES)
+    cluster, known = Cluster(), previous_nodes.PreviousNodes()
+    for name in ("a", "b"):
+        known.note(pod(cluster, name), "n1")
+    known.forget(pod(cluster, "a"))
+    known.note(pod(cluster, "c", namespace="other"), "n1")
+
+    assert known.of(pod(cluster, "a")) is None
+    assert known.of(pod(cluster, "b")) == "n1"
+    assert known.of(pod(cluster, "c", namespace="other")) == "n1"

@@ -54,7 +54,7 @@ def test_others_are_not_concerned_and_memory_is_bounded() -> None:
     found, now = after(3)
     other = pod(CLUSTER, "c")
     assert found.may_evict(other, now)
-    for number in range(MOST_KEPT + 1):
+    for number in range(2 * MOST_KEPT + 1):
         found.note(other, [pod(CLUSTER, f"v{number}")], now)
     assert found.may_evict(A, now), "it is not among the last ones that are known"
 

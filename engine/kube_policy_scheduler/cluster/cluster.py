@@ -394,7 +394,7 @@ class Cluster:
         if before is None and kept is None:
             self.ledger.note(ClusterEvent.TAKEN)
         else:
-            gives_room = (before or node_name) != node_name or _gives_room(kept, pod, node_name)
+            gives_room = (before or node_name) != node_name or (kept is not None and _gives_room(kept, pod, node_name))
             self.ledger.note(ClusterEvent.POD_DELETE if gives_room else ClusterEvent.TAKEN)
 
     def forget(self, uid: str) -> PodInfo | None:
@@ -435,7 +435,7 @@ class Cluster:
         known, before, kept = self.pods.get(pod.uid), self.node_of(pod.uid), self._end_nomination(pod.uid)
         added = self._unassume(pod.uid) or known is None
         changed = self._update(pod, node_name)
-        if (before or node_name) != node_name or _gives_room(kept, pod, node_name):
+        if (before or node_name) != node_name or (kept is not None and _gives_room(kept, pod, node_name)):
             self.ledger.note(ClusterEvent.POD_DELETE)
         if added:
             self.ledger.note(ClusterEvent.POD_ADD)
@@ -731,10 +731,11 @@ class Cluster:
             self._nominated_to[pod.uid] = node_name
             for usage in self._usages:
                 usage.nominate(pod)
-        if _gives_room(kept, pod, node_name):
+        if kept is None:
+            if node_name:
+                self.ledger.note(ClusterEvent.TAKEN)
+        elif _gives_room(kept, pod, node_name):
             self.ledger.note(ClusterEvent.POD_DELETE)
-        elif node_name and kept is None:
-            self.ledger.note(ClusterEvent.TAKEN)
 
     def end_nomination(self, uid: str) -> None:
         """Keep no room for a pod that is gone."""
@@ -878,13 +879,11 @@ def _moved(before: str, node_name: str) -> ClusterEvent:
     return ClusterEvent.POD_UPDATE if before == node_name else ClusterEvent.POD_DELETE
 
 
-def _gives_room(kept: tuple[PodInfo, str] | None, pod: PodInfo, node_name: str) -> bool:
+def _gives_room(kept: tuple[PodInfo, str], pod: PodInfo, node_name: str) -> bool:
     """Return whether room that was kept for a pod may be free, now that the pod has, or keeps, room on this node.
 
-    kept: the pod as it was nominated, and to which node; None: nothing was kept.
+    kept: the pod as it was nominated, and to which node.
     """
-    if kept is None:
-        return False
     before, there = kept
     return (
         there != node_name

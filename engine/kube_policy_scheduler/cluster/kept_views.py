@@ -1,4 +1,5 @@
-"""What is kept from one decision to the next: every result that is computed again where it is not there any more.
+"""What is kept from one decision to the next, within a bound: results, each computed again where it is not there any
+more, and what was noted of the past, which is forgotten then.
 
 A view has results of one kind by key; those that were not used for a long time go first. Views that share `KeptBytes`
 share a limit in bytes, and the oldest results of all of them make room. So a tenant whose objects fill one view takes

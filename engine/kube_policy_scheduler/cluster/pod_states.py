@@ -11,6 +11,7 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -19,14 +20,15 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.counter_kinds import CountArray, Tally
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pod_sets import Anchor, Family, Value
 from kube_policy_scheduler.cluster.pods import NO_WORDS, PodInfo, PodTemplate
 
 _MOST_SETS = 256
 """Sets that are kept; each costs a look at every new template. Of more, those not used recently are dropped."""
-_MOST_COUNTED = 1_000_000
-"""Pods that all sets know together, each at about 150 bytes. Of more, sets not used recently are dropped."""
+_MOST_BYTES, _COUNTED_BYTES = 150 * 10**6, 150
+"""Of all sets, and of each pod that a set knows. Of more, sets not used recently are dropped."""
 _MOST_FAMILIES = 64
 """Fields of pods by which templates are found; each costs an entry for each template."""
 _MOST_STALE = 64
@@ -291,10 +293,14 @@ class PodStates:
         self._capacity = capacity
         self._by_template: dict[PodTemplate, dict[str, _Placed]] = {}
         self._by_row: dict[int, dict[str, _Placed]] = {}
-        self._counters: dict[StateSet, _StateCounter] = {}
-        """Those used recently are last."""
         self._tables: dict[PodTemplate, list[tuple[_StateCounter, tuple[float | None, ...]]]] = {}
         """Of templates of placed pods: the counters that may count their pods."""
+        self._counters: KeptView[StateSet, _StateCounter] = KeptView(
+            KeptBytes(_MOST_BYTES),
+            most=_MOST_SETS,
+            size_of=lambda pods, counter: _COUNTED_BYTES * len(counter.counted),
+            dropped=partial(_end, self._tables),  # no bound method: that would be a cycle
+        )
         self._families: dict[Family, dict[Hashable, dict[PodTemplate, None]]] = {}
         """Templates of placed pods by their values in families, of sets that differ in one value."""
 
@@ -326,10 +332,9 @@ class PodStates:
         return result
 
     def _counter(self, pods: StateSet, now: float) -> _StateCounter:
-        counter = self._counters.pop(pods, None)
+        counter = self._counters.get(pods)
         if counter is None:
             counter = self._make(pods, now)
-        self._counters[pods] = counter
         counter.advance(now)
         return counter
 
@@ -341,12 +346,9 @@ class PodStates:
                 self._tables[template].append((counter, table))
                 for placed in self._by_template[template].values():
                     counter.add(placed, table)
-        kept = len(counter.counted) + sum(len(each.counted) for each in self._counters.values())
-        while self._counters and (kept > _MOST_COUNTED or len(self._counters) >= _MOST_SETS):
-            oldest = self._counters.pop(next(iter(self._counters)))
-            kept -= len(oldest.counted)
-            for tables in self._tables.values():
-                tables[:] = [pair for pair in tables if pair[0] is not oldest]
+        for known, _ in self._counters.items():  # they count more pods since, or less
+            self._counters.measure(known)
+        self._counters.set(pods, counter)
         return counter
 
     def _candidates(self, anchor: Anchor) -> Collection[PodTemplate]:
@@ -374,7 +376,7 @@ class PodStates:
                 by_value.setdefault(family.value_of(template), {})[template] = None
             self._tables[template] = [
                 (counter, table)
-                for counter in self._counters.values()
+                for _, counter in self._counters.items()
                 if (table := worths(counter.pods, template)) is not None
             ]
         there[pod.uid] = self._by_row.setdefault(row, {})[pod.uid] = placed
@@ -409,7 +411,7 @@ class PodStates:
 
     def move(self, source: int, target: int) -> None:
         """Follow a node from row `source` to the empty row `target`."""
-        for counter in self._counters.values():
+        for _, counter in self._counters.items():
             counter.move(source, target)
         there = self._by_row.pop(source, None)
         if there is not None:
@@ -420,8 +422,18 @@ class PodStates:
     def extend(self, capacity: int) -> None:
         """Make room for this many rows."""
         self._capacity = capacity
-        for counter in self._counters.values():
+        for _, counter in self._counters.items():
             counter.extend(capacity)
+
+
+def _end(
+    tables: Mapping[PodTemplate, list[tuple[_StateCounter, tuple[float | None, ...]]]],
+    pods: StateSet,
+    counter: _StateCounter,
+) -> None:
+    """Let no template's pods be counted by a counter that is not kept any more."""
+    for kept in tables.values():
+        kept[:] = [pair for pair in kept if pair[0] is not counter]
 
 
 def differs(old: PodInfo, new: PodInfo) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import msgspec
 
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.pods import PodInfo
 
-_MOST = 1 << 15
-"""Workloads and StatefulSet pods remembered; a name and a node take some 300 bytes."""
+_MOST_BYTES, _EACH_BYTES = 16 * 2**20, 512
+"""Of all workloads and StatefulSet pods, and of one: a name, a node, and what finds them."""
 _MOST_OF_NAMESPACE = 1 << 10
 """Of one namespace: a tenant whose pods come and go has others forgotten only with very many namespaces."""
 _TEMPLATE_HASH = "pod-template-hash"
@@ -39,43 +40,38 @@ def identity(pod: PodInfo) -> str:
     return workload(pod) if index is None else f"{workload(pod)}/{index}"
 
 
+class _OfNamespace(msgspec.Struct):
+    """What is known of a namespace. Not `Measured`: that takes longer than to note one more."""
+
+    nodes: KeptView[str, str]
+    """By identity."""
+
+
 class PreviousNodes:
     """The node where the last deleted pod of each identity ran."""
 
     def __init__(self) -> None:
-        self._by_namespace: OrderedDict[str, OrderedDict[str, str]] = OrderedDict()
-        """Node by identity; the newest entry is last."""
-        self._size = 0
+        self._by_namespace: KeptView[str, _OfNamespace] = KeptView(
+            KeptBytes(_MOST_BYTES),
+            most=_MOST_BYTES // _EACH_BYTES,
+            size_of=lambda _, known: _EACH_BYTES * (1 + len(known.nodes)),
+        )
 
     def of(self, pod: PodInfo) -> str | None:
         """Return the name of the node where a pod like this one ran last; None if that is not known."""
         known = self._by_namespace.get(pod.namespace)
-        return known.get(identity(pod)) if known is not None else None
+        return known.nodes.get(identity(pod)) if known is not None else None
 
     def note(self, pod: PodInfo, node_name: str) -> None:
         """Remember that a pod is gone from a node."""
-        known = self._by_namespace.setdefault(pod.namespace, OrderedDict())
-        self._by_namespace.move_to_end(pod.namespace)
-        key = identity(pod)
-        self._size += key not in known
-        known[key] = node_name
-        known.move_to_end(key)
-        if len(known) > _MOST_OF_NAMESPACE:
-            self._forget_oldest(pod.namespace)
-        elif self._size > _MOST:
-            self._forget_oldest(next(iter(self._by_namespace)))
+        known = self._by_namespace.get(pod.namespace)
+        if known is None:
+            known = _OfNamespace(KeptView(most=_MOST_OF_NAMESPACE))
+        known.nodes.set(identity(pod), node_name)
+        self._by_namespace.set(pod.namespace, known)
 
     def forget(self, pod: PodInfo) -> None:
         """Forget where a pod like this one ran."""
         known = self._by_namespace.get(pod.namespace)
-        if known is not None and known.pop(identity(pod), None) is not None:
-            self._size -= 1
-            if not known:
-                del self._by_namespace[pod.namespace]
-
-    def _forget_oldest(self, namespace: str) -> None:
-        known = self._by_namespace[namespace]
-        known.popitem(last=False)
-        self._size -= 1
-        if not known:
-            del self._by_namespace[namespace]
+        if known is not None and known.nodes.pop(identity(pod)) is not None:
+            self._by_namespace.measure(pod.namespace)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.object_store import ObjectStore
 
 STEPS_AT_LEAST, STEPS_A_NODE, STEPS_AT_MOST = 500_000, 256, 5_000_000
@@ -47,7 +48,7 @@ class Work:
         self._left_later: float = 0
         self.is_open = False
         """Whether an attempt is under way now."""
-        self._under_way: dict[str, float] = {}
+        self._under_way: KeptView[str, float] = KeptView(most=_MOST_UNDER_WAY)
         """What is left of attempts whose turn is over, by pod."""
 
     @property
@@ -67,7 +68,7 @@ class Work:
         if self.is_open:
             yield
             return
-        known = self._under_way.pop(pod_uid, None)
+        known = self._under_way.pop(pod_uid)
         if known is None:
             self.attempts += 1
         left = float(most) if known is None else known
@@ -84,9 +85,7 @@ class Work:
 
     def pause(self, pod_uid: str) -> None:
         """Note that the attempt for a pod goes on in another turn."""
-        while len(self._under_way) >= _MOST_UNDER_WAY:
-            del self._under_way[next(iter(self._under_way))]
-        self._under_way[pod_uid] = self.left_now + self._left_later
+        self._under_way.set(pod_uid, self.left_now + self._left_later)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
 
+from kube_policy_scheduler.cluster.kept_views import KeptView
+
 T = TypeVar("T")
 
 
@@ -31,21 +33,20 @@ class UnderWay:
     """Work that has begun, by key."""
 
     def __init__(self) -> None:
-        self._steps: dict[Hashable, Iterator[Any]] = {}
+        self._steps: KeptView[Hashable, Iterator[Any]] = KeptView(most=_MOST_UNDER_WAY)
 
     def go_on(self, key: Hashable, begin: Callable[[], Iterator[Any]]) -> bool:
         """Take the next step of the work under a key, or begin it; return whether it is finished.
 
-        If too much work is under way, the oldest is dropped and begins again.
+        If too much work is under way, some that was not continued for a long time is dropped, and begins again.
         """
         steps = self._steps.get(key)
         if steps is None:
-            while len(self._steps) >= _MOST_UNDER_WAY:
-                del self._steps[next(iter(self._steps))]
-            steps = self._steps[key] = begin()
+            steps = begin()
+            self._steps.set(key, steps)
         for _ in steps:
             return False
-        del self._steps[key]
+        self._steps.pop(key)
         return True
 
 

@@ -41,6 +41,10 @@ _MOST_UNDER_WAY = 4
 """Evaluations of one expression that are kept while they pause."""
 
 
+def _none_under_way() -> KeptView[Hashable, SelectorRun]:
+    return KeptView(most=_MOST_UNDER_WAY)
+
+
 class CompiledSelector(msgspec.Struct, frozen=True, eq=False):
     """A compiled expression."""
 
@@ -50,7 +54,7 @@ class CompiledSelector(msgspec.Struct, frozen=True, eq=False):
     """Why it cannot be compiled, "" if it can."""
     reads: tuple[Reference, ...] = ()
     """What it reads of a device."""
-    under_way: dict[Hashable, SelectorRun] = msgspec.field(default_factory=dict)
+    under_way: KeptView[Hashable, SelectorRun] = msgspec.field(default_factory=_none_under_way)
     """Evaluations that paused, by what it reads of the device."""
     nodes: int = 1
     """Of the expression."""
@@ -69,7 +73,7 @@ class CompiledSelector(msgspec.Struct, frozen=True, eq=False):
         key = values(self.reads, driver, device)
         known = _known.get((self, key))
         if known is None:
-            evaluation = self.under_way.pop(key, None)
+            evaluation = self.under_way.pop(key)
             if evaluation is None:
                 work.left_now -= _STEPS_TO_BEGIN
                 variables = device_variables(driver, device)
@@ -78,9 +82,7 @@ class CompiledSelector(msgspec.Struct, frozen=True, eq=False):
                 evaluation = SelectorRun(self, variables)
             known = evaluation.go_on(work)
             if known is None:
-                if len(self.under_way) >= _MOST_UNDER_WAY:
-                    del self.under_way[next(iter(self.under_way))]
-                self.under_way[key] = evaluation
+                self.under_way.set(key, evaluation)
                 return None
             _known.set((self, key), known)
         return known

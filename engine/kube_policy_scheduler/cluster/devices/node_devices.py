@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 
@@ -241,7 +242,7 @@ class Devices:
         """Those that were requested."""
         self._nodes = nodes
         self._pods_by_node = pods_by_node
-        self._wanted: dict[str, Mapping[str, Chosen]] = {}
+        self._wanted: KeptView[str, Mapping[str, Chosen]] = KeptView(most=_MOST_WANTED)
         self._believed = True
 
     def believe(self, believed: bool) -> None:
@@ -279,7 +280,7 @@ class Devices:
             return
         del self.tables[table.resource]
         for uid, chosen in table.all_held().items():
-            self.want(uid, {**self._wanted.get(uid, {}), table.resource: chosen})
+            self.want(uid, {**(self._wanted.get(uid) or {}), table.resource: chosen})
 
     def _made(self, resource: str, before: DeviceTable | None = None) -> DeviceTable:
         table = DeviceTable(resource, self._nodes)
@@ -289,7 +290,7 @@ class Devices:
             # pods with recorded devices first: the others get the rest
             for pod in sorted(there, key=lambda pod: pod.uid not in said):
                 held = before.held(pod.uid) if before is not None and pod.uid not in said else None
-                wanted = held or self._wanted.get(pod.uid, {}).get(resource)
+                wanted = held or (self._wanted.get(pod.uid) or {}).get(resource)
                 table.place(pod, info.row, wanted=wanted, said=said.get(pod.uid))
         return table
 
@@ -314,14 +315,12 @@ class Devices:
 
     def want(self, uid: str, devices: Mapping[str, Chosen]) -> None:
         """Set the devices that a pod gets when it is next added to a node."""
-        self._wanted[uid] = devices
-        if len(self._wanted) > _MOST_WANTED:
-            del self._wanted[next(iter(self._wanted))]
+        self._wanted.set(uid, devices)
 
     def count(self, pod: PodInfo, row: int, step: int) -> None:
         """Count a pod on a node (step 1) or no longer (-1)."""
         if step > 0:
-            wanted = self._wanted.pop(pod.uid, {})
+            wanted = self._wanted.pop(pod.uid) or {}
             said = self._said(pod)
             for table in self.tables.values():
                 table.place(pod, row, wanted=wanted.get(table.resource), said=said.get(table.resource))

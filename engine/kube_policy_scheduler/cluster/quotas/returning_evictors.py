@@ -13,11 +13,11 @@ counts one, there is a fault to be found.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
 import msgspec
 
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.times import Steady
 
@@ -25,7 +25,7 @@ KEPT_SECONDS = 3600.0
 """An eviction so long ago is forgotten."""
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 10.0, 600.0
 MOST_KEPT = 4096
-"""Workloads that are known, and pods; those whose last eviction is the longest ago are forgotten."""
+"""Workloads that are known, and pods; those of which nothing was heard or asked for the longest time are forgotten."""
 AGAIN = "~"
 """Ends the name of a pod that comes again in a simulation. No name in Kubernetes has it."""
 _Workload = tuple[str, str]
@@ -50,15 +50,16 @@ class ReturningEvictors:
     """Who was evicted, and evicted others before or afterwards."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[_Workload, _Record] = OrderedDict()
-        """The last one to be evicted is the last."""
+        self._records: KeptView[_Workload, _Record] = KeptView(most=MOST_KEPT)
+        self._noted_at = Steady(0.0)
+        """When pods were evicted last."""
         self._changes = 0
         """What changed that is not the work of evictions, since the first of these."""
-        self._sharing: OrderedDict[str, None] = OrderedDict()
+        self._sharing: KeptView[str, None] = KeptView(most=MOST_KEPT)
         """The uids of pods that got their room for a share."""
-        self._leaving: OrderedDict[str, None] = OrderedDict()
+        self._leaving: KeptView[str, None] = KeptView(most=MOST_KEPT)
         """The uids of evicted pods that have not ended."""
-        self._awaiting: OrderedDict[str, None] = OrderedDict()
+        self._awaiting: KeptView[str, None] = KeptView(most=MOST_KEPT)
         """The uids of pods that others were evicted for, and that have not started."""
         self.knows_any = False
         """Whether a pod was evicted; until then, changes need not be noted."""
@@ -83,29 +84,30 @@ class ReturningEvictors:
             reclaims: whether for a pod of another queue, by `reclaim`.
             sharing: the uids of the evictor and its gang, if shares become fairer so; nothing where it is guaranteed.
         """
-        self._forget_old(now)
+        self._noted_at = now
         self.knows_any = True
-        own = self._records.get(_workload(evictor)) if reclaims else None
+        own = self._known(_workload(evictor)) if reclaims else None
         if own is not None and own.is_out:
             own.is_out = False
             own.rounds += 1
             self.total += own.rounds > 1
         for victim in victims:
             key = _workload(victim)
-            record = self._records.setdefault(key, _Record(now))
+            record = self._known(key)
+            if record is None:
+                record = _Record(now)
+                self._records.set(key, record)
             record.evicted_at = now
-            self._records.move_to_end(key)
             if reclaims:
                 record.reclaimed_at, record.is_out = now, True
             if victim.uid in self._sharing:
-                del self._sharing[victim.uid]
+                self._sharing.pop(victim.uid)
                 record.shared_after = self._changes
-            self._leaving[victim.uid] = None
-        self._sharing.update(dict.fromkeys(sharing))
-        self._awaiting.update(dict.fromkeys((evictor.uid, *sharing)))
-        for kept in (self._records, self._sharing, self._leaving, self._awaiting):
-            while len(kept) > MOST_KEPT:
-                kept.popitem(last=False)
+            self._leaving.set(victim.uid, None)
+        for uid in sharing:
+            self._sharing.set(uid, None)
+        for uid in (evictor.uid, *sharing):
+            self._awaiting.set(uid, None)
 
     # --- what is not the work of evictions ---------------------------------------------------------------
 
@@ -116,17 +118,17 @@ class ReturningEvictors:
     def started(self, pod: PodInfo) -> None:
         """Note that a pod starts: a change, unless others were evicted for it, or pods of its workload were."""
         if pod.uid in self._awaiting:
-            del self._awaiting[pod.uid]
+            self._awaiting.pop(pod.uid)
         else:
-            self._changes += _workload(pod) not in self._records
+            self._changes += self._known(_workload(pod)) is None
 
     def ended(self, uid: str) -> None:
         """Note that a pod is gone: a change, unless it was evicted."""
         if uid in self._leaving:
-            del self._leaving[uid]
+            self._leaving.pop(uid)
         else:
             self._changes += 1
-        self._sharing.pop(uid, None)
+        self._sharing.pop(uid)
 
     # --- who may evict -----------------------------------------------------------------------------------
 
@@ -143,12 +145,12 @@ class ReturningEvictors:
         since = now - record.reclaimed_at
         return since > KEPT_SECONDS or since >= min(FIRST_PAUSE_SECONDS * 2.0**record.rounds, MOST_PAUSE_SECONDS)
 
-    def _forget_old(self, now: Steady) -> None:
-        while self._records:
-            key, record = next(iter(self._records.items()))
-            if now - record.evicted_at <= KEPT_SECONDS or record.shared_after == self._changes:
-                return
-            del self._records[key]
+    def _known(self, key: _Workload) -> _Record | None:
+        """Return what happened to a workload, None if its last eviction is too long ago and keeps it from nothing."""
+        record = self._records.get(key)
+        if record is None or self._noted_at - record.evicted_at <= KEPT_SECONDS:
+            return record
+        return record if record.shared_after == self._changes else None
 
 
 def _workload(pod: PodInfo) -> _Workload:

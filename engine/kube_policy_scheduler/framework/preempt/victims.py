@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import object_key
@@ -28,10 +29,10 @@ from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
-_MOST_KINDS_KEPT, _MOST_ROWS_KEPT = 64, 200_000
-"""Limits of the cached victims: kinds of pods, and nodes of them all together, of about 400 bytes each."""
-_MOST_ROWS = 1_000_000
-"""Of the columns of all kinds together; 50 bytes each."""
+_MOST_KINDS_KEPT, _MOST_BYTES = 64, 130 * 10**6
+"""Limits of the cached victims: kinds of pods, and bytes of them all together."""
+_VICTIMS_BYTES, _ROW_BYTES = 400, 50
+"""Of the victims on a node, and of a node in the columns of a kind."""
 _MOST_SEARCHES = 8
 """Searches under way that are kept: 60 bytes for each node and search."""
 _MOST_NAMESPACES = 1024
@@ -381,38 +382,42 @@ class KeptVictims:
     """
 
     def __init__(self) -> None:
-        self._searches: dict[Hashable, Search] = {}
+        self._searches: KeptView[Hashable, Search] = KeptView(most=_MOST_SEARCHES)
         """Those that go on in another turn, by pod and rules."""
-        self._found: dict[Hashable, tuple[ChangedRows, _Selectors, FoundVictims]] = {}
+        self._found: KeptView[Hashable, tuple[ChangedRows, _Selectors, FoundVictims]] = KeptView(
+            KeptBytes(_MOST_BYTES),
+            most=_MOST_KINDS_KEPT,
+            size_of=lambda _, kept: _VICTIMS_BYTES * kept[2].count + _ROW_BYTES * len(kept[2]),
+        )
         self._selectors: tuple[object, _Selectors] = (None, _Selectors(-1, {}))
         """Of which store of objects, and what they are."""
 
     def search(self, nodes: NodeTable, key: Hashable) -> Search:
         """Return what earlier turns of a search found, to be added to; key: of the pod and its rules."""
-        known = self._searches.pop(key, None)
+        known = self._searches.pop(key)
         return known if known is not None and known.refresh(nodes) else Search(nodes)
 
     def pause(self, key: Hashable, search: Search) -> None:
         """Keep what a search found, which goes on in another turn."""
-        while len(self._searches) >= _MOST_SEARCHES:
-            del self._searches[next(iter(self._searches))]
         search.pause()
-        self._searches[key] = search
+        self._searches.set(key, search)
 
     def take_in_changes(self, nodes: NodeTable) -> None:
         """Let searches forget what they found on nodes that have changed."""
-        self._searches = {key: search for key, search in self._searches.items() if search.refresh(nodes)}
+        for key, search in self._searches.items():
+            if not search.refresh(nodes):
+                self._searches.pop(key)
 
     def pass_over_changes(self) -> None:
         """Let searches keep what they found: nodes are again as they were when they were last asked about them."""
-        for search in self._searches.values():
+        for _, search in self._searches.items():
             search.pause()
 
     def of(self, cluster: Cluster, wanted: Hashable, priority: int) -> FoundVictims:
         """Return the victims by row, for additions: of pods with equal priority and requests."""
         nodes, budgets = cluster.nodes, self._budgets_now(cluster)
         key = wanted, priority
-        known = self._found.pop(key, None)
+        known = self._found.pop(key)
         if known is not None and known[0].nodes is nodes and known[1].by_name == budgets.by_name:
             changes, before, found = known
             rows = changes.take()
@@ -421,12 +426,10 @@ class KeptVictims:
                 if before.version != budgets.version:
                     found.forget((found.known & found.protected).nonzero()[0])
                 found.resize(nodes.size)
-                self._found[key] = (changes, budgets, found)
+                self._found.set(key, (changes, budgets, found))
                 return found
-        while self._found and self._is_full(nodes.size):
-            del self._found[next(iter(self._found))]
         found = FoundVictims(nodes.size)
-        self._found[key] = (ChangedRows(nodes, nodes.dynamic_changes), budgets, found)
+        self._found.set(key, (ChangedRows(nodes, nodes.dynamic_changes), budgets, found))
         return found
 
     def _budgets_now(self, cluster: Cluster) -> _Selectors:
@@ -436,14 +439,6 @@ class KeptVictims:
             by_name = {object_key(each.metadata): each.spec.selector for each in cluster.all(PodDisruptionBudget)}
             self._selectors = store, _Selectors(version, by_name)
         return self._selectors[1]
-
-    def _is_full(self, more: int) -> bool:
-        kept = [found for _, _, found in self._found.values()]
-        return (
-            len(kept) >= _MOST_KINDS_KEPT
-            or sum(found.count for found in kept) > _MOST_ROWS_KEPT
-            or sum(map(len, kept)) + more > _MOST_ROWS
-        )
 
 
 class _Selectors(NamedTuple):
