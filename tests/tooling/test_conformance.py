@@ -197,3 +197,52 @@ def test_invalid_files_are_named(tmp_path: Path, content: bytes, message: str) -
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CaseFileError, match="does not exist"):
         list(read_lines(tmp_path / "none.jsonl"))
+
+
+BINDING = {
+    "spec": {
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "shop"},
+        "replicas": 2,
+    }
+}
+MEMBER = {
+    "metadata": {"name": "a"},
+    "status": {"apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"kind": "Deployment"}]}]},
+}
+PLACED = {"reason": "Success", "clusters": [{"name": "a", "replicas": 2}]}
+
+
+def fleet_line(want: dict[str, Any], **case: Any) -> dict[str, Any]:
+    return {"name": "duplicated-001", "binding": BINDING, "clusters": [MEMBER], "want": want} | case
+
+
+@pytest.mark.parametrize(
+    ("want", "paths"),
+    [
+        (PLACED, []),
+        (PLACED | {"messages": ["other", "Binding has been scheduled successfully."]}, []),
+        (PLACED | {"messages": ["other"]}, ["message"]),
+        (PLACED | {"reason": "NoClusterFit"}, ["reason"]),
+        (PLACED | {"clusters": []}, ["clusters/a"]),
+        (PLACED | {"clusters": [{"name": "b", "replicas": 2}]}, ["clusters/a", "clusters/b"]),
+        (PLACED | {"affinity": "own"}, ["affinity"]),
+    ],
+)
+def test_every_field_of_a_binding_is_compared(want: dict[str, Any], paths: list[str]) -> None:
+    case = parse_case(fleet_line(want), 1)
+    result = check(case)
+    assert (result.id, result.family, result.recorded) == ("duplicated-001", "duplicated", "Karmada")
+    assert [difference.path for difference in result.differences] == paths
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"clusters": [5]},
+        {"binding": {"spec": {"replicas": "two"}}},
+        {"binding": {"spec": {"placement": {"spreadConstraints": 1}}}},
+    ],
+)
+def test_a_binding_that_is_none_is_an_error(broken: dict[str, Any]) -> None:
+    with pytest.raises(CaseError, match=r"^(clusters|binding): "):
+        check(parse_case(fleet_line(PLACED, **broken), 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -228,12 +228,18 @@ class Workload(msgspec.Struct, frozen=True):
         return self.replicas > 0 or self.requests is not None or bool(self.components)
 
 
+Groups: TypeAlias = Mapping[tuple[str, str], Mapping[tuple[str, str], frozenset[str]]]
+"""By namespace and group: the clusters of each workload of the group that is placed, by kind and name."""
+
+
 class Fleet(msgspec.Struct, frozen=True):
     """The clusters, in the order of their names, and what else runs on them."""
 
     clusters: tuple[FleetCluster, ...] = ()
-    groups: Mapping[tuple[str, str], frozenset[str]] = NOTHING
-    """Clusters by (namespace, workload affinity group) of all *other* workloads that are placed on them."""
+    groups: Groups = NOTHING
+    """Workload affinity groups."""
+    anti_groups: Groups = NOTHING
+    """Workload anti-affinity groups."""
     features: frozenset[str] = frozenset()
     """Feature gates of Karmada that are on, such as MultiplePodTemplatesScheduling or WorkloadAffinity."""
     keep_empty: bool = False

@@ -1,5 +1,7 @@
 """Conformance cases: a recorded cluster and pod, decided here, held against what kube-scheduler said.
 
+So is a recorded binding with its clusters, against what Karmada's scheduler said (`fleet_conformance`).
+
 A case is a line `{"case": {...}, "family": str, "want": {...}}`. `want` may be partial, as in cases made from
 unit-test tables: what it does not name is not compared.
 """
@@ -39,6 +41,7 @@ from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules, KubernetesVersion, VersionError
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.tooling import fleet_conformance
 from kube_policy_scheduler.tooling.cluster_state import without_nulls
 from kube_policy_scheduler.tooling.differences import Difference, differences
 
@@ -102,6 +105,8 @@ class CaseResult:
     id: str
     family: str
     differences: tuple[Difference, ...]
+    recorded: str = "kube-scheduler"
+    """Who decided it when it was recorded."""
 
 
 @dataclass(slots=True)
@@ -125,6 +130,9 @@ def parse_case(line: Mapping[str, Any], position: int, rules: KubernetesRules | 
     Raises:
         CaseError: the line has another form.
     """
+    if fleet_conformance.is_case(line):
+        name = str(line.get("name") or f"line-{position}")
+        return Case(name, fleet_conformance.family(name), dict(line), line["want"])
     content, want = line.get("case"), line.get("want")
     if not isinstance(content, dict) or not isinstance(want, dict):
         raise CaseError(f"line {position} is not a conformance case: expected objects `case` and `want`")
@@ -368,6 +376,12 @@ def check(case: Case, profile: Profile | None = None) -> CaseResult:
     Raises:
         CaseError: the case holds something that is no API object.
     """
+    if fleet_conformance.is_case(case.content):
+        try:
+            found = fleet_conformance.compare(case.content)
+        except fleet_conformance.FleetCaseError as error:
+            raise CaseError(str(error)) from error
+        return CaseResult(case.id, case.family, tuple(found), recorded="Karmada")
     wanted = {**case.want, "writes": without_nulls(case.want["writes"])} if "writes" in case.want else case.want
     found = differences(wanted, decide(case, profile))
     if found and case.plugin is not None:
@@ -386,6 +400,8 @@ def check_by_policies(case: Case, policies: PolicySet) -> CaseResult:
     Raises:
         CaseError: the case holds something that is no API object.
     """
+    if fleet_conformance.is_case(case.content):
+        raise CaseError("a binding is decided by its Placement, not by a profile of kube-scheduler")
     _, pod = load(case.content)
     policy = policies.governing(pod)
     if policy is None:

@@ -61,11 +61,14 @@ def command(
     kubernetes: KubernetesChoice,
     form: str,
 ) -> int:
-    """Compare decisions with recorded decisions of kube-scheduler.
+    """Compare decisions with recorded decisions of kube-scheduler, or of Karmada's scheduler.
 
     Each line of a FILE (JSON Lines, plain or gzip, - for standard input) contains a cluster, a pod, and the decision of
     kube-scheduler: the status and reasons for every node, scores, preemption, and message. The command decides each
     case with Kubernetes' default rules and reports differences.
+
+    A line may also contain a ResourceBinding, the clusters of a Karmada control plane, and the decision of Karmada's
+    scheduler. The command decides it by the placement of the binding.
 
     With --scheduler-config, each case is decided by the policy for the profile of its pod's schedulerName, so that you
     see whether the imported policies do what the profiles did. With several profiles, there is a line for each profile
@@ -155,8 +158,9 @@ def _print(results: Mapping[str, FamilyReport], *, everything: bool) -> None:
             say(f"\n{result.id}")
             shown = result.differences if everything else result.differences[:_SHOWN]
             for difference in shown:
-                say(f"  {difference.path}\n    kube-scheduler: {_text(difference.want)}")
-                say(f"    here:           {_text(difference.got)}")
+                said, here = f"{result.recorded}:", "here:"
+                say(f"  {difference.path}\n    {said} {_text(difference.want)}")
+                say(f"    {here:{len(said)}} {_text(difference.got)}")
             if len(shown) < len(result.differences):
                 say(f"  and {len(result.differences) - len(shown)} more; all with --case {result.id}")
 
