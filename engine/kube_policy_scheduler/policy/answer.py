@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.backfill.beside import BesideReservation
 from kube_policy_scheduler.framework.backfill.reservation import (
     Seat,
     StartReservation,
+    Unreserved,
     expected_ends,
     reserve,
 )
@@ -203,8 +204,8 @@ class Answers:
         groups = {requirement.group for requirement in ahead.answer.requirements}
         if alone.host is None or not groups.isdisjoint(each.group for each in alone.requirements):
             return alone
-        reservation = self.reservation(ahead, rule)
-        if reservation is None:
+        reservation = self.reservation(ahead.answer, rule)
+        if isinstance(reservation, Unreserved):
             return alone
         filters = ahead.answer.inputs.profile.filters
         beside = inputs.profile.narrowed(BesideReservation(rule, reservation, filters))
@@ -213,13 +214,26 @@ class Answers:
             return found
         reason = (
             f"it would delay {reservation.holder}, the first pod of `{ahead.order.text}`, for which room is reserved"
-            f" {'now' if reservation.at <= inputs.now else f'from {rfc3339(reservation.at)}'} on {_nodes(reservation)}"
+            f" {when_and_where(reservation, inputs.now)}"
         )
         return Held(inputs=inputs, requirements=alone.requirements, reason=reason, alone=alone)
 
-    def reservation(self, ahead: Ahead, rule: BackfillRule) -> StartReservation | None:
-        """Return the room that is reserved for the first pod of an order; None: nothing is."""
-        answer, inputs = ahead.answer, ahead.answer.inputs
+    def room_for_first(self, inputs: DecisionInputs, answer: Answer) -> StartReservation | Unreserved | None:
+        """Return the room that `backfill` reserves for the first pod of its order; None: the pod is none that waits.
+
+        answer: about the pod.
+        """
+        policy, frame = inputs.rules.policy, inputs.frame()
+        if policy is None or policy.backfill is None or inputs.pending is None or answer.host is not None:
+            return None
+        is_outside = isinstance(answer, Held) or (isinstance(answer, GangWaits) and not answer.lacks_room)
+        if is_outside or not policy.position(_queued(inputs), frame).strict or self.ahead(inputs) is not None:
+            return None
+        return self.reservation(answer, policy.backfill)
+
+    def reservation(self, answer: Answer, rule: BackfillRule) -> StartReservation | Unreserved:
+        """Return the room that is reserved for the first pod of an order, or why there is none. answer: about it."""
+        inputs = answer.inputs
         groups = [requirement.group for requirement in answer.requirements]
         return reserve(
             inputs.cluster,
@@ -382,6 +396,12 @@ def held(inputs: DecisionInputs) -> Held | None:
     policy = inputs.rules.policy
     clause = policy.holding(inputs.frame()) if policy is not None else None
     return Held(inputs=inputs, reason=clause.reason, clause=clause) if clause is not None else None
+
+
+def when_and_where(reservation: StartReservation, now: float) -> str:
+    """Return from when on, and on which nodes, room is reserved, for people."""
+    since = "now" if reservation.at <= now else f"from {rfc3339(reservation.at)}"
+    return f"{since} on {_nodes(reservation)}"
 
 
 def _nodes(reservation: StartReservation) -> str:

@@ -19,9 +19,9 @@ def node(name: str, *, cpu: str = "4", labels: dict[str, str] | None = None) -> 
     return msgspec.convert({**body, "status": {"allocatable": offered}}, objects.Node)
 
 
-def pod(*, cpu: str = "1", priority: int = 0, **spec: Any) -> objects.Pod:
+def pod(*, cpu: str = "1", priority: int = 0, labels: dict[str, str] | None = None, **spec: Any) -> objects.Pod:
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]
-    meta = {"name": "pod", "namespace": "default", "uid": "pod"}
+    meta = {"name": "pod", "namespace": "default", "uid": "pod", "labels": labels or {}}
     body = {"metadata": meta, "spec": {"containers": containers, "priority": priority, **spec}}
     return msgspec.convert(body, objects.Pod)
 

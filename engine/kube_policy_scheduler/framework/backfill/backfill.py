@@ -10,7 +10,13 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.events import ClusterEvent
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.backfill.beside import BesideReservation
-from kube_policy_scheduler.framework.backfill.reservation import Seat, StartReservation, expected_ends, reserve
+from kube_policy_scheduler.framework.backfill.reservation import (
+    Seat,
+    StartReservation,
+    Unreserved,
+    expected_ends,
+    reserve,
+)
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import Group
 from kube_policy_scheduler.framework.plugin import FilterPlugin
@@ -63,6 +69,8 @@ class Backfill:
         self._filters = filters
         self._kept: dict[str, _Kept] = {}
         """By line of the queue."""
+        self.cut = 0
+        """How often nothing was reserved because not all ends were looked at."""
 
     def beside(self, queued: QueuedPod) -> BesideReservation | None:
         """Return the filter of a pod that must not delay another one; None: nothing is reserved for one before it."""
@@ -79,13 +87,6 @@ class Backfill:
             kept = self._kept[line] = self._found(first, rule, frame)
         return kept.beside
 
-    def reservation_of(self, queued: QueuedPod) -> StartReservation | None:
-        """Return what is reserved for a pod or its gang, as far as it is known; None: nothing."""
-        for kept in self._kept.values():
-            if kept.first is queued or not set(kept.first.groups).isdisjoint(queued.groups):
-                return kept.beside.reservation if kept.beside is not None else None
-        return None
-
     def _still_holds(self, kept: _Kept, first: QueuedPod, rule: BackfillRule, now: float) -> bool:
         if kept.first is not first or kept.pod is not first.pod or kept.rule is not rule or now >= kept.look_at:
             return False
@@ -96,7 +97,7 @@ class Backfill:
 
     def _found(self, first: QueuedPod, rule: BackfillRule, frame: Frame) -> _Kept:
         epoch, now = self._cluster.ledger.epoch, frame.now
-        reservation = reserve(
+        found = reserve(
             self._cluster,
             expected_ends(rule, frame),
             lambda: self._seats(first),
@@ -104,6 +105,8 @@ class Backfill:
             now=now,
             most_seconds=rule.most_seconds,
         )
+        self.cut += found is Unreserved.CUT
+        reservation = found if isinstance(found, StartReservation) else None
         pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
         look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
         beside = BesideReservation(rule, reservation, self._filters(first)) if reservation is not None else None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -24,6 +25,13 @@ from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 MOST_ENDS = 4096
 """Pods that are taken away at most to find a moment: about 0.2 s."""
 PODS = "pods"
+
+
+class Unreserved(Enum):
+    """Why no room is reserved, so that nobody waits for it; as people read it."""
+
+    NEVER = "it does not fit in time, even once the pods have ended that say how long they run"
+    CUT = f"it does not fit once the next {MOST_ENDS:,} pods have ended, and later ends are not looked at"
 
 
 class End(NamedTuple):
@@ -86,8 +94,8 @@ class StartReservation:
 
 def reserve(
     cluster: Cluster, ends: Iterable[End], seats: Seats, *, holder: str, now: float, most_seconds: float
-) -> StartReservation | None:
-    """Return the earliest moment at which a pod or gang fits, and where; None: there is none that is near enough.
+) -> StartReservation | Unreserved:
+    """Return the earliest moment at which a pod or gang fits, and where; or why there is none.
 
     It is the earliest one if nothing that ends takes room away, as with a required affinity to a pod that ends.
 
@@ -99,11 +107,13 @@ def reserve(
         now: Unix seconds.
         most_seconds: how far away the moment may be.
     """
-    due = nsmallest(MOST_ENDS, (end for end in ends if end.at <= now + most_seconds))
+    due = nsmallest(MOST_ENDS + 1, (end for end in ends if end.at <= now + most_seconds))
+    is_cut = len(due) > MOST_ENDS
+    del due[MOST_ENDS:]
     with _Ends(cluster, due).tried() as departing:
         found = _first_that_fits(departing, seats)
     if found is None:
-        return None
+        return Unreserved.CUT if is_cut else Unreserved.NEVER
     number, taken = found
     needed: dict[str, Counter[str]] = {}
     for seat in taken:

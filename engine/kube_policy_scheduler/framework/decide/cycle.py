@@ -436,7 +436,7 @@ class Cycle:
         own = frozenset(each.group for each in rules.gangs_of(frame)) | frozenset(frame.groups)
         alone = OneNode(_static_rows(frame, profile), partial(self.ranked, frame, profile))
         found = reclaim(frame, rules, (frame.pod,), places, own=own, alone=alone)
-        if found.why is NotReclaimed.NO_VICTIMS:
+        if found.found_nobody:
             self._reclaims_paused.pause(key, frame.steady, seconds=RETRY_SECONDS)
         return found
 

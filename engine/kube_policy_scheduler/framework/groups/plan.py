@@ -33,7 +33,7 @@ from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
 from kube_policy_scheduler.framework.groups.whole_preemption import preempt_whole, told_of, units_for
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
-from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, NotReclaimed, Reclaimed, reclaim
+from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message, rejection
@@ -219,7 +219,7 @@ class Planner:
                     self._gangs.settle(each.group, None)
         if found.is_patient and record.plans.entitled_since is None:
             record.plans.entitled_since = time
-        if found.why is NotReclaimed.NO_VICTIMS:
+        if found.found_nobody:
             record.plans.reclaims_again_at = time + RETRY_SECONDS
         return msgspec.structs.replace(short, reclaim=found)
 

@@ -51,6 +51,7 @@ class NotReclaimed(Enum):
     RETURNED = "not yet, because pods of its workload were evicted, evicted others, and were evicted again"
     SHARED = "not for a fairer share, because pods of its workload evicted others for it and were evicted since"
     NO_VICTIMS = "no pods that could be evicted would make room"
+    CUT = f"{MOST_DISPLACED:,} pods that could be evicted would not make room, and more are not tried at a time"
 
 
 class Reclaimed(msgspec.Struct, frozen=True):
@@ -79,6 +80,16 @@ class Reclaimed(msgspec.Struct, frozen=True):
     def waits(self) -> bool:
         """Return whether pods that are terminating will make the room."""
         return self.why is NotReclaimed.WAITS
+
+    @property
+    def found_nobody(self) -> bool:
+        """Return whether it was searched for victims, and there are none, or too many."""
+        return self.is_cut or self.why is NotReclaimed.NO_VICTIMS
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether some that could have been evicted were not tried."""
+        return self.why is NotReclaimed.CUT
 
     @property
     def is_patient(self) -> bool:
@@ -274,6 +285,8 @@ class _Attempt:
     """By node: its row alone, which all units there share."""
     tried: bool = False
     """Whether any pod could have been evicted."""
+    is_cut: bool = False
+    """Whether some would have to go that were not tried, see `MOST_DISPLACED`."""
     only: bool | None = None
     """Whether victims go for a guarantee alone (True), or for shares alone (False)."""
     mixed: bool = False
@@ -307,7 +320,8 @@ class _Attempt:
             found = self._of_gang() if self.alone is None else self._of_pod(self.alone)
             if found is not None:
                 return found
-        return Reclaimed(why=NotReclaimed.NO_VICTIMS if self.tried else None, look_later=True)
+        nobody = NotReclaimed.CUT if self.is_cut else NotReclaimed.NO_VICTIMS
+        return Reclaimed(why=nobody if self.tried else None, look_later=True)
 
     # --- what is short -----------------------------------------------------------------------------------
 
@@ -389,7 +403,7 @@ class _Attempt:
         """Try rows that lack the same, that of the unit that would go first first."""
         pool = self._pool(short, frozenset(rows), quota_too=bool(short.by_quota))
         for row in pool.rows_in_order(frozenset(rows)):
-            if len(self.away) >= MOST_DISPLACED:
+            if self._note_bound():
                 break
             there = pool.on(row)
             done = self._take(there, lambda row=row: alone.fits(row))  # type: ignore[misc]
@@ -610,10 +624,15 @@ class _Attempt:
             found = self.rows_by_node[name] = frozenset((self.cluster.nodes.rows.get(name, -1),))
         return found
 
+    def _note_bound(self) -> bool:
+        """Return whether no more pods are taken away, and note it: what would be without further ones is not known."""
+        self.is_cut = self.is_cut or len(self.away) >= MOST_DISPLACED
+        return len(self.away) >= MOST_DISPLACED
+
     def _take(self, pool: _Pool, fits: Callable[[], bool]) -> bool:
         """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
         next_look = 1
-        while len(self.away) < MOST_DISPLACED:
+        while not self._note_bound():
             taken = pool.take()
             if not taken:
                 if pool.look_again():

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.framework.backfill.reservation import MOST_ENDS
+from kube_policy_scheduler.framework.preempt.reclaim import MOST_DISPLACED
 from kube_policy_scheduler.times import short_duration
 from kube_policy_scheduler.tooling.simulation.queue_shares import MOST_QUEUES, QueueRun
 from kube_policy_scheduler.tooling.simulation.run import Run
@@ -248,6 +250,8 @@ def _run(run: Run) -> dict[str, Any]:
         "restarted": run.restarted,
         "lost": run.lost,
         "givenUpAt": run.given_up_at,
+        "cutReclaims": run.cut_reclaims,
+        "cutBackfills": run.cut_backfills,
         "unplaced": run.unplaced,
         "decisions": run.decisions,
         "seconds": run.seconds,
@@ -367,6 +371,7 @@ def lines(results: Sequence[Result], scenario: Scenario, *, to: Terminal) -> Ite
         yield from to.table([queues.head, *queues.rows], right_from=3)
         yield from queue_notes(results)
     yield from endless_notes(results)
+    yield from cut_notes(results)
 
 
 def endless_notes(results: Sequence[Result]) -> Iterator[str]:
@@ -378,6 +383,28 @@ def endless_notes(results: Sequence[Result]) -> Iterator[str]:
                     f"{result.name}: given up after {short_duration(run.given_up_at)} with seed {run.seed}:"
                     f" {run.evicted:,} pods were evicted, without end; the rows show what was until then"
                 )
+
+
+def cut_notes(results: Sequence[Result]) -> Iterator[str]:
+    """Yield which searches ended at their bound, so that pods may have waited though room could be made, as sentences.
+
+    With several seeds, of all of them together.
+    """
+    for result in results:
+        if times := sum(run.cut_reclaims for run in result.runs):
+            yield (
+                f"{result.name}: {_times(times)}, {MOST_DISPLACED:,} evictions made too little room for a pod or gang;"
+                " reclaim does not try more of them at a time"
+            )
+        if times := sum(run.cut_backfills for run in result.runs):
+            yield (
+                f"{result.name}: {_times(times)}, the ends of the next {MOST_ENDS:,} pods made too little room for the"
+                " first pod of an order; backfill does not look further, and reserved nothing for it"
+            )
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
 
 
 def queue_table(results: Sequence[Result]) -> Table | None:

@@ -254,6 +254,8 @@ class Tally:
     samples: list[Sample] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
     given_up_at: float | None = None
+    cut_reclaims: int = 0
+    cut_backfills: int = 0
     marks: dict[float, float] = field(default_factory=dict)
 
     def unplaced(self, reason: str) -> None:
@@ -580,6 +582,7 @@ class Waiting:
             progress(following)
             watch(now - start, simulated.cluster)
         self._sample(simulated.now)
+        simulated.tally.cut_backfills = self._waiting_pods.backfill.cut
         for queued in self._queue:
             simulated.tally.unplaced(self._why_pending(queued))
 
@@ -834,6 +837,7 @@ class Waiting:
     def _handle_failure(self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision) -> None:
         lacks_nodes = requirements and decision.diagnosis is None and NodeResourcesFit.name in decision.rejected_by
         queued.reported_reason = GANG_INCOMPLETE if lacks_nodes else reason(decision)
+        self._simulated.tally.cut_reclaims += decision.reclaim is not None and decision.reclaim.is_cut
         found = decision.preemption
         if found is not None and found.victims and found.nominated_node:
             self._simulated.cluster.returning_evictors.note(
@@ -961,6 +965,10 @@ class Run:
     """What all nodes with a price cost over the whole time, with those that were ordered."""
     given_up_at: float | None = None
     """Seconds from the beginning at which evictions went on without end, and the run was ended; None: it was not."""
+    cut_reclaims: int = 0
+    """How often `reclaim` tried so many pods that it tried no more, see `reclaim.MOST_DISPLACED`."""
+    cut_backfills: int = 0
+    """How often `backfill` reserved nothing, because it looks at so many ends only, see `reservation.MOST_ENDS`."""
 
     @property
     def last(self) -> Sample:
@@ -1063,4 +1071,6 @@ def run(
         lost=tally.lost,
         cost=tally.cost,
         given_up_at=tally.given_up_at,
+        cut_reclaims=tally.cut_reclaims,
+        cut_backfills=tally.cut_backfills,
     )

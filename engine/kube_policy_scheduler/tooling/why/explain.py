@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.backfill.reservation import StartReservation, Unreserved
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.gang_domains import DomainRoom
 from kube_policy_scheduler.framework.decide.new_nodes import NewNodes, judge
@@ -24,6 +25,7 @@ from kube_policy_scheduler.policy.answer import (
     Placed,
     Unschedulable,
     gang_states,
+    when_and_where,
 )
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.rebalancing.room import RoomPlan
@@ -141,6 +143,8 @@ class Explanation:
     """If no domain has room for its gang: those with the most room."""
     ahead: Ahead | None = None
     """The pod that it waits for in a strict order."""
+    reservation: str = ""
+    """If it is the first pod of an order with `backfill`: which room is reserved for it, or why none is."""
     new_nodes: NewNodes | None = None
     """Whether new nodes would help it; None if some node fits, or if it is held."""
     kubernetes: str = str(DEFAULT_RULES)
@@ -211,6 +215,7 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
         short=alone.text if isinstance(alone, GangWaits | NoDomain) and bound is None else "",
         domains=alone.best if isinstance(alone, NoDomain) and bound is None else (),
         ahead=_ahead(ahead, found) if ahead is not None and is_free else None,
+        reservation=_reservation(answers.room_for_first(inputs, found), inputs.now) if fails and is_free else "",
         new_nodes=_new_nodes(inside, decision, gangs) if fails and is_free else None,
         kubernetes=str(inputs.cluster.rules),
     )
@@ -219,6 +224,15 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
 def _new_nodes(inputs: DecisionInputs, decision: Decision, gangs: Sequence[GangState]) -> NewNodes:
     together = max((gang.size - gang.placed for gang in gangs), default=1)
     return judge(inputs.frame(), inputs.profile, decision.diagnosis, together=max(1, together))
+
+
+def _reservation(found: StartReservation | Unreserved | None, now: float) -> str:
+    """Return which room is reserved for the first pod of an order, in a sentence without an end; "": it is not one."""
+    if found is None:
+        return ""
+    if isinstance(found, Unreserved):
+        return f"No room is reserved for it: {found.value}. Pods behind it may start before it"
+    return f"Room is reserved for it {when_and_where(found, now)}: pods behind it start only if they do not delay it"
 
 
 def _ahead(first: Behind, answer: Answer) -> Ahead | None:

@@ -81,6 +81,8 @@ def _notes(found: Explanation) -> Iterator[str]:
         yield printable(f"{f'It waits: {ahead.delays}' if ahead.delays else until} ({ahead.place})")
         why = _cause(found, ahead.cause) if ahead.cause is not None else "it fits, and is next"
         yield printable(f"{ahead.pod}: {why[:1].lower()}{why[1:]}")
+    if found.reservation:
+        yield printable(found.reservation)
     if found.cause is not None and found.bound is not None:
         yield f"It runs on {found.bound}, but would not be placed there again: {_lacks(found.bound_lacks)}"
     elif found.bound_lacks is not None:
