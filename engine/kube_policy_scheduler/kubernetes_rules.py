@@ -177,6 +177,13 @@ class Feature(Enum):
         " clusters, 10 % with 5,000 nodes, 5 % at least",
         since=37,
     )
+    NOMINATED_PLACEMENT_FIRST = Entry(
+        "NominatedPlacementFirst",
+        "with `TopologyAwareWorkloadScheduling`, the domain to which most pods of a PodGroup are nominated is tried"
+        " first, and taken if they fit there. Before, all domains are compared. Groups in a CompositePodGroup are"
+        " placed as before",
+        since=38,
+    )
     DEVICE_CONFIG_WRITTEN_ONCE = Entry(
         "DeviceConfigWrittenOnce",
         "parameters of a claim for a driver are written once into its allocation, and those for all requests without"

@@ -230,6 +230,10 @@ def record(result: ReloadResult, *, generation: int, at: float, hash: str | None
 
 
 PODS = WatchRow("pods", phase="catching up", late_seconds=3.5, silent_seconds=0.5, restarts=2)
+REPLICA_SETS = WatchRow(
+    "replicasets.apps", phase="watching", late_seconds=0.0, silent_seconds=0.5, restarts=0,
+    group="apps", version="v1", name="replicasets", position=7 * 10**15 + 23,
+)  # fmt: skip
 EVENTS = Backlog(items=4, failing=2, oldest_seconds=9.0, counts=OutboxCounts(sent=7), refusals=3)
 LOOP = SimpleNamespace(name="lease", problem="", breaks=3, idle_seconds=1.5)
 LOAD = SignalRow("load", age_seconds=3.0, degraded=True, series=5, missing_nodes=2, fetch_seconds=0.02)
@@ -256,6 +260,16 @@ CASES: dict[str, Sample] = {
     "rest_client_requests": (Given.request, "_total{code=201,host=a:6443,method=POST}", 1),
     "rest_client_request_duration_seconds": (Given.request, "_sum{host=a:6443,verb=POST}", 0.01),
     "scheduler_pending_pods": lives("{queue=active}", 3, pending_pods={"active": 3}),
+    "scheduler_queued_entities": lives(
+        "{queue=active,type=podgroup}", 2, queued_entities={("active", "podgroup"): 2}
+    ),
+    "scheduler_generated_placements": lives("_total{profile=a}", 12, placements={"a": 12}),
+    "scheduler_placement_evaluations": lives(
+        "_total{profile=a,result=feasible}", 3, placement_evaluations={("feasible", "a"): 3}
+    ),
+    "informer_store_resource_version": lives(
+        "{group=apps,name=kube-scheduler,resource=replicasets,version=v1}", 23, watches=[REPLICA_SETS]
+    ),
     "scheduler_cache_size": lives("{type=nodes}", 7, cache_size={"nodes": 7}),
     "policy_scheduler_unschedulable_pods": lives("{new_nodes=help}", 4, new_nodes={"help": 4}),
     "scheduler_unschedulable_pods": lives("{plugin=Fit,profile=a}", 4, unschedulable_pods={("Fit", "a"): 4}),

@@ -5,6 +5,7 @@ All nodes of a rack `r1` are named `r1-0`, `r1-1`, …
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import count
@@ -281,20 +282,29 @@ def test_a_group_gets_the_rack_with_the_highest_score(world: World) -> None:
     assert world.simulated() == ([best] * room_of(world, best) if best else [])
 
 
-def stage_of(world: World) -> tuple[Stage, QueuedPod, dict[str, int]]:
+def stage_of(
+    world: World, *, rules: KubernetesRules = ON, nominated: Mapping[str, str] | None = None
+) -> tuple[Stage, QueuedPod, dict[str, int]]:
     """Return a stage with the nodes and the group, its first member, and the cores of the nodes; nothing runs there.
 
-    Nodes without a rack are there so that one that changes is one of many.
+    Nodes without a rack are there so that one that changes is one of many. nominated: the racks to whose first node
+    members are nominated, by name.
     """
-    stage, cores = Stage({f"n{at}": 1 for at in range(40)}, [], rules=ON), dict[str, int]()
+    stage, cores = Stage({f"n{at}": 1 for at in range(40)}, [], rules=rules), dict[str, int]()
     stage.cluster.set_object(world.group())
     for name, rack in world.racks.items():
         for at, most in enumerate(rack.cores):
             stage.cluster.set_node(node(f"{name}-{at}", cpu=str(most), rack=name))
             cores[f"{name}-{at}"] = most
     for at in range(world.pods):
+        requests = {"cpu": str(world.cores), "memory": f"{POD_MEMORY}Gi"}
+        containers = [{"name": "c", "resources": {"requests": requests}}]
         group = {"schedulingGroup": {"podGroupName": "g"}}
-        stage.queue.add(pod(stage.cluster, f"m{at}", cpu=str(world.cores), **group), NOW)
+        member = pod(stage.cluster, f"m{at}", containers=containers, **group)
+        if wanted := (nominated or {}).get(f"m{at}"):
+            member = msgspec.structs.replace(member, nominated_node=f"{wanted}-0")
+            stage.cluster.nominate(member, f"{wanted}-0")
+        stage.queue.add(member, NOW)
     first = stage.queue.pop(NOW)
     assert first is not None
     return stage, first, cores
@@ -325,6 +335,30 @@ def test_a_plan_in_turns_holds_though_a_rack_changes_meanwhile(world: World, tur
     assert len(hosts) == (needed if max(room.values()) >= needed else 0)
     assert len({name.partition("-")[0] for name in hosts}) <= 1
     assert all(hosts.count(name) * world.cores <= most for name, most in cores.items())
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(), st.integers(37, 38), st.data())
+def test_since_1_38_the_rack_to_which_most_pods_are_nominated_comes_first(
+    world: World, minor: int, data: st.DataObject
+) -> None:
+    world = world._replace(racks={name: Rack(rack.cores) for name, rack in world.racks.items()})
+    numbers, nominated = Counter[str](), dict[str, str]()
+    for at in range(world.pods):
+        rack = data.draw(st.sampled_from(["", *world.racks]))
+        if rack and (numbers[rack] + 1) * world.cores <= world.racks[rack].cores[0]:  # they keep their room
+            numbers[rack] += 1
+            nominated[f"m{at}"] = rack
+    scores = scores_of(world)
+    best = min(scores, key=lambda name: (-scores[name], name), default=None)
+    first = [name for name in scores if numbers[name] == max(numbers.values(), default=-1)]
+    expected = set(first) if minor >= 38 and first else {best} - {None}
+
+    stage, member, _ = stage_of(world, rules=rules_of(f"1.{minor}", **{GATE: True}), nominated=nominated)
+    racks = {name.partition("-")[0] for name in hosts_of(stage.planned(member))}
+
+    assert racks <= expected
+    assert len(racks) == min(1, len(expected))
 
 
 @pytest.mark.parametrize("turn", range(12))

@@ -446,6 +446,9 @@ ELSEWHERE: dict[Feature, Callable[..., None]] = {
     Feature.WORKLOAD_AWARE_PREEMPTION: test_group_preemption.test_units_come_back_in_order_as_far_as_they_fit,
     Feature.TOPOLOGY_AWARE_WORKLOAD_SCHEDULING: test_placements.test_a_group_gets_the_rack_with_the_highest_score,
     Feature.PLACEMENTS_LIMITED: test_placements.test_the_share_falls_with_the_number_of_nodes,
+    Feature.NOMINATED_PLACEMENT_FIRST: (
+        test_placements.test_since_1_38_the_rack_to_which_most_pods_are_nominated_comes_first
+    ),
     Feature.DRA_LIST_TYPE_ATTRIBUTES: test_device_search.test_it_finds_what_the_plain_search_finds,
     Feature.DRA_FRACTIONAL_CAPACITY_RANGE: devices.test_a_share_takes_the_least_allowed_amount_that_is_enough,
     Feature.DRA_DEVICE_TAINT_RULES: devices.test_rules_act_as_if_their_taints_stood_in_the_slices,

@@ -662,6 +662,7 @@ class Daemon:
         now, oldest = scheduler.context.clock(), self._census.oldest_unschedulable
         return LiveState(
             pending_pods=self._census.places(),
+            queued_entities=self._census.entities,
             cache_size={
                 "nodes": scheduler.cluster.nodes.size,
                 "pods": len(scheduler.cluster.pods),
@@ -672,6 +673,8 @@ class Daemon:
             queues=self._census.queues.states,
             gangs_started=scheduler.waiting_pods.domain_counts.started,
             gang_domains_left=scheduler.waiting_pods.domain_counts.left,
+            placements=scheduler.waiting_pods.domain_counts.placements,
+            placement_evaluations=scheduler.waiting_pods.domain_counts.evaluations,
             gangs_without_domain=scheduler.waiting_pods.shortfalls(),
             gangs_short=len(scheduler.waiting_pods.short),
             returning_evictors=scheduler.cluster.returning_evictors.total,
@@ -725,6 +728,10 @@ class Daemon:
                 late_seconds=now - each.late_since if each.late_since is not None and not each.is_current else 0.0,
                 silent_seconds=now - each.last_contact if each.last_contact else None,
                 restarts=max(0, each.counts.watches - 1),
+                group=each.resource.group,
+                version=each.resource.version,
+                name=each.resource.plural,
+                position=each.position,
             )
             for each in self._api_server.reflectors
         ]

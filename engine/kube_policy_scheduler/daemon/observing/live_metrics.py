@@ -21,6 +21,7 @@ from kube_policy_scheduler.adapters.process.loops import Loop
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
+from kube_policy_scheduler.daemon.observing.queued_entities import QueuedEntities
 from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
@@ -39,6 +40,10 @@ MAX_QUEUES = 1000
 MAX_REJECTORS = 1000
 """Plugins, by schedulerName, that pods are waiting for: an owner can name a clause otherwise with each change."""
 OTHERS = "(others)"
+KUBE_SCHEDULER = "kube-scheduler"
+"""The `name` of its informers."""
+_RESOURCE_VERSION_DIGITS = 15
+"""Of a resource version: a float64 has no more."""
 
 
 class SignalRow(msgspec.Struct, frozen=True):
@@ -68,6 +73,14 @@ class WatchRow(msgspec.Struct, frozen=True):
     """Since anything was last heard of it; None where nothing ever was."""
     restarts: int
     """How often its watch restarted."""
+    group: str = ""
+    """Of the API; "" is the core group."""
+    version: str = ""
+    """Of the group."""
+    name: str = ""
+    """Of the resource, in the plural."""
+    position: int = 0
+    """The resource version up to which its objects are known; 0 before the first list."""
 
 
 class ExtenderState(msgspec.Struct, frozen=True):
@@ -165,6 +178,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
 
     pending_pods: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: active, backoff, unschedulable, gated, in flight and permit."""
+    queued_entities: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """By queue and type: pods in no PodGroup, and groups."""
     cache_size: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By type: nodes, pods, assumed_pods."""
     devices: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -175,6 +190,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Gangs that started in a domain, by topology."""
     gang_domains_left: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Domains that a gang left again, by topology."""
+    placements: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By schedulerName: domains of PodGroups that are placed as by kube-scheduler, once for each attempt."""
+    placement_evaluations: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """By result and schedulerName: those of them in which a group was tried."""
     gangs_without_domain: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """By topology: pending gangs for which no domain has room, and the members for which their best one lacks it."""
     gangs_short: int = 0
@@ -250,20 +269,24 @@ class PendingCensus:
         """Unix seconds at which the oldest pod was first seen that no node took at its last attempt; None: no pod."""
         self.queues = QuotaOverview()
         """Quotas with borrowing, and how many pods wait in each."""
+        self.entities: Mapping[tuple[str, str], int] = QueuedEntities(cluster).total()
+        """How many pods in no PodGroup, and groups, wait: by queue and type."""
 
     def steps(self) -> Generator[None, None, None]:
         """Count for the scrape that follows; between two steps anything may happen."""
         self._standings = yield from self._queue.standings()
         pods, refused, oldest = [], set(), None
+        entities = QueuedEntities(self._cluster)
         for number, queued in enumerate(list(self._queue)):
             pods.append(queued.pod)
+            entities.add(queued)
             # whatever its place: an event moves it to its next attempt, and nothing has changed for it by then
             if queued.rejectors and queued.place in _NOT_PLACED:
                 refused.add(queued.pod.uid)
                 oldest = queued.queued if oldest is None else min(oldest, queued.queued)
             if not number % COUNTED_AT_ONCE:
                 yield
-        self.oldest_unschedulable = oldest
+        self.oldest_unschedulable, self.entities = oldest, entities.total()
         usage = self._cluster.quota_usage
         if usage is None:
             self.queues = QuotaOverview()
@@ -501,6 +524,29 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ),
     ScrapeMetric(
         GaugeMetricFamily,
+        "scheduler_queued_entities",
+        "Number of pods in no PodGroup, and of groups, by queue and type: pod, podgroup, compositepodgroup. A group"
+        " counts once, where the pod of it waits that is tried first.",
+        ("queue", "type"),
+        lambda live: live.queued_entities.items(),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "scheduler_generated_placements",
+        "Number of domains that PodGroups could be placed in, once for each attempt, if the gate"
+        " TopologyAwareWorkloadScheduling is on.",
+        ("profile",),
+        lambda live: _by_label(live.placements),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "scheduler_placement_evaluations",
+        "Number of these domains that were evaluated, by result: feasible, infeasible.",
+        ("result", "profile"),
+        lambda live: live.placement_evaluations.items(),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
         "scheduler_cache_size",
         "Number of nodes, pods and assumed pods in the scheduler cache.",
         ("type",),
@@ -550,6 +596,18 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Seconds since the API server last sent data about a resource. It normally sends some about once a minute.",
         ("resource",),
         lambda live: (((row.resource,), row.silent_seconds) for row in live.watches if row.silent_seconds is not None),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "informer_store_resource_version",
+        "Resource version up to which the objects of a resource are known: its last 15 digits. The name is"
+        " kube-scheduler, so that its dashboards work.",
+        ("name", "group", "version", "resource"),
+        lambda live: (
+            ((KUBE_SCHEDULER, row.group, row.version, row.name), float(row.position % 10**_RESOURCE_VERSION_DIGITS))
+            for row in live.watches
+            if row.position
+        ),
     ),
     ScrapeMetric(
         GaugeMetricFamily,

@@ -200,19 +200,38 @@ ANY_DOMAIN = "any"
 OTHER_TOPOLOGY = "other"
 """In metrics: topologies beyond the `MOST_TOPOLOGIES` with the most gangs: users who create pods can name any label."""
 MOST_TOPOLOGIES = 50
+FEASIBLE, INFEASIBLE = "feasible", "infeasible"
+"""In metrics: whether a PodGroup fits in a domain, as kube-scheduler says it."""
 
 
 class DomainCounts:
-    """How gangs got their domains since the start, by topology."""
+    """How gangs got their domains since the start."""
 
     def __init__(self) -> None:
         self.started = BoundedCounts(MOST_TOPOLOGIES)
-        """Gangs that started in a domain."""
+        """Gangs that started in a domain, by topology."""
         self.left = BoundedCounts(MOST_TOPOLOGIES)
         """Domains that a gang left because not all of its members fit there, though there was room by resources."""
+        self.placements: Counter[str] = Counter()
+        """Domains of PodGroups that are placed as by kube-scheduler, by schedulerName: one more with each attempt."""
+        self.evaluations: Counter[tuple[str, str]] = Counter()
+        """Those of them in which a group was tried, by result and schedulerName."""
 
-    def count(self, counts: BoundedCounts, domain: Domain | None) -> None:
-        """Count one more."""
+    def gang_started(self, domain: Domain | None) -> None:
+        """Count a gang that starts in a domain, or (None) on any nodes."""
+        self._count(self.started, domain)
+
+    def gang_left(self, domain: Domain) -> None:
+        """Count a domain that a gang leaves again."""
+        self._count(self.left, domain)
+
+    def placements_compared(self, scheduler_name: str, *, known: int, feasible: int, infeasible: int) -> None:
+        """Count the domains of a PodGroup, and in how many it fits or does not."""
+        self.placements[scheduler_name] += known
+        self.evaluations[FEASIBLE, scheduler_name] += feasible
+        self.evaluations[INFEASIBLE, scheduler_name] += infeasible
+
+    def _count(self, counts: BoundedCounts, domain: Domain | None) -> None:
         if domain is None:
             counts.add(ANY_DOMAIN, others=None)
         else:
@@ -392,6 +411,19 @@ def domain_of(cluster: Cluster, levels: Levels, rows: Sequence[int], *, who: str
             return Domain(key, _names(cluster, domains).values[fixed])
         why = why or fixed or "none of its members has a node"
     return Shortfall(why)
+
+
+def numbers_in(cluster: Cluster, key: str | None, rows: Sequence[int]) -> Counter[Domain]:
+    """Return how many of some nodes are in each domain of a topology, first those that are first by name.
+
+    rows: of the nodes; one that is there twice counts twice.
+    """
+    if key is None or not rows:
+        return Counter()
+    column = cluster.nodes.label(key)
+    codes = Counter(column.codes[np.array(rows, np.intp)].tolist())
+    values = {str(column.values[code]): number for code, number in codes.items() if code >= 0}
+    return Counter({Domain(key, value): values[value] for value in sorted(values)})
 
 
 def largest_first(cluster: Cluster, members: Sequence[Members]) -> list[PodTemplate]:

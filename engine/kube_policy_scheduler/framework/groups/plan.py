@@ -24,7 +24,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.decide.gang_domains import Domain, Shortfall, Where
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainCounts, Shortfall, Where
 from kube_policy_scheduler.framework.decide.gang_table import GangRecord
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first, whole
 from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
@@ -106,7 +106,7 @@ class Planner:
         *,
         clock: Callable[[], Steady],
         waiting: Mapping[str, WaitingPod],
-        left: Callable[[Domain], None] = lambda domain: None,
+        domains: DomainCounts | None = None,
     ) -> None:
         """Make one for a scheduler.
 
@@ -116,13 +116,13 @@ class Planner:
             algorithm: decides.
             clock: the time.
             waiting: by uid, the pods that are assumed and wait for the rest of their gang.
-            left: told of each domain in which a gang did not fit though there seemed to be room.
+            domains: counts the domains of gangs; None: nobody asks.
         """
         self.cluster, self._queue, self.algorithm, self._clock = cluster, queue, algorithm, clock
         self._waiting, self._gangs = waiting, algorithm.gangs
         queue.keep_groups_in(self._gangs)
         self.members = GangMembers(cluster, queue, algorithm)
-        self.seating = Seating(cluster, queue, algorithm, self.members, left=left)
+        self.seating = Seating(cluster, queue, algorithm, self.members, domains=domains or DomainCounts())
         self._under_way: deque[GangRecord] = deque()
         """The gangs whose plans go on in another turn, the one begun first first."""
 

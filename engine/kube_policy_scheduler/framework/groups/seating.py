@@ -6,7 +6,7 @@ taken back, and tried in another order, or in another domain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds, thrifty_orders
 from kube_policy_scheduler.framework.decide.gang_domains import (
     Domain,
+    DomainCounts,
     Preference,
     Shortfall,
     Where,
@@ -28,6 +29,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     holding,
     inside_of,
     largest_first,
+    numbers_in,
     preference,
 )
 from kube_policy_scheduler.framework.decide.gang_room import (
@@ -55,6 +57,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicRes
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
+from kube_policy_scheduler.kubernetes_rules import Feature
 
 NO_ROOM = "the nodes have no room for all pods that it needs at once"
 MOST_SEARCHED = 32
@@ -80,7 +83,7 @@ class Seating:
         algorithm: ScheduleAlgorithm,
         members: GangMembers,
         *,
-        left: Callable[[Domain], None],
+        domains: DomainCounts,
     ) -> None:
         """Make one.
 
@@ -89,10 +92,10 @@ class Seating:
             queue: of the pending pods.
             algorithm: decides.
             members: who is in gangs.
-            left: told of each domain in which a gang did not fit though there seemed to be room.
+            domains: counts the domains of gangs.
         """
         self._cluster, self._queue, self._algorithm, self._members = cluster, queue, algorithm, members
-        self._gangs, self._left = algorithm.gangs, left
+        self._gangs, self._counts = algorithm.gangs, domains
 
     def place(self, attempt: Attempt, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Steps:
         """Place what the groups of a pod need, with devices in other orders before it fails."""
@@ -147,7 +150,7 @@ class Seating:
                 return short
             tried[found] = short
             cut = cut or short.cut
-            self._left(found)
+            self._counts.gang_left(found)
 
     def _seat_in_best(
         self, attempt: Attempt, requirement: GangRequirement, first: QueuedPod, around: tuple[GangRequirement, ...]
@@ -161,30 +164,48 @@ class Seating:
         if prefers.resources is None:
             return False
         members = self._members.pending(first, (requirement,))
-        is_fixed = self._members.have_begun(requirement) or bool(self._members.nominated_rows(requirement.group))
-        if is_fixed or self._has_inner(members, inside):
+        if self._members.have_begun(requirement) or self._has_inner(members, inside):
             return False
         rest, within = self._members.rest(first, requirement), self._around(around)
         found = domains_to_try(self._cluster, rest, prefers=prefers, within=within)
         most = number_compared(found.known, found.nodes, self._cluster.rules)
+        nominated = numbers_in(self._cluster, requirement.levels[0], self._members.nominated_rows(requirement.group))
+        # nominated members keep room from each other: that may hide a domain
+        domains = [*found.domains, *(each for each in nominated if each not in found.domains)]
+        wanted = nominated.most_common(1)[0][0] if nominated and self._is_nominated_first(first) else None
         trials = dict[FeasiblePlacement, tuple[Domain, list[tuple[QueuedPod, str]]]]()
-        mark = attempt.mark()
-        for domain in found.domains:
+        mark, tried = attempt.mark(), 0
+        for domain in sorted(domains, key=lambda each: each != wanted):
             if attempt.is_over or len(trials) >= most:
                 break
             attempt.settle(requirement.group, domain)
             yield attempt.step()
             yield from self._fill(attempt, members, inside, every=True)
+            tried += 1
             if not self._members.lacks(requirement):
                 seats = [(each, attempt.placed[each.pod.uid]) for each in members if each.pod.uid in attempt.placed]
                 fit = _fit(self._cluster, domain, prefers.resources, {each.pod.template: 0.0 for each, _ in seats})
                 trials[FeasiblePlacement(domain.value, fit, len(seats))] = domain, seats
             attempt.undo_to(mark)
+            if domain == wanted and trials:
+                break
+        without_room = found.known - len(domains) if tried == len(domains) else 0
+        self._counts.placements_compared(
+            first.pod.template.spec.scheduler_name,
+            known=found.known,
+            feasible=len(trials),
+            infeasible=tried - len(trials) + without_room,
+        )
         if not trials:
             return False
         domain, seats = trials[best_of(list(trials))]
         attempt.settle(requirement.group, domain)
         return (yield from self._seat_again(attempt, requirement, seats, mark))
+
+    def _is_nominated_first(self, member: QueuedPod) -> bool:
+        """Return whether the PodGroup of a pod is placed where most of its members are nominated, if it fits there."""
+        is_in_composite = any(each.tree is not None for each in self._algorithm.gang_requirements(member))
+        return Feature.NOMINATED_PLACEMENT_FIRST in self._cluster.rules and not is_in_composite
 
     def _seat_again(
         self, attempt: Attempt, requirement: GangRequirement, seats: Sequence[tuple[QueuedPod, str]], mark: Mark

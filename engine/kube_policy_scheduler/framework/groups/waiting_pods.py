@@ -25,7 +25,6 @@ from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.gang_domains import (
     MOST_TOPOLOGIES,
     OTHER_TOPOLOGY,
-    Domain,
     DomainCounts,
     Shortfall,
     domain_of,
@@ -134,7 +133,9 @@ class WaitingPods(Generic[AssumedT]):
         self.domain_counts = DomainCounts()
         self.short = ShortGangs(cluster, queue, algorithm)
         """Those that run with too few pods."""
-        self.planner = Planner(cluster, queue, algorithm, clock=clock, waiting=self._waiting, left=self._count_left)
+        self.planner = Planner(
+            cluster, queue, algorithm, clock=clock, waiting=self._waiting, domains=self.domain_counts
+        )
         self.members = self.planner.members
         self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats, filters=algorithm.filters_of)
         algorithm.beside = self.backfill.beside
@@ -412,16 +413,13 @@ class WaitingPods(Generic[AssumedT]):
             record.holding += 1
         self._queue.wait(assumed.queued)
 
-    def _count_left(self, domain: Domain) -> None:
-        self.domain_counts.count(self.domain_counts.left, domain)
-
     def _count_domains(self, released: Sequence[AssumedT]) -> None:
         """Count the domains of the gangs that start now."""
         confined = {each.group: each for pod in released for each in pod.requirements if each.levels}
         for group, requirement in confined.items():
             new = sum(any(each.group == group for each in pod.requirements) for pod in released)
             if requirement.members(self._cluster.counters.group_size) - new < requirement.size:
-                self.domain_counts.count(self.domain_counts.started, self.gangs.domain(group))
+                self.domain_counts.gang_started(self.gangs.domain(group))
 
     def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
         """Return whether enough members have a node and need not wait here: they run, or are being bound."""
