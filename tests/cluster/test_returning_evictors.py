@@ -7,12 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.returning_evictors import MOST_KEPT, ReturningEvictors
 from kube_policy_scheduler.times import Steady
 from tests.policy.worlds import node, pod
 
 CLUSTER = Cluster()
-A, B = pod(CLUSTER, "a"), pod(CLUSTER, "b")
+
+
+def of_app(name: str, *, app: str = "", cluster: Cluster = CLUSTER) -> PodInfo:
+    """Return a pod of an application, by default of its own."""
+    return pod(cluster, name, labels={"app": app or name})
+
+
+A, B = of_app("a"), of_app("b")
 
 
 def after(rounds: int) -> tuple[ReturningEvictors, Steady]:
@@ -52,10 +60,10 @@ def test_what_is_an_hour_ago_is_forgotten() -> None:
 
 def test_others_are_not_concerned_and_memory_is_bounded() -> None:
     found, now = after(3)
-    other = pod(CLUSTER, "c")
+    other = of_app("c")
     assert found.may_evict(other, now)
     for number in range(2 * MOST_KEPT + 1):
-        found.note(other, [pod(CLUSTER, f"v{number}")], now)
+        found.note(other, [of_app(f"v{number}")], now)
     assert found.may_evict(A, now), "it is not among the last ones that are known"
 
 
@@ -81,10 +89,16 @@ def test_who_evicted_for_a_share_and_was_evicted_does_so_no_more() -> None:
     assert found.may_evict(A, Steady(2.0)), "what is guaranteed to it, it may still get"
 
 
+def test_pods_without_a_controller_that_are_alike_stand_for_each_other() -> None:
+    found = exchanged()
+    assert not found.may_share(of_app("a2", app="a"))
+    assert found.may_share(pod(CLUSTER, "a3", labels={"app": "a"}, cpu="2"))
+
+
 def test_who_was_evicted_by_a_priority_does_so_no_more_either() -> None:
     found = ReturningEvictors()
     found.note(A, [B], Steady(0.0), sharing=[A.uid])
-    found.note(pod(CLUSTER, "high"), [A], Steady(1.0), reclaims=False)
+    found.note(of_app("high"), [A], Steady(1.0), reclaims=False)
     assert not found.may_share(A)
 
 
@@ -99,7 +113,7 @@ def test_who_evicted_for_a_guarantee_may_still_evict_for_a_share() -> None:
     "happens",
     [
         lambda found: found.ended("another"),
-        lambda found: found.started(pod(CLUSTER, "new")),
+        lambda found: found.started(of_app("new")),
         lambda found: found.changed(),
     ],
     ids=["a pod ends", "a pod starts", "nodes or queues change"],
@@ -112,9 +126,9 @@ def test_it_may_again_once_something_else_changes(happens: Callable[[ReturningEv
 
 def test_what_comes_of_evictions_changes_nothing_however_late() -> None:
     found = exchanged()
-    found.note(pod(CLUSTER, "c"), [B], Steady(10_000.0), reclaims=False)
+    found.note(of_app("c"), [B], Steady(10_000.0), reclaims=False)
     found.ended(B.uid)
-    found.started(pod(CLUSTER, "c"))
+    found.started(of_app("c"))
     found.started(B)
     assert not found.may_share(A)
 
@@ -122,7 +136,7 @@ def test_what_comes_of_evictions_changes_nothing_however_late() -> None:
 def test_the_cluster_says_what_changes() -> None:
     cluster = Cluster()
     cluster.set_node(node("n"))
-    one, other = pod(cluster, "one"), pod(cluster, "other")
+    one, other = of_app("one", cluster=cluster), of_app("other", cluster=cluster)
     cluster.returning_evictors.note(one, [other], Steady(0.0), sharing=[one.uid])
     cluster.returning_evictors.note(other, [one], Steady(0.0), sharing=[other.uid])
     assert not cluster.returning_evictors.may_share(one)

@@ -149,6 +149,10 @@ class State:
         off = [replace(self.pods[name], node="", started=inf, promised="") for name in names]
         return self.changed(off)
 
+    def settled(self) -> State:
+        """Return the state when the evictions under way are done."""
+        return self.evicted([name for name, pod in self.pods.items() if pod.leaving])
+
     def promised(self, unit: Unit, places: Mapping[str, str] | None = None) -> State:
         """Return the state in which a unit is nominated; without places, for its queues alone."""
         where = places or {}

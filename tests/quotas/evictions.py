@@ -61,7 +61,10 @@ class Shortage:
 
 
 def shortage(state: State, unit: Unit, places: Mapping[str, str]) -> Shortage:
-    """Return what is short for a pending unit whose pods are to run on these nodes."""
+    """Return what is short for a pending unit whose pods are to run on these nodes.
+
+    To judge an eviction, `state` is the settled one: what is leaving makes room for those that were promised it.
+    """
     nodes: dict[str, set[str]] = {}
     queues: dict[str, set[str]] = {}
     kept = set()

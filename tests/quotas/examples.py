@@ -57,7 +57,7 @@ def _named(pod: Pod, name: str) -> Pod:
 
 def queue(
     name: str, parent: str = "", *, cpus: float | None = None, gpus: int | None = None, most: float | None = None,
-    lends: float | None = None,
+    lends: float | None = None, weight: int = 1,
 ) -> Queue:  # fmt: skip
     """Return a queue with guarantees; the GPUs are declared first."""
     low: dict[str, int] = {}
@@ -66,7 +66,7 @@ def queue(
     if cpus is not None:
         low["cpu"] = round(cpus * 1000)
     high = {"cpu": round(most * 1000)} if most is not None else {}
-    return Queue(name, parent, low, high, {"cpu": round(lends * 1000)} if lends is not None else {})
+    return Queue(name, parent, low, high, {"cpu": round(lends * 1000)} if lends is not None else {}, weight)
 
 
 def _case(*parts: Node | Queue | Arrival, reclaim: Reclaim = Reclaim.GUARANTEES, by_share: bool = False) -> Case:

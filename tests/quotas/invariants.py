@@ -111,13 +111,13 @@ def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     unit = asking_unit(step.before, step.after, step.by)
     before = _nobody_promised(step.before, "" if unit.surplus else unit.gang, step.by)
     places = {p.name: step.after.pods[p.name].promised or step.after.pods[p.name].node for p in unit.pods}
-    known = all(places.values())
+    known, settled = all(places.values()), before.settled()
     askers = list[Asker]()
     if known:
-        askers.append(Asker(unit, shortage(before, unit, places), case.reclaim))
+        askers.append(Asker(unit, shortage(settled, unit, places), case.reclaim))
     else:
         for each in islice(placements(before, unit), MOST_PLACES_SEARCHED):
-            askers.append(Asker(unit, shortage(before, unit, each), case.reclaim))
+            askers.append(Asker(unit, shortage(settled, unit, each), case.reclaim))
     who = f"{sorted(unit.names)} of {unit.queue or 'no queue'} evicts {list(step.victims)}"
     yield from _parts_of_gangs(step)
     illegal = [why_illegal(before, asker, step.victims) for asker in askers]

@@ -67,6 +67,50 @@ CASES: dict[str, Case] = {
         (pods("other", 1, "c", 1, 1), pods("job", 2, "a", 3, 1, at=10, size=2)),
         Reclaim.GUARANTEES,
     ),
+    "what a victim leaves in a queue in common may go to another pod, and then none is guaranteed in its place": Case(
+        (node(7),),
+        (queue("a"), queue("a1", "a"), queue("a2", "a", cpus=4), queue("a2x", "a2")),
+        (
+            pods("small", 5, "a1", 0.5),
+            pods("large", 2, "a2x", 2, at=10),
+            pods("asks", 1, "a2", at=10),
+        ),
+        Reclaim.FAIR,
+    ),
+    "pods that are alike evict for a share as one, whatever their names": Case(
+        (node(7, 5), node(6, 3, name="n1"), node(3, 4, name="n2")),
+        (queue("b1", cpus=4, weight=2), queue("c", gpus=1, cpus=2)),
+        (pods("job", 4, "c", 1, 2, size=2), pods("asks", 5, "b1", 3, 1, at=10)),
+        Reclaim.FAIR,
+    ),
+    "a gang goes where it is short of nothing but what is guaranteed to it": Case(
+        (node(8, 6), node(7, 7, name="n1")),
+        (queue("a", gpus=4, cpus=1), queue("b")),
+        (pods("others", 4, "b", 3, 3), pods("job", 2, "a", 1, 2, at=10, size=2)),
+        Reclaim.GUARANTEES,
+    ),
+    "a gang that is short of cpu alone takes no node that is short of places for pods": Case(
+        (few_pods(node(3), 5), few_pods(node(3, name="n1"), 2), few_pods(node(2, name="n2"), 3)),
+        (
+            Queue("a", "", {"cpu": 4000, "pods": 2}),
+            queue("a1", "a"),
+            queue("b1", cpus=4),
+            Queue("b1x", "b1", {"pods": 4}),
+        ),
+        (
+            pods("p1", 2, "b1x", 3),
+            pods("p2", 2, "b1", at=10, priority=10),
+            pods("g3", 2, "a1", at=10, size=2),
+            pods("p4", 2, "a", at=10, priority=5),
+        ),
+        Reclaim.FAIR,
+    ),
+    "where a pod that goes first leaves no fair share for the others, another one goes first": Case(
+        (node(6, 7),),
+        (queue("a"), queue("b", gpus=4, weight=2)),
+        (pods("single", 1, "a", 0.5, 1), pods("pair", 2, "a", 1, 1, size=2), pods("asks", 2, "b", 1, 3, at=10)),
+        Reclaim.FAIR,
+    ),
 }
 
 

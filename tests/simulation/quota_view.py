@@ -99,7 +99,7 @@ def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: 
     freed = {state.pods[uid].node for uid in evicted}
     there = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
     for places in [{pod.uid: node}] if missing == 1 else islice(placements(there, unit), MOST_PLACES):
-        short = shortage(state, unit, places)
+        short = shortage(state.settled(), unit, places)
         for reclaim in Reclaim:
             illegal = why_illegal(state, Asker(unit, short, reclaim), evicted)
             if not illegal:

@@ -554,6 +554,15 @@ class NodeTable:
         """Count a request of a pod that is counted, for a resource that appeared after it."""
         self._requested[resource].add(row, amount)
 
+    def hold_back(self, row: int, demand: PodRequests, resources: Collection[str], *, sign: int) -> None:
+        """Count what a pod requests of some resources alone (`sign` 1), or no longer (-1): so much is not free."""
+        for resource, amount in self.counted_requests(demand):
+            if resource in resources:
+                self._requested[resource].add(row, sign * amount)
+        if "pods" in resources:
+            self._pod_count[row] += sign
+        self.dynamic_changes.note(row)
+
     def recount(self, row: int, demands: Iterable[PodRequests]) -> None:
         """Write all columns of a node again: from what it offers, and the pods there."""
         for sums in self._sums():

@@ -13,7 +13,7 @@ counts one, there is a fault to be found.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 import msgspec
 
@@ -28,7 +28,6 @@ MOST_KEPT = 4096
 """Workloads that are known, and pods; those of which nothing was heard or asked for the longest time are forgotten."""
 AGAIN = "~"
 """Ends the name of a pod that comes again in a simulation. No name in Kubernetes has it."""
-_Workload = tuple[str, str]
 
 
 class _Record(msgspec.Struct):
@@ -50,7 +49,7 @@ class ReturningEvictors:
     """Who was evicted, and evicted others before or afterwards."""
 
     def __init__(self) -> None:
-        self._records: KeptView[_Workload, _Record] = KeptView(most=MOST_KEPT)
+        self._records: KeptView[Hashable, _Record] = KeptView(most=MOST_KEPT)
         self._noted_at = Steady(0.0)
         """When pods were evicted last."""
         self._changes = 0
@@ -145,7 +144,7 @@ class ReturningEvictors:
         since = now - record.reclaimed_at
         return since > KEPT_SECONDS or since >= min(FIRST_PAUSE_SECONDS * 2.0**record.rounds, MOST_PAUSE_SECONDS)
 
-    def _known(self, key: _Workload) -> _Record | None:
+    def _known(self, key: Hashable) -> _Record | None:
         """Return what happened to a workload, None if its last eviction is too long ago and keeps it from nothing."""
         record = self._records.get(key)
         if record is None or self._noted_at - record.evicted_at <= KEPT_SECONDS:
@@ -153,7 +152,10 @@ class ReturningEvictors:
         return record if record.shared_after == self._changes else None
 
 
-def _workload(pod: PodInfo) -> _Workload:
-    """Return what stays the same while a pod is replaced: its controller, or its name."""
-    controller = pod.template.controller
-    return pod.namespace, controller.uid if controller is not None else pod.name.rstrip(AGAIN)
+def _workload(pod: PodInfo) -> Hashable:
+    """Return what a pod has in common with those that may take its place: its controller, or what makes them alike."""
+    template = pod.template
+    if template.controller is not None:
+        return pod.namespace, template.controller.uid
+    alike = frozenset(template.labels.items()), frozenset(pod.demand.requests.items())
+    return pod.namespace, template.priority, *alike

@@ -5,7 +5,8 @@ A claim gives up its devices once all pods that use it are gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -52,6 +53,20 @@ class Departures:
                     if key in self._aside:
                         del self._aside[key]
                         self._cluster.resource_claims.take_back(key)
+
+    @contextmanager
+    def holding_back(self, resources: Collection[str], pods: Iterable[PodInfo]) -> Iterator[None]:
+        """Have those of some pods that are gone free nothing of some resources for as long as the context is open."""
+        nodes = self._cluster.nodes
+        gone = (self._gone[pod.uid] for pod in pods if pod.uid in self._gone)
+        held = [(nodes.rows[name], pod.demand) for pod, name in gone if name in nodes.rows]
+        for row, demand in held:
+            nodes.hold_back(row, demand, resources, sign=1)
+        try:
+            yield
+        finally:
+            for row, demand in held:
+                nodes.hold_back(row, demand, resources, sign=-1)
 
     def put_all_back(self) -> None:
         """Undo all of it."""

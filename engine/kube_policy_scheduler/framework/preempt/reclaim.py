@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from itertools import combinations, islice
 
 import msgspec
 import numpy as np
@@ -37,7 +38,9 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 MOST_DISPLACED = 4096
 """Pods that one attempt takes away at most: about 0.2 s."""
 MOST_GUESSES = 8
-"""How often it is guessed of what a gang is short: its places say it, and its victims say its places."""
+"""How many sets of resources are tried of which a gang may be short: its places say it, and victims say its places."""
+MOST_ORDERS = 4
+"""In how many orders victims are tried at a place, so that shares allow what the first order leads past."""
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for this long."""
 
@@ -392,12 +395,12 @@ class _Attempt:
             row = alone.best(rows)
             return row is not None
 
-        found = None
-        if self._take(pool, fits):
-            found = self._reclaimed(pool, fits, short, lambda: self._place_on(row))
-        if found is None:
-            self._give_back(pool.gone)
-        return found
+        for some in self._in_orders(pool):
+            found = self._reclaimed(some, fits, short, lambda: self._place_on(row)) if self._take(some, fits) else None
+            if found is not None:
+                return found
+            self._give_back(some.gone)
+        return None
 
     def _short_there(self, alone: OneNode, rows: Sequence[int], short: _Short) -> Reclaimed | None:
         """Try rows that lack the same, that of the unit that would go first first."""
@@ -405,23 +408,17 @@ class _Attempt:
         for row in pool.rows_in_order(frozenset(rows)):
             if self._note_bound():
                 break
-            there = pool.on(row)
-            done = self._take(there, lambda row=row: alone.fits(row))  # type: ignore[misc]
-            if not done and short.by_quota:
-                beyond = pool.beyond(there)
-                done = self._take(beyond, lambda row=row: alone.fits(row))  # type: ignore[misc]
-                there.follow(beyond)
-            found = None
-            if done:
-                found = self._reclaimed(
-                    there,
-                    lambda row=row: alone.fits(row),  # type: ignore[misc]
-                    short,
-                    lambda row=row: self._place_on(row),  # type: ignore[misc]
-                )
-            if found is not None:
-                return found
-            self._give_back(there.gone)
+            fits, places = partial(alone.fits, row), partial(self._place_on, row)
+            for there in self._in_orders(pool.on(row)):
+                done = self._take(there, fits)
+                if not done and short.by_quota:
+                    beyond = pool.beyond(there)
+                    done = self._take(beyond, fits)
+                    there.follow(beyond)
+                found = self._reclaimed(there, fits, short, places) if done else None
+                if found is not None:
+                    return found
+                self._give_back(there.gone)
         return None
 
     def _place_on(self, row: int | None) -> Mapping[str, str]:
@@ -431,37 +428,45 @@ class _Attempt:
     # --- a gang ------------------------------------------------------------------------------------------
 
     def _of_gang(self) -> Reclaimed | None:
-        """Guess of what a gang is short, and try again with what its places are short of if that is something else."""
-        by_quota, names = self._short_by_quota(), self._lacking_places()
-        before = len(self.away)
+        """Try sets of resources of which a gang may be short, the smallest first: what is short says who may go.
+
+        Of counted resources that a set leaves out, victims free nothing, so its places are short of none of them.
+        """
+        by_quota, lacking = self._short_by_quota(), self._lacking_places()
         asked = {name for pod in self.asks.pods for name in pod.demand.requests} - self.cluster.ignored_resources
-        somewhere = self._short_somewhere() - names
-        # others have no say in who is guaranteed
-        counted = [name for name in self.usage.tree.resources if name in asked or name in somewhere]
-        counted.sort(key=lambda name: (name not in somewhere, name))
-        singly = [names | {name} for name in counted]
-        guesses = [names, *singly[: len(somewhere)], names | somewhere, names | asked, *singly[len(somewhere) :]]
-        seen: set[_Short] = set()
-        while guesses and len(seen) < MOST_GUESSES:
-            names = guesses.pop(0)
-            short = self._short_of(names, by_quota)
-            if short in seen:
-                continue
-            seen.add(short)
-            pool = self._pool(short, None)
-            if not self._take(pool, lambda: self.places() is not None):
-                self._give_back(pool.gone)
-                continue
-            found = self._reclaimed(pool, lambda: self.places() is not None, short, lambda: self.places() or {})
-            if found is None:
-                self._give_back(pool.gone)
-                continue
+        somewhere = self._short_somewhere()
+        counted = [name for name in self.usage.tree.resources if name in asked and name not in lacking]
+        counted.sort(key=lambda name: name not in somewhere)
+        sets = (chosen for number in range(len(counted)) for chosen in combinations(counted, number))
+        for names in (*islice(sets, MOST_GUESSES - 1), asked):
+            short = self._short_of(lacking.union(names), by_quota)
+            found = self._of_gang_short_of(short, by_quota)
+            if found is not None:
+                return found
+        return None
+
+    def _of_gang_short_of(self, short: _Short, by_quota: tuple[tuple[int, Quota], ...]) -> Reclaimed | None:
+        """Try evictions for a gang that is short of no other counted resources."""
+        others = set(self.usage.tree.resources) - short.names
+        before = len(self.away)
+
+        def places(pool: _Pool) -> Mapping[str, str]:
+            with self.away.holding_back(others, (pod for unit in pool.gone for pod in unit.pods)):
+                return self.places() or {}
+
+        def fits(pool: _Pool) -> bool:
+            return bool(places(pool))
+
+        for pool in self._in_orders(self._pool(short, None)):
+            found, it_fits = None, partial(fits, pool)
+            if self._take(pool, it_fits):
+                found = self._reclaimed(pool, it_fits, short, partial(places, pool))
             self._give_back([unit for unit in pool.gone if any(pod.uid in self.away for pod in unit.pods)])
             assert len(self.away) == before
-            really = self._short_of(self._short_on(found.places), by_quota)
-            if really == short or self._is_legal(pool.needed, really):
-                return found
-            guesses.insert(0, set(really.names))
+            if found is not None:
+                really = self._short_of(self._short_on(found.places), by_quota)
+                if really == short or self._is_legal(pool.needed, really):
+                    return found
         return None
 
     def _short_somewhere(self) -> set[str]:
@@ -515,7 +520,7 @@ class _Attempt:
             rights.look_again()
             if not holds(unit, short.places, short.names):
                 break
-            if not rights.may_reclaim(unit) and not (rights.may_share(unit) and rights.fairer(unit, done)):
+            if not rights.may_reclaim(unit) and not (rights.may_share(unit) and rights.fairer(unit, units)):
                 break
             self.away.take(unit.pods)
             done.append(unit)
@@ -629,6 +634,20 @@ class _Attempt:
         self.is_cut = self.is_cut or len(self.away) >= MOST_DISPLACED
         return len(self.away) >= MOST_DISPLACED
 
+    def _in_orders(self, pool: _Pool) -> Iterator[_Pool]:
+        """Yield units that may go, then the same with another one first that could not go after those before it.
+
+        Who takes them gives back what has gone before it asks for the next.
+        """
+        firsts = list[Unit]()
+        yield pool
+        for number in range(MOST_ORDERS - 1):
+            firsts += [unit for unit in pool.passed_over if unit not in firsts]
+            if number >= len(firsts):
+                return
+            pool = pool.beginning_with(firsts[number])
+            yield pool
+
     def _take(self, pool: _Pool, fits: Callable[[], bool]) -> bool:
         """Take units away until the request fits, and return whether it does; looks after 1, 2, 4, 8 … of them."""
         next_look = 1
@@ -651,7 +670,7 @@ class _Attempt:
     ) -> Reclaimed | None:
         """Put back what may stay; return the rest as victims. None: they may not go without those that stay."""
         pool.needed = self._minimal(pool.gone, fits)
-        if pool.depends_on_order and len(pool.needed) < len(pool.gone):
+        if pool.takes_places or (pool.depends_on_order and len(pool.needed) < len(pool.gone)):
             self._give_back(pool.needed)
             if not self._is_legal(pool.needed, short):
                 self.mixed = True
@@ -810,6 +829,9 @@ class _Pool:
         self._heap = self._lines(candidates)
         heapq.heapify(self._heap)
         self._went: set[Unit] = set()
+        self._first: Unit | None = None
+        """Goes before all others if it may."""
+        self._passed_over: dict[_Kind, Unit] = {}
         self.gone: list[Unit] = []
         self.needed: list[Unit] = []
         """Those of them that must go."""
@@ -819,6 +841,17 @@ class _Pool:
         """Return whether some may go only because others do: for a guarantee with others for shares, or later."""
         reasons = {self._candidates[unit].reclaims for unit in self.gone if unit in self._candidates}
         return self._is_extended or len(reasons) > 1
+
+    @property
+    def passed_over(self) -> Collection[Unit]:
+        """Return those that could not go so that shares become fairer, as others had gone; one of each kind."""
+        return self._passed_over.values()
+
+    @property
+    def takes_places(self) -> bool:
+        """Return whether some that must go may be guaranteed in a queue in common: who is then, all together say."""
+        found = (self._candidates.get(unit) for unit in self.needed)
+        return any(each is not None and not each.reclaims and each.kind.follows_gone for each in found)
 
     @property
     def shares(self) -> bool:
@@ -860,6 +893,12 @@ class _Pool:
                     self._by_row.setdefault(there, {})[unit] = each
         return self._some(lambda each: row in each.rows, self._by_row.get(row, {}))
 
+    def beginning_with(self, unit: Unit) -> _Pool:
+        """Return all of them, of which this one goes first if it may."""
+        pool = self._some(lambda each: True)
+        pool._first = unit
+        return pool
+
     def beyond(self, other: _Pool) -> _Pool:
         """Return those that did not go as part of another pool."""
         gone = set(other.gone)
@@ -898,7 +937,9 @@ class _Pool:
 
     def take(self) -> list[Unit]:
         """Take the next one, with what must go before it; nothing: there is none."""
-        heap, attempt, went = self._heap, self._attempt, self._went
+        heap, went = self._heap, self._went
+        if self._first is not None:
+            return self._take_first(self._first)
         while heap:
             before, place, line = heap[0]
             candidate = place[-1]
@@ -906,14 +947,12 @@ class _Pool:
             if unit in went:
                 self._next(line)
                 continue
-            surplus = [
-                each
-                for each in attempt.units.surplus_of(unit)
-                if each not in went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
-            ]
+            surplus = self._surplus_of(unit)
             first = self._first_of(surplus)
             if not candidate.reclaims and not self._fairer(candidate, surplus if first is None else []):
                 self._next(line)  # the other share only falls
+                if self.gone:
+                    self._passed_over.setdefault(candidate.kind, unit)
                 continue
             now = self._standing(candidate)
             if now != before:
@@ -926,6 +965,24 @@ class _Pool:
                 return self._go([*surplus, unit])
             return self._go([first])
         return []
+
+    def _take_first(self, unit: Unit) -> list[Unit]:
+        """Take the one that is to go before all others; the next one if it may not."""
+        self._first = None
+        candidate, surplus = self._candidates[unit], self._surplus_of(unit)
+        if not self._fairer(candidate, surplus):
+            return self.take()
+        self._is_extended = True
+        return self._go([*surplus, unit])
+
+    def _surplus_of(self, unit: Unit) -> list[Unit]:
+        """Return what goes before a unit, or with it."""
+        attempt = self._attempt
+        return [
+            each
+            for each in attempt.units.surplus_of(unit)
+            if each not in self._went and any(attempt.cluster.node_of(pod.uid) for pod in each.pods)
+        ]
 
     def _first_of(self, surplus: Sequence[Unit]) -> Unit | None:
         """Return the surplus member that goes before its gang does; None: none may go without the gang."""

@@ -190,16 +190,18 @@ class Rights:
     def takes_no_guarantee(self, victim: Unit, gone: Collection[Unit] = ()) -> bool:
         """Return whether in queues that both have in common, the unit is guaranteed as strongly as a victim was.
 
-        gone: who else went; if its priority is not below the unit's, it had its place before the unit's.
+        gone: who else goes.
         """
-        strength = self.usage.tree.strength
+        strength, priority = self.usage.tree.strength, self.asks.priority
         for queue in self._common(victim):
             rank = self.guarantees.rank(victim, queue)
             if rank is None:
                 continue
-            after = self._rank_after(queue)
-            if after is None and gone is not None and victim.priority >= self.asks.priority:
+            if any(unit.priority >= priority for unit in (victim, *gone)):
+                # these had their place before the unit's; what they leave may go to others that come before it, too
                 after = self.guarantees.rank_without(self.asks, queue, gone, victim)
+            else:
+                after = self._rank_after(queue)
             if after is None or strength[after] > strength[rank]:
                 return False
         return True
