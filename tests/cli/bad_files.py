@@ -34,12 +34,12 @@ COMMANDS = {
         "import": "import prof.yaml",
         "conformance": "conformance good.jsonl --scheduler-config prof.yaml",
         "why --kubeconfig": "why web --kubeconfig kubeconfig --policies p.policy",
-        "why --record": "why web --record https://127.0.0.1:9 --token-file token --policies p.policy",
-        "why --record FILE": "why web --record good.jsonl --policies p.policy",
-        "impact --record": "impact p.policy q.policy --record good.jsonl --cluster cluster.yaml",
-        "dataset": "dataset p.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv --events events.yaml"
-        " --autoscale shapes.yaml --config config.yaml",
-        "dataset --record": "dataset p.policy --cluster cluster.yaml --record good.jsonl",
+        "why --daemon": "why web --daemon https://127.0.0.1:9 --token-file token --ca-file ca.pem",
+        "why --record FILE": "why web --record decisions.jsonl --cluster cluster.yaml --policies p.policy",
+        "impact --record": "impact p.policy q.policy --record decisions.jsonl --cluster cluster.yaml",
+        "dataset": "dataset m.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv --events events.yaml"
+        " --autoscale shapes.yaml --config onnx.yaml",
+        "dataset --record": "dataset m.policy --cluster cluster.yaml --record decisions.jsonl --config onnx.yaml",
         "canary": "canary list p.policy",
     }.items()
 }

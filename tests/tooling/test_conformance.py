@@ -184,7 +184,7 @@ def test_lines_are_read_plain_and_gzipped(tmp_path: Path) -> None:
     [
         (b"{}\n{", "not JSON"),
         (b"[1]\n", "expected a JSON object, got list"),
-        (gzip.compress(b"{}\n", mtime=0)[:-9], "cannot be read"),  # the same on every worker of xdist
+        (gzip.compress(b"{}\n", mtime=0)[:-9], "compressed file ended"),  # the same on every worker of xdist
     ],
 )
 def test_invalid_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:

@@ -298,12 +298,11 @@ def _traced(
 
 def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float, kubernetes: KubernetesChoice) -> Scenario:
     from kube_policy_scheduler.cluster import objects
-    from kube_policy_scheduler.documents.fixtures import parse_objects
     from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
     from kube_policy_scheduler.tooling.simulation.scenario import Scenario
     from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, groups_in, parse_stream
 
-    found = [one for path in clusters for one in parse_objects(files.source(path))]
+    found = [one for path in clusters for one in cluster_sources.objects_in(path)]
     things = stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER)
     waiting = [
         thing

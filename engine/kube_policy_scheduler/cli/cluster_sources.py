@@ -56,6 +56,9 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # older clicks know no
         return seconds
 
 
+_CREATE = "create it with `kubectl get nodes,pods -A -o yaml` or `policyctl snapshot`"
+_DOCUMENTS = frozenset((".yaml", ".yml", ".json"))
+"""How files of objects end, where an argument may also be something else."""
 _LAST_MOMENT = 253_402_300_800.0  # the year 10000
 
 
@@ -223,7 +226,7 @@ def policies_in(paths: Sequence[Path]) -> tuple[Source, ...]:
 
     found: list[Source] = []
     for path in paths:
-        if path.suffix in (".yaml", ".yml", ".json") and path.is_file():
+        if path.suffix in _DOCUMENTS and path.is_file():
             found.extend(_in_config_maps(path))
         else:
             found.extend(files.source(one) for one in files.expanded([path], suffix=SUFFIX))
@@ -276,17 +279,22 @@ def pod_of(
         UnknownPod: the cluster has no such pod, or several.
         DocumentError: the file cannot be read, or has no pod.
     """
-    from kube_policy_scheduler.tooling.cluster_state import pod_in, stored_objects
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod, pod_in, stored_objects
 
     path = Path(pod)
-    if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
+    if pod == "-" or (path.suffix in _DOCUMENTS and path.is_file()):
         given: objects.Pod = stored_objects([pod_in(files.source(path))], scheduler=scheduler)[0]
         given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
         made = cluster.state()
         made.create(given)
         return made, given
     made = cluster.state()
-    return made, made.find(pod, namespace=namespace)
+    try:
+        return made, made.find(pod, namespace=namespace)
+    except UnknownPod:
+        if path.suffix in _DOCUMENTS:
+            files.source(path)  # what is asked about is no pod, so it is a file; this says why it cannot be read
+        raise
 
 
 def cluster_at(
@@ -374,16 +382,27 @@ def rules_of_records(records: Iterable[DecisionRecord]) -> KubernetesRules | Non
     return rules
 
 
-def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
+def objects_in(path: Path) -> tuple[FixtureObject, ...]:
+    """Return the objects of a saved cluster.
+
+    Raises:
+        DocumentError: it cannot be read.
+        click.ClickException: it is empty.
+    """
     from kube_policy_scheduler.documents.fixtures import parse_objects
 
+    text = files.source(path)
+    if not text.text.strip():
+        raise click.ClickException(f"{path} is empty: {_CREATE}")
+    return parse_objects(text)
+
+
+def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
     found: list[FixtureObject] = []
     for path in clusters:
-        read = parse_objects(files.source(path))
+        read = objects_in(path)
         if not read:
-            raise click.ClickException(
-                f"{path} has no objects: create it with `kubectl get nodes,pods -A -o yaml` or `policyctl snapshot`"
-            )
+            raise click.ClickException(f"{path} has no objects: {_CREATE}")
         found += read
     return found
 
@@ -555,7 +574,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     """Return the records of a decision log, oldest first.
 
     Raises:
-        click.ClickException: it cannot be read, or a line is no record.
+        click.ClickException: it cannot be read, has no record, or a line is none.
     """
     from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, opened, problem_of
     from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
@@ -565,13 +584,17 @@ def records_in(path: Path) -> list[DecisionRecord]:
 
     try:
         if path == STANDARD_INPUT:
-            return list(decode_lines(lines_of(sys.stdin.buffer), name=str(path), on_truncated=cut))
-        with opened(path) as file:
-            return list(decode_lines(lines_of(file), name=str(path), on_truncated=cut))
+            found = list(decode_lines(lines_of(sys.stdin.buffer), name=str(path), on_truncated=cut))
+        else:
+            with opened(path) as file:
+                found = list(decode_lines(lines_of(file), name=str(path), on_truncated=cut))
     except RecordError as error:
         raise click.ClickException(str(error)) from error
     except UnreadableFileError as error:
         raise click.ClickException(problem_of(path, error)) from error
+    if not found:
+        raise click.ClickException(f"{path} is empty: expected decisions, one JSON object a line")
+    return found
 
 
 def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:

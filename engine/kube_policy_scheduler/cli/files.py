@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli.terminal import colour, columns, say
-from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, render
+from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -120,19 +120,12 @@ def source(path: Path) -> Source:
 
 def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:
     """Return diagnostics for people, an empty line between two; of very many the first."""
-    shown = [_rendered(diagnostic, err=err) for diagnostic in diagnostics[:_MOST_RENDERED]]
+    from kube_policy_scheduler.documents.yaml_document import for_terminal
+
+    shown = [for_terminal(each, colour=colour(err=err), width=columns()) for each in diagnostics[:_MOST_RENDERED]]
     if len(diagnostics) > _MOST_RENDERED:
         shown.append(f"and {len(diagnostics) - _MOST_RENDERED:,} more")
     return "\n\n".join(shown)
-
-
-def _rendered(diagnostic: Diagnostic, *, err: bool) -> str:
-    """Return a diagnostic for people; of a file that has no text to point at, what commands say of any argument."""
-    from kube_policy_scheduler.documents.codes import UNREADABLE
-
-    if diagnostic.code == UNREADABLE.id and not diagnostic.span.source.text:
-        return f"Error: {diagnostic.message}"
-    return render(diagnostic, colour=colour(err=err), width=columns())
 
 
 @contextmanager

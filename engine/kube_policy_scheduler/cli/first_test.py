@@ -33,7 +33,7 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
         DocumentError: the policy cannot be read, or has errors.
     """
     if policy_path.is_dir():
-        raise click.ClickException(f"{policy_path} is a folder, expected one policy file")
+        raise click.ClickException(f"cannot read {policy_path}: is a directory, expected one policy file")
     target = None if output == STANDARD_OUTPUT else Path(output) if output else _beside(policy_path)
     if target is not None and target.exists():
         raise click.ClickException(f"{target} already exists: specify another file with --output, or remove it")

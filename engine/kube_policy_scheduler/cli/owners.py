@@ -29,7 +29,7 @@ def owner_options(command: _CommandT) -> _CommandT:
             " administrator]",
         ),
         click.option(
-            "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", expose_value=False,
+            "--config", type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
             callback=_kept(_CONFIG), is_eager=True,
             help="Configuration of the scheduler: apply what it allows each owner of policies, and add the policies of"
             " its other owners, if their paths exist here.",

@@ -145,7 +145,7 @@ class _Named:
         name, hash_, pointer = part.value.partition("#")
         path = self._beside(part, name)
         if path.is_dir():
-            raise self._problem(part, f"{path} is a folder, expected a policy file")
+            raise self._problem(part, f"cannot read {path}: is a directory, expected a policy file")
         if not hash_ and (draft := self._drafts.get(path.resolve())) is not None:
             return [Source(str(path), draft)]
         source = read_source(path)

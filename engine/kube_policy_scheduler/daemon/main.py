@@ -80,7 +80,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name=DISTRIBUTION)
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file (YAML).")
+@click.option("--config", type=click.Path(path_type=Path), help="Configuration file (YAML).")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
@@ -128,7 +128,7 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
         sys.exit(_fail(str(error)))
     settings = override(settings, Flags(**flags))
     if flags["policies"] is not None and not flags["policies"].exists():
-        raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
+        sys.exit(_fail(f"Error: {flags['policies']} does not exist"))
     logs.configure(settings.log)
     logs.warn_of_ignored(ignored)
     turns: TurnWatch[QueuedPod] = TurnWatch()

@@ -47,6 +47,15 @@ def problem_of(path: Path, error: UnreadableFileError) -> str:
     return f"{path} does not exist" if isinstance(error, MissingFileError) else f"cannot read {path}: {error}"
 
 
+def encoding_problem(content: bytes) -> str:
+    """Return which byte makes a text no UTF-8, in the one wording for people; "" if none does."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return f"byte 0x{content[error.start]:02x} is not UTF-8"
+    return ""
+
+
 def read_bounded(path: Path, *, most_bytes: int | None = None) -> bytes:
     """Return what a file holds, unpacked where it is packed.
 

@@ -13,7 +13,12 @@ from pathlib import Path
 import yaml
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, in_order, render
-from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
+from kube_policy_scheduler.documents.bounded_files import (
+    UnreadableFileError,
+    encoding_problem,
+    problem_of,
+    read_bounded,
+)
 from kube_policy_scheduler.documents.codes import SYNTAX, UNREADABLE
 from kube_policy_scheduler.documents.quick_values import json_value, yaml_values
 from kube_policy_scheduler.documents.yaml_nodes import (
@@ -40,7 +45,14 @@ class DocumentError(Exception):
         self.diagnostics = in_order(diagnostics)
 
     def __str__(self) -> str:
-        return "\n".join(render(diagnostic) for diagnostic in self.diagnostics)
+        return "\n".join(for_terminal(diagnostic) for diagnostic in self.diagnostics)
+
+
+def for_terminal(diagnostic: Diagnostic, *, colour: bool = False, width: int = 100) -> str:
+    """Return a diagnostic for people; of a file that has no text to point at, what commands say of any argument."""
+    if diagnostic.code == UNREADABLE.id and not diagnostic.span.source.text:
+        return f"Error: {diagnostic.message}"
+    return render(diagnostic, colour=colour, width=width)
 
 
 class Document:
@@ -136,8 +148,7 @@ def decoded(content: bytes, *, name: str) -> Source:
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig", errors="replace")
         span = Span(Source(name, before), len(before), len(before))
-        message = f"byte 0x{content[error.start]:02x} is not UTF-8"
-        raise DocumentError([UNREADABLE.at(span, message, help="save the file as UTF-8")]) from error
+        raise DocumentError([UNREADABLE.at(span, encoding_problem(content), help="save the file as UTF-8")]) from error
 
 
 def parse_documents(source: Source) -> tuple[Document, ...]:

@@ -160,7 +160,7 @@ def pod_in(source: Source) -> FixtureObject:
         return FixtureObject(made, documents[0], ())
     found = [one for one in parse_objects(source) if one.kind == "Pod"]
     if len(found) != 1:
-        message = f"expected one Pod, found {len(found)}"
+        message = f"expected one Pod, found {len(found)}" if documents else "the file is empty, expected one Pod"
         raise DocumentError([WRONG_VALUE.at(Span(source, 0, min(1, len(source.text))), message)])
     return found[0]
 

@@ -13,6 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.documents.bounded_files import encoding_problem
 from kube_policy_scheduler.times import rfc3339
 
 VERSION = 1
@@ -189,7 +190,8 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
     try:
         version = _head.decode(line).version
     except _NO_RECORD as error:
-        raise RecordError(f"{place}: expected a decision record, one JSON object a line: {error}") from error
+        problem = encoding_problem(line) or f"expected a decision record, one JSON object a line: {error}"
+        raise RecordError(f"{place}: {problem}") from error
     if version != VERSION:
         raise RecordError(
             f"{place}: the record has version {version}, this program reads version {VERSION}; use the program's"
@@ -198,7 +200,7 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
     try:
         return _decoder.decode(line)
     except _NO_RECORD as error:
-        raise RecordError(f"{place}: {error}") from error
+        raise RecordError(f"{place}: {encoding_problem(line) or error}") from error
 
 
 def decode_lines(

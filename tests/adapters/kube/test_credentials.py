@@ -183,7 +183,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         "a0: &a0 [v]\n" + "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)),
         r"not valid YAML at line \d+",
     ),
-    "not UTF-8": ("\udcff", r"not valid YAML: it is not UTF-8"),
+    "not UTF-8": ("\udcff", r"is not UTF-8: save the file"),
     "a token over two lines": (config(user={"token": "a\x00b"}), r"the token contains invalid characters"),
 }
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.documents.bounded_files import (
-    MissingFileError,
     Readable,
     UnreadableFileError,
+    encoding_problem,
     lines_of,
     opened,
     problem_of,
@@ -43,14 +43,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if not isinstance(item, dict):
                     raise CaseFileError(f"{path}:{number}: expected a JSON object, got {type(item).__name__}")
                 yield number, item
-    except MissingFileError as error:
-        raise CaseFileError(problem_of(path, error)) from error
-    except (OSError, UnreadableFileError) as error:
-        reason = str(getattr(error, "strerror", None) or error).lower()
-        where = f" after line {number}" if number else ""
-        raise CaseFileError(f"{path}: cannot be read{where}: {reason}") from error
+    except UnreadableFileError as error:
+        raise CaseFileError(problem_of(path, error) + (f", after line {number}" if number else "")) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CaseFileError(f"{path}:{number}: not JSON: {error}") from error
+        raise CaseFileError(f"{path}:{number}: {encoding_problem(line) or f'not JSON: {error}'}") from error
 
 
 def _opened(path: Path) -> AbstractContextManager[Readable]:

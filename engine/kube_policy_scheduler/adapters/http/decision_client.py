@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import requests
 
-from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
+from kube_policy_scheduler.documents.bounded_files import (
+    UnreadableFileError,
+    encoding_problem,
+    problem_of,
+    read_bounded,
+)
 
 _TIMEOUT_SECONDS = 10.0
 _MOST_TOKEN_BYTES = 1 << 20
+_MOST_AUTHORITIES_BYTES = 16 << 20
+"""The certificates of a system take a quarter of a megabyte."""
 _PATH = "/debug/decisions"
 _MOST_BYTES = 256 * 1024 * 1024
 """More than any log that a scheduler keeps in memory."""
@@ -44,12 +52,16 @@ def fetch_decisions(
     headers = {}
     if token_file is not None:
         try:
-            token = read_bounded(token_file, most_bytes=_MOST_TOKEN_BYTES).decode()
+            token = read_bounded(token_file, most_bytes=_MOST_TOKEN_BYTES)
         except UnreadableFileError as error:
             raise DecisionLogError(problem_of(token_file, error)) from error
-        except UnicodeDecodeError as error:
-            raise DecisionLogError(f"cannot read {token_file}: {error}") from error
-        headers["Authorization"] = f"Bearer {token.strip()}"
+        if problem := encoding_problem(token):
+            raise DecisionLogError(f"{token_file}: {problem}: expected a token")
+        if not token.strip():
+            raise DecisionLogError(f"{token_file} is empty: expected a token")
+        headers["Authorization"] = f"Bearer {token.decode().strip()}"
+    if ca_file is not None:
+        _check_authorities(ca_file)
     try:
         with requests.Session() as session:
             session.trust_env = False
@@ -80,6 +92,23 @@ def fetch_decisions(
         case status:
             said = body[:200].decode("utf-8", "replace").strip().splitlines()
             raise DecisionLogError(f"{shown}: {status}{f': {said[0]}' if said else ''}")
+
+
+def _check_authorities(path: Path) -> None:
+    """Check that a file has certificates: the HTTP client says of another one only that it failed.
+
+    Raises:
+        DecisionLogError: it cannot be read, or has none.
+    """
+    try:
+        content = read_bounded(path, most_bytes=_MOST_AUTHORITIES_BYTES)
+        ssl.create_default_context(cadata=content.decode())
+    except UnreadableFileError as error:
+        raise DecisionLogError(problem_of(path, error)) from error
+    except (ssl.SSLError, ValueError) as error:
+        problem = encoding_problem(content) and f"{path}: {encoding_problem(content)}: expected certificates in PEM"
+        empty = f"{path} is empty: expected certificates in PEM" if not content.strip() else ""
+        raise DecisionLogError(problem or empty or f"{path} holds no certificates in PEM") from error
 
 
 def _tls_problem(error: str, *, has_ca_file: bool) -> str:

@@ -146,9 +146,9 @@ class _Kubeconfig:
             line = span.source.position(span.start)[0]
             raise CredentialsError(f"{self.where} is not valid YAML at line {line}") from None
         except UnicodeDecodeError:
-            raise CredentialsError(f"{self.where} is not valid YAML: it is not UTF-8") from None
+            raise CredentialsError(f"{self.where} is not UTF-8: save the file as UTF-8") from None
         except UnreadableFileError as error:
-            raise CredentialsError(f"{self.where} cannot be read: {error}") from error
+            raise CredentialsError(f"cannot read {self.where}: {error}") from error
         content = documents[0].value if documents else None
         if content is None:
             raise CredentialsError(f"{self.where} is empty; write one, or give --kubeconfig")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kube_policy_scheduler.adapters.tls.client_certificates import Clients
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, problem_of, read_bounded
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ LOOK_EVERY_SECONDS = 10.0
 _LIFETIME = timedelta(days=365)
 _SKEW = timedelta(minutes=5)
 _RENEW_AFTER = timedelta(days=180)
+_MOST_BYTES = 16 << 20
+"""Of a file of certificates."""
 
 
 class CertificateError(Exception):
@@ -183,9 +186,9 @@ def _digest(*files: Path) -> bytes:
     digest = blake2b()
     for file in files:
         try:
-            digest.update(file.read_bytes())
-        except OSError as error:
-            raise CertificateError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from error
+            digest.update(read_bounded(file, most_bytes=_MOST_BYTES))
+        except UnreadableFileError as error:
+            raise CertificateError(problem_of(file, error)) from error
     return digest.digest()
 
 

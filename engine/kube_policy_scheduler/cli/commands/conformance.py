@@ -46,7 +46,7 @@ SECTION = Section.CHANGE
     "--show", default=_SHOWN, show_default=True, metavar="N", help="Number of differing cases to show for each family."
 )
 @click.option(
-    "--scheduler-config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--scheduler-config", type=click.Path(path_type=Path), metavar="FILE",
     help="KubeSchedulerConfiguration with which the cases were recorded: decide by the policies that `policyctl import`"
     " makes of its profiles.",
 )  # fmt: skip
@@ -87,8 +87,8 @@ def command(
     except CaseFileError as error:
         raise click.ClickException(str(error)) from error
     if not results:
-        wanted = f"no case has the ID {' or '.join(ids)}" if ids else "no cases"
-        raise click.ClickException(f"{', '.join(map(str, files))}: {wanted}")
+        wanted = f": no case has the ID {' or '.join(ids)}" if ids else " is empty: expected recorded cases"
+        raise click.ClickException(", ".join(map(str, files)) + wanted)
     if form == "json":
         say(json.dumps(_as_json(results), indent=2))
     else:

@@ -83,7 +83,7 @@ SECTION = Section.CHANGE
     help="Runs of each window, each with another seed. With --until: seeds for the search; judging uses twice as many.",
 )  # fmt: skip
 @click.option(
-    "--record", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--record", type=click.Path(path_type=Path), metavar="FILE",
     help="Keep each trial in this file; the same command with the same file goes on where it stopped.",
 )  # fmt: skip
 @click.option(

@@ -84,7 +84,7 @@ class _Options:
 @click.option("--configuration", default=NAME, show_default=True, help="Name of the ValidatingWebhookConfiguration.")
 @click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Configuration of the scheduler: check the policies of `policies.owners` against what it allows each owner.",
 )
