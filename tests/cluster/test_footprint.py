@@ -52,12 +52,16 @@ def read_only() -> Any:
         ("x" * 70, 70),
         (None, 0),
         (object(), 0),
-        ([1] * 100, 800),
-        ({number: number for number in range(100)}, 9_600),
-        ({number: np.zeros(10) for number in range(100)}, 17_600),
-        ((COLUMN, COLUMN), 8_016),
+        ([1] * 100, 864),
+        ({number: number for number in range(100)}, 9_664),
+        ({number: np.zeros(10) for number in range(100)}, 17_664),
+        ((COLUMN, COLUMN), 8_080),
         (Row("ten digits", COLUMN), 8_010),
-        ([Row("", np.zeros(10)) for _ in range(100)], 8_800),
+        ([Row("", np.zeros(10)) for _ in range(100)], 8_864),
+        (set(range(100)), 64 + 48 * 100),
+        ({row: {row: 1.5, -row: 2.5} for row in range(1, 101)}, 64 + 100 * 96 + 100 * (64 + 2 * 96)),
+        ([(1, 2, 3)] * 100, 64 + 100 * 8 + 100 * (64 + 3 * 8)),
+        ([([COLUMN],)] + [()] * 99, 64 + 100 * 8 + 100 * 64 + 8 + 64 + 8 + 8_000),
         (Whole(column=COLUMN, same=COLUMN, lent=np.zeros(5)), 8_000),
         (Whole(of_another_class=Any, within=Whole(column=COLUMN)), 8_000),
     ],
@@ -73,7 +77,7 @@ def test_what_may_be_shared_is_named_with_its_own() -> None:
 
     taken, shared = footprint(Whole(parts=[outer, inner, outer]))
 
-    assert (taken, shared) == (24, {outer: 8 * 2 + 8 * 5, inner: 80})
+    assert (taken, shared) == (64 + 24, {outer: 64 + 8 * 2 + 8 * 5, inner: 80})
     assert footprint(inner) == (0, {inner: 80})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import TemplateAffinity
 from kube_policy_scheduler.cluster.exact_sums import ExactSums
+from kube_policy_scheduler.cluster.footprint import Measured, footprint
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.pod_sets import PodSet
 from kube_policy_scheduler.cluster.pods import PodTemplate
 
@@ -21,12 +23,8 @@ FloatArray = NDArray[np.float64]
 
 _JOURNAL_LIMIT = 256
 """Changes remembered by a counter; readers that lag further behind add up all nodes again (some 20 µs at 5,000)."""
-_CHANGE_BYTES = 128
-"""Of a change in a journal, and of a number that is kept by row or slot: with the integers."""
 _OWN_BYTES = 2048
 """Of a counter without pods, with its set and where it is found."""
-_VALUE_BYTES = 192
-"""Of an amount that pods on a row have, or of a value in a place, with its share of the dict."""
 _DENSE_SHARE = 16
 """A tally with more than one row in so many is kept as a column: adding that up is then faster."""
 
@@ -53,7 +51,7 @@ class Owner(Protocol):
     """About how many bytes counters took, at most, since they were measured."""
 
 
-class Tally:
+class Tally(Measured):
     """A number per row: by row while few rows have one, as a column once many have."""
 
     __slots__ = ("_capacity", "_column", "_dtype", "_rows")
@@ -63,11 +61,6 @@ class Tally:
         self._dtype = dtype
         self._rows: dict[int, int] = {}
         self._column: CountArray | None = None
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        return len(self._rows) * _CHANGE_BYTES if self._column is None else self._column.nbytes
 
     @property
     def bytes_to_read(self) -> int:
@@ -144,8 +137,10 @@ class Tally:
         self._capacity = capacity
 
 
-class _PlaceCounts(msgspec.Struct):
+class _PlaceCounts(Measured, msgspec.Struct):
     """How many pods were in each place of a topology at a version of their counter."""
+
+    borrowed = frozenset({"places"})
 
     places: NDArray[np.intp]
     totals: SumArray
@@ -160,12 +155,7 @@ _REPLAY_LIMIT = 64
 """Changes replayed one by one; beyond it adding up all nodes is cheaper."""
 
 
-def _make_room(kept: dict[Any, Any]) -> None:
-    while len(kept) >= _MOST_PLACES:
-        del kept[next(iter(kept))]
-
-
-class Counter:
+class Counter(Measured):
     """How many pods of one set are on each node, or the sum of their weights."""
 
     __slots__ = (
@@ -208,7 +198,7 @@ class Counter:
         self._sums = Tally(capacity, np.int64) if weighs else self._pods
         """The same as `_pods` where each pod counts for 1."""
         self._journal: Journal[Change] = Journal(most=_JOURNAL_LIMIT)
-        self._pods_by_topology: dict[Hashable, _PlaceCounts] = {}
+        self._pods_by_topology: KeptView[Hashable, _PlaceCounts] = KeptView(most=_MOST_PLACES)
 
     @property
     def counts_each_for_one(self) -> bool:
@@ -219,14 +209,6 @@ class Counter:
     def owner(self) -> Owner:
         """Return what all counters share."""
         return self._owner
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        found = _OWN_BYTES + self._pods.bytes + (self._journal.kept + len(self.lags)) * _CHANGE_BYTES
-        if self._sums is not self._pods:
-            found += self._sums.bytes
-        return found + sum([known.totals.nbytes for known in self._pods_by_topology.values()])
 
     def per_node(self) -> CountArray:
         """Return `int32[nodes]`: pods; or `int64[nodes]`, the sum of their weights."""
@@ -256,12 +238,10 @@ class Counter:
                     known.totals[places[row]] += pods
                 known.version = self.version
                 return known.totals
-        if known is None:
-            _make_room(self._pods_by_topology)
         totals = np.zeros(slots, np.int64)
         self._pods.add_to(totals, places, weight=1, aside=slots - 1)
         self._owner.grown += totals.nbytes
-        self._pods_by_topology[topology] = _PlaceCounts(places, totals, self.version)
+        self._pods_by_topology.set(topology, _PlaceCounts(places, totals, self.version))
         return totals
 
     @property
@@ -317,7 +297,7 @@ class Counter:
         self.live, self.total = False, 0
         self._pods = self._sums = Tally(0)
         self._journal.clear()
-        self._pods_by_topology = {}
+        self._pods_by_topology.clear()
         self.asked_by, self.lags = {}, {}
 
     def move(self, source: int, target: int) -> None:
@@ -371,26 +351,23 @@ class AmountCounter(Counter):
 
 _NOWHERE = -1
 Content = TypeVar("Content")
+ValueT = TypeVar("ValueT", bound=Hashable)
 
 
-class PlacesOfRows(Generic[Content]):
+class PlacesOfRows(Measured, Generic[Content]):
     """What is added up for each place, and the place for which each row counts in it.
 
     Which place a row is in changes with the labels of nodes; what is added up follows when it is asked for.
     """
 
     __slots__ = ("_given", "_places", "content")
+    borrowed = frozenset({"_given"})
 
     def __init__(self, content: Content) -> None:
         self.content = content
         self._given: NDArray[np.intp] | None = None
         """The array that the places were read from."""
         self._places: NDArray[np.intp] = np.zeros(0, np.intp)
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes, without its content."""
-        return self._places.nbytes
 
     def of(self, row: int) -> int:
         """Return the place that a row counts for; less than 0: none yet."""
@@ -422,13 +399,7 @@ class RowAmountCounter(AmountCounter):
     def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
         self._by_row = ExactSums(capacity)
-        self._by_topology: dict[Hashable, PlacesOfRows[ExactSums]] = {}
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        places = sum([known.bytes + known.content.bytes for known in self._by_topology.values()])
-        return super().bytes + self._by_row.bytes + places
+        self._by_topology: KeptView[Hashable, PlacesOfRows[ExactSums]] = KeptView(most=_MOST_PLACES)
 
     def fill_many(self, rows: NDArray[np.int64], pods: NDArray[np.int64], weight: float) -> None:
         """Do the same for several rows, each of which is named once."""
@@ -448,11 +419,11 @@ class RowAmountCounter(AmountCounter):
         """Return `float64[slots]`: the sum in each place of a topology; `places` is the slot of each row. Read-only."""
         known = self._by_topology.get(topology)
         if known is None:
-            _make_room(self._by_topology)
-            known = self._by_topology[topology] = PlacesOfRows(ExactSums(slots))
+            known = PlacesOfRows(ExactSums(slots))
             known.content.add_by_place(self._by_row, places)
             known.moved(places)
-            self._owner.grown += known.bytes + known.content.bytes
+            self._by_topology.set(topology, known)
+            self._owner.grown += footprint(known)[0]
         sums = known.content
         if slots > sums.size:
             sums.extend(slots)
@@ -467,13 +438,14 @@ class RowAmountCounter(AmountCounter):
     def end(self) -> None:
         """Count no longer, and keep nothing."""
         super().end()
-        self._by_row, self._by_topology = ExactSums(0), {}
+        self._by_row = ExactSums(0)
+        self._by_topology.clear()
 
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         super().move(source, target)
         self._by_row.move(source, target)
-        for known in self._by_topology.values():
+        for _, known in self._by_topology.items():
             known.move(source, target)
 
     def extend(self, capacity: int) -> None:
@@ -484,7 +456,7 @@ class RowAmountCounter(AmountCounter):
     def _note(self, row: int, amount: float, pods: int) -> None:
         super()._note(row, amount, pods)
         self._by_row.add(row, amount, pods)
-        for known in self._by_topology.values():
+        for _, known in self._by_topology.items():
             place = known.of(row)
             if place >= 0:
                 known.content.add(place, amount, pods)
@@ -493,7 +465,7 @@ class RowAmountCounter(AmountCounter):
 class ExtremesCounter(Counter):
     """Also the least and the greatest amount that a pod on each node has."""
 
-    __slots__ = ("_amounts", "_extremes", "_rows", "_stale")
+    __slots__ = ("_extremes", "_rows", "_stale")
 
     _fills_one_by_one: ClassVar = True
     _notes: ClassVar = True
@@ -502,16 +474,9 @@ class ExtremesCounter(Counter):
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
         self._rows: dict[int, dict[float, int]] = {}
         """Pods by row and amount."""
-        self._amounts = 0
-        """Of all rows."""
         self._stale: set[int] = set()
         """Rows whose extremes are not in the columns yet."""
         self._extremes = np.full((2, capacity), np.nan)
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        return super().bytes + self._extremes.nbytes + (self._amounts + len(self._stale)) * _VALUE_BYTES
 
     def extremes(self, *, least: bool) -> FloatArray:
         """Return `float64[nodes]`: the least amount on each node, or the greatest; NaN without pods. Read-only."""
@@ -552,20 +517,25 @@ class ExtremesCounter(Counter):
         self._extremes = np.concatenate((self._extremes, more), axis=1)
 
     def _note(self, row: int, amount: float, pods: int) -> None:
-        there = self._rows.setdefault(row, {})
-        before = there.get(amount, 0)
-        number = before + pods
-        self._amounts += bool(number) - bool(before)
-        if number:
-            there[amount] = number
-        else:
-            del there[amount]
-            if not there:
-                del self._rows[row]
+        _add_value(self._rows, row, amount, pods)
         self._stale.add(row)
 
 
-class ValueCounts:
+def _add_value(rows: dict[int, dict[ValueT, int]], row: int, value: ValueT, pods: int) -> int:
+    """Add pods with a value on a row; return how many different values more the row has: 1, 0 or -1."""
+    there = rows.setdefault(row, {})
+    before = there.get(value, 0)
+    after = before + pods
+    if after:
+        there[value] = after
+    else:
+        there.pop(value, None)
+        if not there:
+            del rows[row]
+    return bool(after) - bool(before)
+
+
+class ValueCounts(Measured):
     """How many pods (or nodes) have each value in each place, and how many values each place has."""
 
     __slots__ = ("_members", "numbers")
@@ -575,11 +545,6 @@ class ValueCounts:
         """`int64[places]`: different values."""
         self._members: dict[tuple[int, Hashable], int] = {}
         """By place and value."""
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        return self.numbers.nbytes + len(self._members) * _VALUE_BYTES
 
     def add(self, place: int, value: Hashable, number: int) -> None:
         """Add this number with a value."""
@@ -599,7 +564,7 @@ class ValueCounts:
 class DistinctCounter(Counter):
     """Also how many different values the pods have, on each node and in each domain; their weights are the values."""
 
-    __slots__ = ("_by_topology", "_different", "_everywhere", "_rows", "_values")
+    __slots__ = ("_by_topology", "_different", "_everywhere", "_rows")
 
     _fills_one_by_one: ClassVar = True
     _notes: ClassVar = True
@@ -608,18 +573,10 @@ class DistinctCounter(Counter):
         super().__init__(owner=owner, capacity=capacity, terminating=terminating)
         self._rows: dict[int, dict[int, int]] = {}
         """Pods by row and value."""
-        self._values = 0
-        """Of all rows."""
         self._different = Tally(capacity)
         """Different values by row."""
         self._everywhere = ValueCounts(1)
-        self._by_topology: dict[Hashable, PlacesOfRows[ValueCounts]] = {}
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        places = sum([known.bytes + known.content.bytes for known in self._by_topology.values()])
-        return super().bytes + self._different.bytes + self._everywhere.bytes + self._values * _VALUE_BYTES + places
+        self._by_topology: KeptView[Hashable, PlacesOfRows[ValueCounts]] = KeptView(most=_MOST_PLACES)
 
     def different(self) -> CountArray:
         """Return `int32[nodes]`: the number of different values on each node."""
@@ -639,10 +596,10 @@ class DistinctCounter(Counter):
             slots: how many there are.
         """
         known = self._by_topology.get(topology)
+        is_new = known is None
         if known is None:
-            _make_room(self._by_topology)
-            known = self._by_topology[topology] = PlacesOfRows(ValueCounts(0))
-            self._owner.grown += places.nbytes + slots * 8 + self._values * _VALUE_BYTES
+            known = PlacesOfRows(ValueCounts(0))
+            self._by_topology.set(topology, known)
         values = known.content
         if slots > len(values.numbers):
             values.extend(slots)
@@ -651,6 +608,8 @@ class DistinctCounter(Counter):
                 if before >= 0:
                     values.add(before, value, -pods)
                 values.add(after, value, pods)
+        if is_new:
+            self._owner.grown += footprint(known)[0]
         return values.numbers[:slots]
 
     def fill(self, row: int, pods: int, weight: float) -> None:
@@ -667,13 +626,14 @@ class DistinctCounter(Counter):
     def end(self) -> None:
         """Count no longer, and keep nothing."""
         super().end()
-        self._rows, self._different, self._everywhere, self._by_topology = {}, Tally(0), ValueCounts(1), {}
+        self._rows, self._different, self._everywhere = {}, Tally(0), ValueCounts(1)
+        self._by_topology.clear()
 
     def move(self, source: int, target: int) -> None:
         """Follow a node to another row, which is empty."""
         super().move(source, target)
         self._different.move(source, target)
-        for known in self._by_topology.values():
+        for _, known in self._by_topology.items():
             known.move(source, target)
         if source in self._rows:
             self._rows[target] = self._rows.pop(source)
@@ -684,26 +644,22 @@ class DistinctCounter(Counter):
         self._different.extend(capacity)
 
     def _note(self, row: int, value: int, pods: int) -> None:
-        found = self._rows.setdefault(row, {})
-        before = found.get(value, 0)
-        found[value] = before + pods
-        if not before:
-            self._different.add(row, 1)
-            self._values += 1
-        if not found[value]:
-            self._different.add(row, -1)
-            self._values -= 1
-            del found[value]
-            if not found:
-                del self._rows[row]
+        more = _add_value(self._rows, row, value, pods)
+        if more:
+            self._different.add(row, more)
         self._everywhere.add(0, value, pods)
-        for known in self._by_topology.values():
+        for _, known in self._by_topology.items():
             place = known.of(row)
             if place >= 0:
                 known.content.add(place, value, pods)
 
 
 _NO_VALUES: dict[int, int] = {}
+
+
+def counter_bytes(counter: Counter) -> int:
+    """Return about how many bytes a counter takes."""
+    return _OWN_BYTES + footprint(counter)[0]
 
 
 class Carriers(Counter):

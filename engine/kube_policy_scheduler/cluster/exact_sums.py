@@ -6,17 +6,17 @@ Ten times 0.1 is 1, and a sum from which everything was subtracted is 0.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.footprint import Measured
 
 _DENSE_SHARE = 16
 """With a sum in more than one slot of so many, all are kept as a column; of fewer a column is made on demand."""
 _FEW = 64
 """Slots that are read one by one where no column is kept."""
-_SUM_BYTES = 128
-"""Of a sum by slot, with its integers."""
 _STEP_BITS = 64
 """By how much the unit becomes finer at a time."""
 _MOST = 1e308
@@ -28,7 +28,7 @@ _MOST_AT_ONCE = 2**62
 """Sums below this in each slot are added up as columns."""
 
 
-class _Some(NamedTuple):
+class _Some(Measured, msgspec.Struct, frozen=True):
     """The same amount, a whole number of `1 / 2**bits`, some times in some slots."""
 
     slots: NDArray[np.int64]
@@ -37,7 +37,7 @@ class _Some(NamedTuple):
     bits: int
 
 
-class ExactSums:
+class ExactSums(Measured):
     """One sum of finite numbers per slot, as a whole number of a unit that is a power of 1/2."""
 
     __slots__ = ("_bits", "_coarser", "_column", "_pending", "_stale", "_totals", "size")
@@ -61,13 +61,6 @@ class ExactSums:
     def _count(self) -> int:
         """Return how many slots have a sum."""
         return len(self._totals) + sum([len(totals) for _, totals in self._coarser])
-
-    @property
-    def bytes(self) -> int:
-        """Return about how many bytes it takes."""
-        pending = sum([some.slots.nbytes + some.times.nbytes for some in self._pending])
-        column = 0 if self._column is None else self._column.nbytes
-        return (self._count + len(self._stale)) * _SUM_BYTES + pending + column
 
     @property
     def bytes_to_read(self) -> int:

@@ -6,23 +6,32 @@ Columns count, and the items of containers. An array that is read-only, or a par
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable
-from typing import ClassVar, Final, cast
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
 from kube_policy_scheduler.remembered import remembered
 
-_PLACE_BYTES: Final = 8
-"""Of an item of a list, tuple or set."""
+_COLLECTION_BYTES: Final = 64
+"""Of a collection or mapping without its items."""
+_PLACE_BYTES, _MEMBER_BYTES = 8, 48
+"""Of an item of a list or tuple, and of a set."""
 _ITEM_BYTES: Final = 96
 """Of a key with its value, which are small."""
 _FEW: Final = 16
-"""Of more items, the first one says whether any of them has something in it: they are alike."""
+"""Of more items, the first one says what they have in them: they are alike."""
 _PLAIN: Final = frozenset({int, float, bool, type(None)})
 _TEXTS: Final = frozenset({str, bytes})
 _MAPPINGS: Final = frozenset({dict, OrderedDict})
-_COLLECTIONS: Final = frozenset({list, tuple, set, frozenset})
+_ITEM_BYTES_OF: Final[Mapping[type, int]] = {
+    list: _PLACE_BYTES,
+    tuple: _PLACE_BYTES,
+    set: _MEMBER_BYTES,
+    frozenset: _MEMBER_BYTES,
+    dict: _ITEM_BYTES,
+    OrderedDict: _ITEM_BYTES,
+}
 
 
 class Measured:
@@ -60,11 +69,16 @@ class _Walk:
                 continue
             if kind in _TEXTS:
                 found += len(thing)  # type: ignore[arg-type]  # it is a text
-            elif kind in _COLLECTIONS or kind in _MAPPINGS:
-                is_mapping = kind in _MAPPINGS
-                items = cast("Collection[object]", thing.values() if is_mapping else thing)  # type: ignore[attr-defined]
-                found += len(items) * (_ITEM_BYTES if is_mapping else _PLACE_BYTES)
-                if len(items) <= _FEW or not _is_empty(next(iter(items))):
+            elif kind in _ITEM_BYTES_OF:
+                items: Collection[Any] = thing.values() if kind in _MAPPINGS else thing  # type: ignore[attr-defined, assignment]
+                found += _COLLECTION_BYTES + len(items) * _ITEM_BYTES_OF[kind]
+                if len(items) <= _FEW:
+                    todo += items
+                elif (of_each := _ITEM_BYTES_OF.get(type(first := next(iter(items))))) is None:
+                    todo += () if _is_empty(first) else items
+                elif _is_flat(first):
+                    found += len(items) * _COLLECTION_BYTES + sum(map(len, items)) * of_each
+                else:
                     todo += items
             elif isinstance(thing, np.ndarray):
                 base = thing.base
@@ -86,12 +100,16 @@ class _Walk:
         return is_new
 
 
+def _is_flat(collection: Any) -> bool:
+    """Return whether there are items in a collection or mapping, and nothing in them that counts."""
+    items = collection.values() if type(collection) in _MAPPINGS else collection
+    return bool(items) and _is_empty(next(iter(items)))
+
+
 def _is_empty(thing: object) -> bool:
     """Return whether there is nothing in a thing that counts."""
     kind = type(thing)
-    if kind in _TEXTS or kind in _MAPPINGS or kind in _COLLECTIONS:
-        return False
-    return not isinstance(thing, np.ndarray | Measured)
+    return not (kind in _TEXTS or kind in _ITEM_BYTES_OF or isinstance(thing, np.ndarray | Measured))
 
 
 def _attributes(thing: Measured) -> list[object]:

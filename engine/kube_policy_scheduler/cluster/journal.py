@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from kube_policy_scheduler.cluster.footprint import Measured
+
 T = TypeVar("T")
 
 _MOST_ENTRIES = 1 << 13
 """Entries that are kept; a reader that lags further behind must read everything."""
 
 
-class Journal(Generic[T]):
+class Journal(Measured, Generic[T]):
     """Changes in order; positions only grow."""
 
     __slots__ = ("_entries", "_most", "_start", "end")
@@ -56,11 +58,6 @@ class Journal(Generic[T]):
         """Keep no change; who has read them all has missed nothing."""
         self._start = self.end
         self._entries.clear()
-
-    @property
-    def kept(self) -> int:
-        """Return how many changes are kept."""
-        return len(self._entries)
 
     def since(self, position: int) -> Sequence[T] | None:
         """Return the changes after a position; None if that is too long ago to know."""

@@ -30,6 +30,7 @@ from kube_policy_scheduler.cluster.counter_kinds import (
     DistinctCounter,
     ExtremesCounter,
     RowAmountCounter,
+    counter_bytes,
 )
 from kube_policy_scheduler.cluster.footprint import Measured
 from kube_policy_scheduler.cluster.journal import Journal
@@ -515,7 +516,7 @@ class PodCounters:
                 if known.counters is not None:
                     known.add(counter, weight)
                     self._list(known)
-        self.grown += counter.bytes
+        self.grown += counter_bytes(counter)
 
     def keep(self, template: PodTemplate, key: Hashable, totals: Measured) -> None:
         """Keep totals made of counters in a template's memo, until that has had no pods for a while.
@@ -620,7 +621,7 @@ class PodCounters:
         return self._counter_bytes() + self._listed_bytes + sum([each.bytes for each in self._followers])
 
     def _counter_bytes(self) -> int:
-        return sum([counter.bytes for counter in (*self._counters.values(), *self._making.values())])
+        return sum([counter_bytes(counter) for counter in (*self._counters.values(), *self._making.values())])
 
     def make_room(self) -> None:
         """Drop the counters of pods that are gone, and others if there are more, or they take more bytes, than may be.
@@ -647,7 +648,7 @@ class PodCounters:
             if self._measured <= most - most // _DROPPED_SHARE:
                 break
             dropped.append(key)
-            self._measured -= counter.bytes
+            self._measured -= counter_bytes(counter)
         self._drop(dropped)
         for counter in self._counters.values():
             counter.used = False
@@ -929,7 +930,7 @@ class PodCounters:
     def _keep_counter(self, key: CountKey, counter: Counter) -> None:
         """Keep a counter that counts all pods of its set."""
         self._terms += key.pods.terms
-        self.grown += counter.bytes
+        self.grown += counter_bytes(counter)
         self._counters[key] = counter
         self._sets_version += 1
 

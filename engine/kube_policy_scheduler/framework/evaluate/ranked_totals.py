@@ -99,6 +99,8 @@ class _Layer(Protocol):
 class _ByCount(Measured):
     """A score by counted pods of each node."""
 
+    borrowed = frozenset({"_counter"})
+
     def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter, accelerator: Accelerator) -> None:
         self.is_kept = True
         self._accelerator = accelerator
