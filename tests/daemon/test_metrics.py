@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from itertools import count
@@ -15,9 +16,11 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
+from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
+from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.modes import shadow_report
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
@@ -39,6 +42,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     series_labels,
 )
 from kube_policy_scheduler.daemon.observing.metrics import QuickHistogram, SchedulerMetrics, exponential
+from kube_policy_scheduler.daemon.observing.model_watch import ModelWatch
 from kube_policy_scheduler.daemon.observing.observers import (
     ClaimsBound,
     Compared,
@@ -53,13 +57,21 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, SchedulingQueue
 from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
+from kube_policy_scheduler.lang.model_card import InputCard, ModelCard, OutcomeCard
 from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
-from tests.daemon.deciding_stage import NOW, Stage
+from tests.daemon.deciding_stage import NOW, Stage, reading
 from tests.exposition import unique_series
+from tests.fakes.trained_model import CARDS, names_with_model
 from tests.lang.texts import sources
+
+MODEL = InputCard("load", low=0.0, high=1.0, edges=(0.4,), shares=(0.5, 0.5))
+PREDICTING = load(
+    sources('# in web.policy\nmetric load = promql("load")\nscore model("load.onnx", load)\n'), names_with_model()
+).policy_set
+assert PREDICTING is not None
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:
@@ -108,12 +120,25 @@ score promql("load") as calm
         )
         registry = self.metrics.registry
         self.canaries = Canaries(registry, ask=Answers(cycle=self.stage.cycle).answer, stopwatch=lambda: 0.0)
+        self.watch = ModelWatch(registry, pods=environment().pods, stopwatch=lambda: self.stage.now)
+        self.predicting = Stage(PREDICTING, cpus=1000)
         registry.register(LiveMetrics(lambda: LiveState(**self.live)))
         registry.register(ClauseMetrics(counts, policies=lambda: self.policies))
 
     def decide(self, *, cpu: str = "1") -> None:
         pod = self.stage.pod(cpu=cpu, tier="gold")
         self.stage.decide(pod, self.metrics, self.canaries, self.log)
+
+    def predict(self) -> None:
+        """Decide a day's pods by a policy with a model, and learn what came of it."""
+        CARDS["load.onnx"] = ModelCard((MODEL,), outcome=OutcomeCard("load", 216.0, mean_absolute_error=0.1))
+        self.watch.use_policies(PREDICTING)
+        stage = self.predicting
+        for number in range(402):
+            stage.now = NOW + 216 * number
+            self.stage.now = stage.now
+            stage.signals = Signals({"load": reading("load", {f"n{row}": 0.5 for row in range(4)}, at=stage.now)})
+            stage.decide(stage.pod(cpu="1m"), self.watch)
 
     def bind(self) -> None:
         pod = self.stage.pod(tier="gold")
@@ -328,6 +353,11 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_canary_comparisons": (Given.decide, "_total{canary=next,policy=web,result=same_node}", 1),
     "policy_scheduler_canary_share": (lambda g: None, "{canary=next,policy=web}", 1),
     "policy_scheduler_pod_scheduling_duration_seconds": (Given.bind, "_sum{policy=next}", 2),
+    "policy_scheduler_model_input_drift": (
+        Given.predict, "{input=load,model=load.onnx,policy=web}", 0.499 * math.log(500) + 0.5 * math.log(2),
+    ),
+    "policy_scheduler_model_prediction_error": (Given.predict, "_count{model=load.onnx,policy=web}", 401),
+    "policy_scheduler_model_trained_error": (Given.predict, "{model=load.onnx,policy=web}", 0.1),
     # the modes shadow and extender
     "policy_scheduler_shadow_pods": (Given.compare, "_total{policy=web,verdict=refused}", 1),
     "policy_scheduler_shadow_refusals": (Given.compare, "_total{clause=ready,policy=web}", 1),

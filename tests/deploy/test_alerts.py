@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
+from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison
 from kube_policy_scheduler.daemon.observing.live_metrics import (
@@ -27,12 +28,16 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     WatchRow,
 )
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.model_watch import ModelWatch
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.lang.model_card import InputCard, ModelCard, OutcomeCard
 from kube_policy_scheduler.policy.answer import Answers
 from tests.daemon.deciding_stage import Stage, policies
+from tests.daemon.test_metrics import PREDICTING
 from tests.deploy.recorded import SCRAPE_SECONDS, TARGET, Recording, firing, metrics_of
 from tests.deploy.test_monitoring import ALERTS, RULES
+from tests.fakes.trained_model import CARDS
 from tests.simulation.calm import Calm, story
 
 pytestmark = pytest.mark.needs("promtool")
@@ -43,6 +48,10 @@ BEGINS, ENDS, LENGTH = 20, 80, 150
 EVERY = 6
 """Minutes between two looks at what fires."""
 WEB = policies("policy web\nfilter true")
+CARD = ModelCard(
+    (InputCard("load", low=0.0, high=1.0, edges=(), shares=(1.0,)),),
+    outcome=OutcomeCard("load", after_seconds=60.0, mean_absolute_error=0.1),
+)
 
 
 class Replica:
@@ -55,6 +64,11 @@ class Replica:
         self.live: dict[str, Any] = {}
         self.metrics.registry.register(LiveMetrics(lambda: LiveState(**self.live)))
         self.canaries = Canaries(self.metrics.registry, ask=Answers().answer, stopwatch=lambda: 0.0)
+        CARDS["load.onnx"] = CARD
+        self.models = ModelWatch(self.metrics.registry, pods=environment().pods, stopwatch=lambda: 0.0)
+        self.models.use_policies(PREDICTING)
+        (self.model,) = self.models._watched["web"]
+        self.model.refresh()
         self.reloaded(ReloadResult.ACCEPTED)
 
     def reloaded(self, result: ReloadResult, *, hash: str = "abc", owner: str = "") -> None:  # noqa: A002
@@ -62,6 +76,9 @@ class Replica:
         self.metrics.on_reloaded(
             ReloadRecord(result, generation=1, at=1.0, seconds=0.1, hash=hash, owner=owner, origin=origin)
         )
+
+    def predicted(self, *, error: float) -> None:
+        self.models._errors.of("web", "load.onnx").observe(error)
 
     def works(self) -> None:
         """Be well for a minute."""
@@ -72,6 +89,8 @@ class Replica:
                 self.metrics.on_bound(PodBound(self.stage.pod(), "n1", at=1.0, seconds=0.01, attempts=1, queued=0.0))
                 self.metrics.algorithm_seconds.observe(0.001)
             self.metrics.api_request(verb="post", resource="pods/binding", code="201", host="a", seconds=0.01)
+            self.predicted(error=0.1)
+        self.model.drifts = (DriftOf(0.05),)
         self.live = {
             "pending_pods": {"active": 3, "backoff": 0, "unschedulable": 0, "gated": 2},
             "cache_size": {"nodes": 100, "pods": 2000, "assumed_pods": 3},
@@ -89,6 +108,16 @@ class Replica:
             "queue_pending": {"research": 4, "production": 3},
             "queue_refused": {"research": 4, "production": 0},
         }
+
+
+class DriftOf:
+    """An input that is that far from the training."""
+
+    def __init__(self, index: float) -> None:
+        self._index = index
+
+    def index(self) -> float:
+        return self._index
 
 
 def queue(name: str, *, used: int) -> QuotaState:
@@ -174,6 +203,8 @@ FAULTS: dict[str, Fault] = {
     "PolicyMetricDegraded": changes(signals=lambda _: [SignalRow("load", 300.0, True, 100, 100, 0.02)]),
     "PolicyMetricMissesNodes": changes(signals=lambda _: [SignalRow("load", 3.0, False, 60, 40, 0.02)]),
     "CanaryRefuses": each(lambda leader: leader.canaries._comparisons.of("next", "web", "stable_only").inc(), times=1),
+    "ModelInputsDrift": each(lambda leader: setattr(leader.model, "drifts", (DriftOf(0.4),)), times=1),
+    "ModelPredictsBadly": each(lambda leader: leader.predicted(error=5.0)),
     "PodsUnschedulable": changes(
         pending_pods=moving,
         new_nodes=lambda _: {"help": 1, "do_not_help": 1},

@@ -20,6 +20,8 @@ MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
 TESTS = Path(__file__).with_name("alerts.test.yaml")
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 """Prometheus' own, and those of every Python process."""
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+"""Of the samples of a metric, by its type."""
 RULES = yaml.safe_load((MONITORING / "prometheus-rule.yaml").read_text())["spec"]
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 
@@ -65,7 +67,11 @@ def exported() -> set[str]:
     names = set()
     for family in registry().collect():
         names.add(family.name)
-        suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ())
+        suffixes = {
+            "counter": ("_total",),
+            "histogram": ("_bucket", "_sum", "_count"),
+            "summary": ("_sum", "_count"),
+        }.get(family.type, ())
         names.update(family.name + suffix for suffix in suffixes)
     return names
 

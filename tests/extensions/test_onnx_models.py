@@ -25,9 +25,10 @@ from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.extensions import onnx_models
 from kube_policy_scheduler.extensions.onnx_models import FOLDER_VARIABLE, Model, find_model
 from kube_policy_scheduler.installation import command_for
+from kube_policy_scheduler.lang.model_card import CARD_KEY, InputCard, ModelCard, encode_card
 from kube_policy_scheduler.lang.signature import Unavailable
 from kube_policy_scheduler.policy.policy_set import load
-from tests.extensions.onnx_bytes import FLOAT, counting, elsewhere, growing, of_values, tensor
+from tests.extensions.onnx_bytes import FLOAT, counting, elsewhere, field, growing, of_values, tensor
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.long
@@ -267,3 +268,39 @@ def test_without_onnxruntime_the_error_says_what_to_install(folder: Path, monkey
 @pytest.mark.usefixtures("folder")
 def test_with_onnxruntime_nothing_is_wrong_with_the_extension() -> None:
     assert extension_problems() == []
+
+
+LOAD = InputCard("load", low=0.0, high=1.0, edges=(0.5,), shares=(0.5, 0.5))
+
+
+def with_card(content: bytes, card: str) -> bytes:
+    """Return a model with a card among its metadata."""
+    return content + field(14, field(1, CARD_KEY) + field(2, card))
+
+
+def test_the_card_of_the_version_in_use_is_known(folder: Path) -> None:
+    card = environment().builtins["model"].words.card
+    assert card is not None
+    linear = (MODELS / "linear.onnx").read_bytes()
+    wanted = ModelCard((LOAD, LOAD), rows=7)
+    (folder / "price.onnx").write_bytes(with_card(linear, encode_card(wanted)))
+    model = find_model("price.onnx")
+    assert card("price.onnx") == wanted
+    assert card("absent.onnx") is None
+    (folder / "price.onnx").write_bytes(linear + b"")
+    os.utime(folder / "price.onnx", ns=(1, 1))
+    model.look()
+    assert card("price.onnx") is None, "the new version has none"
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        ("{", "card.onnx has a card (policy_scheduler.card) that cannot be used: Input data was truncated"),
+        (encode_card(ModelCard((LOAD,))), "card.onnx takes 2 columns, but its card (policy_scheduler.card) is about 1"),
+        ("x" * 300_000, "card.onnx has a card (policy_scheduler.card) that cannot be used: it has more than 256 KiB"),
+    ],
+)
+def test_a_card_that_cannot_be_used_is_an_error_of_the_policy(folder: Path, card: str, said: str) -> None:
+    (folder / "card.onnx").write_bytes(with_card((MODELS / "linear.onnx").read_bytes(), card))
+    assert [message for message, _ in problems('score model("card.onnx", 1, 1)\n')] == [said]

@@ -38,7 +38,7 @@ from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.adapters.process.spare_time import in_turns
 from kube_policy_scheduler.adapters.process.turn_watch import LONG_SECONDS, LongTurn, TurnWatch
 from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread
-from kube_policy_scheduler.builtins.environment import extension_failures
+from kube_policy_scheduler.builtins.environment import environment, extension_failures
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PolicySettings, Settings
@@ -53,6 +53,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import (
     WatchRow,
 )
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.model_watch import ModelWatch
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer
@@ -312,7 +313,9 @@ class Daemon:
         self._canaries = Canaries(
             self.metrics.registry, ask=self._scheduler.algorithm.would_answer, stopwatch=time.perf_counter
         )
-        for observer in (*self._records.observers, self._canaries, self._rebalancer, *mode.observers):
+        self._model_watch = ModelWatch(self.metrics.registry, pods=environment().pods, stopwatch=time.perf_counter)
+        watching = (self._canaries, self._model_watch, self._rebalancer)
+        for observer in (*self._records.observers, *watching, *mode.observers):
             self.observers.add(observer)
         self._spans = self._make_spans(version)
         if self._spans is not None and settings.tracing is not None:
@@ -512,6 +515,7 @@ class Daemon:
         self._rebalancer.use_policies(policy_hash)
         self._records.use_policies(policies.policy_set, hash=policy_hash)
         self._canaries.use_policies(policies.policy_set)
+        self._model_watch.use_policies(policies.policy_set)
         self.metrics.use_policies(policies.policy_set, served=policies.served)
         if are_others_gone:
             asyncio.get_running_loop().run_in_executor(None, return_freed_memory)

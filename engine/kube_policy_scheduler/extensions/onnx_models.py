@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.adapters.process.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 from kube_policy_scheduler.installation import command_for
+from kube_policy_scheduler.lang.model_card import ModelCard, read_card
 from kube_policy_scheduler.lang.signature import MaybeNumber, TypeSpec, Unavailable, Words, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
@@ -79,8 +80,8 @@ class Session:
             MODULE, cpu_seconds=LOAD_CPU_SECONDS, memory_bytes=MEMORY_BYTES, idle_seconds=math.inf, niceness=0
         )
         weakref.finalize(self, _end, self._process, os.getpid())
-        self.inputs = self._load()
-        """Number of columns that it takes."""
+        self.inputs, self.card = self._load()
+        """Number of columns that it takes, and its card; None: it has none."""
 
     def again(self) -> Session:
         """Return the same version with a new process.
@@ -90,7 +91,7 @@ class Session:
         """
         return Session(self._content, self.stamp, self.name)
 
-    def _load(self) -> int:
+    def _load(self) -> tuple[int, ModelCard | None]:
         limits = {"most_inputs": MAX_INPUTS, "trial_rows": TRIAL_ROWS, "most_trial_seconds": MAX_TRIAL_SECONDS}
         try:
             self._process.ask(b"l" + json.dumps(limits).encode() + b"\n" + self._content)
@@ -100,7 +101,8 @@ class Session:
         if answer[:1] != b"l":
             self._process.kill()
             raise ValueError(f"{self.name} {answer[1:].decode()}")
-        return int(answer[1:])
+        columns, _, card = answer[1:].partition(b"\n")
+        return int(columns), read_card(card) if card else None
 
     def is_started(self) -> bool:
         """Return whether it has a process here, which may have ended since."""
@@ -254,10 +256,10 @@ def find_model(name: str) -> Model:
     Raises:
         ValueError: there is none, or it cannot be used; the text says what to do.
     """
-    folder = os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)
+    path = _path(name)
     if os.path.basename(name) != name or not name.endswith(".onnx") or name.startswith("."):  # noqa: PTH119
+        folder = os.path.dirname(_path("x"))  # noqa: PTH120
         raise ValueError(f"expected the name of a file such as price.onnx, got {name}; models are in {folder}")
-    path = os.path.join(folder, name)  # noqa: PTH118
     with _finding:
         model = _models.get(path)
         if model is None:
@@ -268,6 +270,10 @@ def find_model(name: str) -> Model:
             _recent.append(model)
     _start_looking()
     return model
+
+
+def _path(name: str) -> str:
+    return os.path.join(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER), name)  # noqa: PTH118
 
 
 def read_session(path: str, name: str) -> Session:
@@ -318,6 +324,12 @@ def _arguments_problem(file: Model, count: int) -> str:
     return "" if count == wanted else f"{file.name} takes {wanted} inputs, but {count} are given"
 
 
+def _card(name: str) -> ModelCard | None:
+    """Return the card of a model that a policy has named."""
+    model = _models.get(_path(name))
+    return model.current.card if model is not None else None
+
+
 ModelFile: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=find_model)]
 
 
@@ -325,7 +337,7 @@ ModelFile: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare
     shape=Shape.NODE,
     depends=Depends.CLUSTER,
     scores_only=True,
-    words=Words(problem=_arguments_problem, trained=True, unusable=runtime_problem),
+    words=Words(problem=_arguments_problem, trained=True, card=_card, unusable=runtime_problem),
 )
 def model(frame: Any, file: ModelFile, *inputs: MaybeNumber) -> MaybeNumber:
     """Return what a trained model (ONNX) says of each node. The inputs are its columns, in order. If an input of a node

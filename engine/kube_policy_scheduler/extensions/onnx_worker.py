@@ -15,12 +15,13 @@ import onnxruntime
 
 from kube_policy_scheduler.adapters.process.worker_process import serve
 from kube_policy_scheduler.extensions.onnx_files import NoModelError, tensors_elsewhere
+from kube_policy_scheduler.lang.model_card import CARD_KEY, CardError, encode_card, read_card
 from kube_policy_scheduler.wording import some
 
 LOAD, EVALUATE = b"l", b"e"
 """First byte of what is asked. Then: limits as JSON, a line end, the file; or `float32[rows, columns]`."""
 VALUES, PROBLEM, LOADED = b"v", b"p", b"l"
-"""First byte of an answer. Then: `float64[rows]`; a text; the number of columns."""
+"""First byte of an answer. Then: `float64[rows]`; a text; the number of columns, a line end, and the card, if any."""
 TRIALS = 5
 """The fastest counts."""
 
@@ -33,6 +34,7 @@ class ModelServer:
         self._session: Any = None
         self._input = self._output = ""
         self._columns = 0
+        self._card = b""
 
     def handle(self, work: bytes) -> bytes:
         """Do what is asked."""
@@ -41,7 +43,7 @@ class ModelServer:
             if kind == LOAD:
                 limits, _, file = content.partition(b"\n")
                 self._load(file, **json.loads(limits))
-                return LOADED + str(self._columns).encode()
+                return LOADED + str(self._columns).encode() + b"\n" + self._card
             rows = np.frombuffer(content, np.float32).reshape(-1, max(1, self._columns))
             values: bytes = self._evaluate(rows).tobytes()
         except ValueError as error:
@@ -75,6 +77,7 @@ class ModelServer:
         rows, columns = inputs[0].shape
         if isinstance(rows, int) or not isinstance(columns, int) or not 0 < columns <= most_inputs:
             raise ValueError(f"takes {shapes}; expected any number of rows and 1 to {most_inputs} columns")
+        self._card = _card(session.get_modelmeta().custom_metadata_map.get(CARD_KEY, ""), columns)
         self._session, self._columns = session, columns
         self._input, self._output = inputs[0].name, session.get_outputs()[0].name
         self._try(trial_rows, most_trial_seconds)
@@ -107,6 +110,23 @@ class ModelServer:
         if found.shape != (len(rows),):
             raise ValueError(f"returns {found.size} values for {len(rows)} rows; expected one for each")
         return found
+
+
+def _card(text: str, columns: int) -> bytes:
+    """Return the card of a model, b"" where it has none.
+
+    Raises:
+        ValueError: it cannot be read, or is about another number of columns.
+    """
+    if not text:
+        return b""
+    try:
+        card = read_card(text.encode(errors="replace"))
+    except CardError as error:
+        raise ValueError(f"has a card ({CARD_KEY}) that cannot be used: {error}") from error
+    if len(card.inputs) != columns:
+        raise ValueError(f"takes {columns} columns, but its card ({CARD_KEY}) is about {len(card.inputs)}")
+    return encode_card(card).encode()
 
 
 if __name__ == "__main__":

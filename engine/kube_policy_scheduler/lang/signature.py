@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kube_policy_scheduler.lang.model_card import ModelCard
 from kube_policy_scheduler.lang.types import (
     BYTES,
     CONDITION_WORDS,
@@ -176,6 +177,8 @@ class Words(msgspec.Struct, frozen=True):
     wrong with a call, "" for nothing."""
     trained: bool = False
     """Whether the constants name a trained model, and the other arguments are its inputs."""
+    card: Callable[..., ModelCard | None] | None = None
+    """Takes the constants of a call of a trained model as they are written; returns the card of the version in use."""
     unusable: Callable[[], str] | None = None
     """Returns why no call can work here, such as a package that is not installed, and what to do; "" for nothing."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kube_policy_scheduler.lang import typed
@@ -49,8 +49,9 @@ def inputs_of(policies: Sequence[Policy], *, model: str | None) -> ModelInputs:
         ModelError: they call no model, several, or one with different inputs; or a dataset cannot have an input.
     """
     calls: dict[str, list[tuple[Policy, typed.Apply]]] = {}
-    for policy, call in _calls(policies):
-        calls.setdefault(", ".join(str(value) for _, value in call.constants), []).append((policy, call))
+    for policy in policies:
+        for call in _calls(policy):
+            calls.setdefault(_name(call), []).append((policy, call))
     known = listed(sorted(calls))
     if not calls:
         raise ModelError("the policies call no model: a policy with `score model(…)` names the inputs of a dataset")
@@ -74,12 +75,23 @@ def inputs_of(policies: Sequence[Policy], *, model: str | None) -> ModelInputs:
     return ModelInputs(model or next(iter(calls)), policy, call.arguments, _names(call.arguments), callers)
 
 
-def _calls(policies: Iterable[Policy]) -> Iterator[tuple[Policy, typed.Apply]]:
-    for policy in policies:
-        for root in expressions_of(policy):
-            for part in typed.below(root):
-                if isinstance(part, typed.Apply) and part.builtin.words.trained:
-                    yield policy, part
+def models_of(policy: Policy) -> list[tuple[str, typed.Apply]]:
+    """Return the models that a policy calls, each with its first call."""
+    found: dict[str, typed.Apply] = {}
+    for call in _calls(policy):
+        found.setdefault(_name(call), call)
+    return list(found.items())
+
+
+def _calls(policy: Policy) -> Iterator[typed.Apply]:
+    for root in expressions_of(policy):
+        for part in typed.below(root):
+            if isinstance(part, typed.Apply) and part.builtin.words.trained:
+                yield part
+
+
+def _name(call: typed.Apply) -> str:
+    return ", ".join(str(value) for _, value in call.constants)
 
 
 def _check(value: typed.Typed) -> None:

@@ -18,6 +18,7 @@ from kube_policy_scheduler.tooling.doctor.kept_results import kept_results_findi
 from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport, kernel_findings
 from kube_policy_scheduler.tooling.doctor.kubernetes import kubernetes_findings
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
+from kube_policy_scheduler.tooling.doctor.models import model_findings
 from kube_policy_scheduler.tooling.doctor.queues import queue_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
 from kube_policy_scheduler.tooling.doctor.unknown_fields import UnknownFields, unknown_field_findings
@@ -189,6 +190,7 @@ def examine(
         *label_findings(inspection),
         *price_findings(inspection),
         *metric_findings(inspection),
+        *model_findings(inspection),
         *rule_findings(inspection),
         *device_findings(inspection),
         *queue_findings(inspection),

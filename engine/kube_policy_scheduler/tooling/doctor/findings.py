@@ -11,6 +11,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.lang.environment import Pods
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.cluster_state import ClusterState
@@ -63,6 +64,8 @@ class Inspection:
     live_metrics: bool = False
     """Whether they were asked just now, so that they tell of Prometheus' clock."""
     seed: int = 0
+    counted: Pods | None = None
+    """Of the environment that the policies were checked with; None: models are not looked at."""
 
     @cached_property
     def governed(self) -> dict[str, list[objects.Pod]]:

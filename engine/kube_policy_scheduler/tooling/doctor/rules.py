@@ -30,7 +30,7 @@ _ASK_WHY = "run `policyctl why` for one of them: a value in the comparison may b
 def rule_findings(inspection: Inspection) -> Iterator[Finding]:
     """Try filters and scores of each policy on the pods that it governs."""
     for policy in inspection.policy_set.policies:
-        pods = _kinds(inspection, inspection.governed[policy.name])
+        pods = kinds_of(inspection, inspection.governed[policy.name])
         if not any(isinstance(clause, CompiledTest | CompiledScore) for clause in policy.clauses):
             continue
         if not pods or not inspection.state.cluster.nodes.size:
@@ -58,7 +58,7 @@ class _Tried:
     """The `hold` clauses that keep it out of the queue."""
 
 
-def _kinds(inspection: Inspection, pods: Sequence[objects.Pod]) -> list[objects.Pod]:
+def kinds_of(inspection: Inspection, pods: Sequence[objects.Pod]) -> list[objects.Pod]:
     """Return one pod of each template, those that wait first."""
     first: dict[int, objects.Pod] = {}
     for pod in pods:
