@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.lang.checking.inference import OF_RUNNING_PODS
 from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.statements import FORMS
-from kube_policy_scheduler.lang.types import Depends, Shape
+from kube_policy_scheduler.lang.statements import FORMS, WORKLOADS
+from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.runner import all_codes
 
 _SECTION = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->\n", re.DOTALL)
@@ -37,23 +37,42 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def statements() -> str:
     """Return the table of statements."""
-    rows = ((f"`{s.written}`", s.extension_point or "—", s.meaning) for s in FORMS)
+    rows = ((f"`{s.written}`", s.extension_point or "—", s.meaning) for s in FORMS if s.subject != WORKLOADS)
     return _table(("statement", "extension point", "meaning"), rows)
+
+
+def statements_of_workloads() -> str:
+    """Return the table of statements that only policies of workloads have."""
+    rows = ((f"`{s.written}`", s.meaning) for s in FORMS if s.subject == WORKLOADS)
+    return _table(("statement", "meaning"), rows)
+
+
+def fields_of_workloads() -> str:
+    """Return the tables of fields of policies of workloads."""
+    titles = (("cluster", "Clusters: one value per cluster"), ("workload", "Workload: one value per decision"))
+    return _fields(environment().of(WORKLOADS).fields.values(), titles)
 
 
 def fields() -> str:
     """Return the tables of fields."""
-    known = environment().fields.values()
+    titles = (("node", "Nodes: one value per node"), ("pod", "Pod: one value per decision"))
+    return _fields(environment().fields.values(), titles)
+
+
+def _fields(known: Collection[Field], titles: Iterable[tuple[str, str]]) -> str:
     parts = []
-    for root, title in (("node", "Nodes: one value per node"), ("pod", "Pod: one value per decision")):
-        rows = ((f"`{f.written}`", _kind(f), _first_line(f.doc)) for f in known if f.path.startswith(f"{root}."))
+    for root, title in titles:
+        of_pod = root == "pod"
+        rows = (
+            (f"`{f.written}`", _kind(f) if of_pod else str(f.gives), _first_line(f.doc))
+            for f in known
+            if f.path.startswith(f"{root}.")
+        )
         parts.append(f"### {title}\n\n{_table(('field', 'type', 'meaning'), rows)}")
     return "\n".join(parts)
 
 
 def _kind(field: Field) -> str:
-    if field.shape is not Shape.DECISION:
-        return str(field.gives)
     if field.depends & Depends.RUN:
         return f"{field.gives}, only of {'running pods' if not field.depends & ~OF_RUNNING_PODS else 'victims'}"
     return f"{field.gives}{', also of running pods' if not field.depends & ~(Depends.TEMPLATE | Depends.OWN) else ''}"
@@ -83,7 +102,9 @@ def _first_line(doc: str) -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "statements": statements,
+    "statements_of_workloads": statements_of_workloads,
     "fields": fields,
+    "fields_of_workloads": fields_of_workloads,
     "functions": functions,
     "codes": codes,
 }

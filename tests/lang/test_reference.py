@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.lang.statements import FORMS, STATEMENTS
+from kube_policy_scheduler.lang.environment import Field
+from kube_policy_scheduler.lang.statements import FORMS, STATEMENTS, WORKLOADS, StatementForm
 from tests.lang.generated_reference import refreshed
 from tests.lang.texts import checked, codes, said
 
@@ -33,7 +34,8 @@ def test_every_example_is_a_policy_without_errors(example: str) -> None:
 
 def test_every_field_function_and_statement_is_in_an_example() -> None:
     text = "\n".join(EXAMPLES).replace("victim.", "pod.").replace(" p.", " pod.").replace("(p.", "(pod.")
-    fields = {path for path in environment().fields if not re.search(rf"\b{re.escape(path)}\b", text)}
+    known = {**environment().fields, **environment().of(WORKLOADS).fields}
+    fields = {path for path in known if not re.search(rf"\b{re.escape(path)}\b", text)}
     functions = {name for name in environment().builtins if not re.search(rf"\b{name}\(| {name} ", text)}
     statements = {each.keyword for each in STATEMENTS if not re.search(rf"^{each.keyword} ", text, re.MULTILINE)}
 
@@ -41,8 +43,10 @@ def test_every_field_function_and_statement_is_in_an_example() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:30])
-def test_every_statements_example_can_be_read(form: object) -> None:
-    example = form.example  # type: ignore[attr-defined]
+def test_every_statements_example_can_be_read(form: StatementForm) -> None:
+    example = form.example
+    if form.subject == WORKLOADS and not example.startswith("for "):
+        example = f"for workloads where true\n{example}"
 
     alone = {
         "P0203",
@@ -68,9 +72,9 @@ def test_every_function_has_a_manual_entry(name: str) -> None:
     assert builtin.signature.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("path", sorted(environment().fields))
-def test_every_field_has_a_manual_entry(path: str) -> None:
-    assert len(environment().fields[path].doc) > 10
+@pytest.mark.parametrize("field", [*environment().fields.values(), *environment().of(WORKLOADS).fields.values()])
+def test_every_field_has_a_manual_entry(field: Field) -> None:
+    assert len(field.doc) > 10
 
 
 def test_a_backquoted_example_in_a_manual_entry_can_be_read() -> None:

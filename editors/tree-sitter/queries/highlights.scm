@@ -1,11 +1,13 @@
 ; Made from grammar/policy.lark by `make reference`.
 [
-  "above" "after" "and" "as" "asc" "at" "backfill" "by" "canary" "cluster" "counting" "def" "default" "desc" "devices"
-  "distinct" "domains" "else" "every" "evict" "fair" "filter" "for" "from" "gang" "help" "hold" "if" "in" "is"
-  "kubernetes" "label" "language" "lasts" "lend" "let" "limit" "margin" "matches" "max" "metric" "min" "most" "never"
-  "new" "nodes" "not" "notin" "of" "one" "or" "order" "over" "pack" "pods" "policy" "preempt" "priority" "queue"
-  "rebalance" "reclaim" "remember" "require" "rest" "scheduler" "score" "scores" "size" "skew" "spread" "stale"
-  "strict" "target" "then" "ties" "to" "use" "weight" "where" "whole" "with" "within" "without"
+  "above" "after" "also" "and" "as" "asc" "at" "backfill" "best" "by" "canary" "choose" "cluster" "clusters" "copies"
+  "counting" "def" "default" "desc" "devices" "distinct" "divide" "domains" "each" "else" "evenly" "every" "evict"
+  "fair" "filter" "first" "fleet" "for" "from" "gang" "help" "hold" "if" "in" "is" "karmada" "keep" "kubernetes"
+  "label" "language" "lasts" "least" "lend" "let" "limit" "margin" "matches" "max" "metric" "min" "most" "never" "new"
+  "nodes" "not" "nothing" "notin" "of" "one" "or" "order" "over" "pack" "partly" "placement" "pods" "policy" "preempt"
+  "priority" "queue" "rebalance" "reclaim" "remember" "require" "rest" "running" "scheduler" "score" "scores" "size"
+  "skew" "spread" "stale" "strict" "target" "then" "ties" "to" "use" "weight" "where" "whole" "with" "within"
+  "without" "workloads"
 ] @keyword
 [
   "false" "missing" "true"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from kube_policy_scheduler.builtins.extensions import calls_without_value, load_
 from kube_policy_scheduler.builtins.metrics import QUERIES
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
+from kube_policy_scheduler.fleet.columns import PROVIDER_KEY, REGION_KEY, ZONE_KEY
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.decide.gang_domains import DomainRule
 from kube_policy_scheduler.framework.default_profile import (
@@ -23,8 +24,9 @@ from kube_policy_scheduler.framework.default_profile import (
     kubernetes_scores,
 )
 from kube_policy_scheduler.framework.devices.device_order import DeviceRule
-from kube_policy_scheduler.lang.environment import Environment, Field, collect
+from kube_policy_scheduler.lang.environment import OF_PODS, OF_WORKLOADS, Environment, Field, Subject, collect
 from kube_policy_scheduler.lang.signature import Builtin
+from kube_policy_scheduler.lang.types import Depends
 
 
 def install_extensions(names: Sequence[str], *, stopwatch: Callable[[], float]) -> None:
@@ -73,7 +75,7 @@ def environment() -> Environment:
     fields, functions = _own()
     functions = dict(sorted((functions | _extensions[1]).items()))
     return Environment(
-        fields=MappingProxyType(fields),
+        fields=_fields_of(OF_PODS, fields),
         builtins=MappingProxyType(functions),
         pods=CountedPods(),
         plugins=frozenset(plugin.name for plugin in kubernetes_filters()),
@@ -84,7 +86,36 @@ def environment() -> Environment:
         domains=tuple(rule.value for rule in DomainRule),
         queries=QUERIES,
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
+        others=(_of_workloads(fields, functions),),
     )
+
+
+_KARMADA_FILTERS = frozenset(
+    ("ClusterEviction", "APIEnablement", "TaintToleration", "ClusterAffinity", "SpreadConstraint", "WorkloadAffinity",
+     "WorkloadAntiAffinity")
+)  # fmt: skip
+_OF_NO_POD = Depends.SIGNAL | Depends.FEASIBLE | Depends.CLOCK
+"""What a function may follow from that serves policies of workloads, too."""
+
+
+def _of_workloads(fields: Mapping[str, Field], functions: Mapping[str, Builtin]) -> Environment:
+    """Return what a policy of workloads may name: clusters are its rows."""
+    usable = {name: each for name, each in functions.items() if not each.depends & ~_OF_NO_POD and not each.reads}
+    return Environment(
+        fields=_fields_of(OF_WORKLOADS, fields),
+        builtins=MappingProxyType(usable),
+        pods=CountedPods(),
+        plugins=_KARMADA_FILTERS,
+        queries=QUERIES,
+        topologies=MappingProxyType(
+            {"cluster": None, "zone": ZONE_KEY, "region": REGION_KEY, "provider": PROVIDER_KEY}
+        ),
+        subject=OF_WORKLOADS,
+    )
+
+
+def _fields_of(subject: Subject, fields: Mapping[str, Field]) -> Mapping[str, Field]:
+    return MappingProxyType({path: each for path, each in fields.items() if path.split(".")[0] in subject.roots})
 
 
 def untrained_environment() -> Environment:

@@ -157,6 +157,54 @@ class Rebalance(msgspec.Struct, frozen=True, eq=False):
     condition: Typed | None
 
 
+class Choose(msgspec.Struct, frozen=True, eq=False):
+    """`choose`"""
+
+    tree: syntax.Choose
+    fewest: Typed
+    most: Typed
+    topology: str | None
+    """Label key of the domains; None: they do not matter."""
+    least: Typed | None
+    """In how many of them the clusters are; None: in one."""
+    condition: Typed | None
+
+
+class DivisionLevel(msgspec.Struct, frozen=True, eq=False):
+    """One level of `divide`."""
+
+    word: str
+    """evenly, best first, as placement or copies; empty: `value` or `targets` say it."""
+    topology: str | None
+    """Label key of the domains; None: among clusters."""
+    value: Typed | None
+    """Of each cluster: its part is in proportion."""
+    targets: Mapping[str, float]
+    """Shares by domain, 0 to 1; the other domains share the rest evenly."""
+
+
+class Divide(msgspec.Struct, frozen=True, eq=False):
+    """`divide`"""
+
+    tree: syntax.Divide
+    levels: tuple[DivisionLevel, ...]
+    least: Typed | None
+    most: Typed | None
+    condition: Typed | None
+
+
+class OfWorkloads(msgspec.Struct, frozen=True, eq=False):
+    """What only policies of workloads say."""
+
+    chooses: tuple[Choose, ...] = ()
+    """The first whose condition holds for a workload applies to it."""
+    divides: tuple[Divide, ...] = ()
+    """As `chooses`."""
+    keeps_running: bool = True
+    rebalances: tuple[Rebalance, ...] = ()
+    """Their conditions select the clusters that replicas may move to."""
+
+
 class Quota(msgspec.Struct, frozen=True, eq=False):
     """`limit`."""
 
@@ -282,6 +330,8 @@ class CheckedPolicy(msgspec.Struct, frozen=True, eq=False):
     backfill: Backfill | None = None
     rebalances: tuple[Rebalance, ...] = ()
     """The first whose condition holds for a pod applies to it."""
+    workloads: OfWorkloads | None = None
+    """Set for a policy of workloads."""
     canary: Canary | None = None
     """Set for a canary. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
     owner: str = ""
@@ -315,6 +365,18 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
         case Preemption(condition=condition, evict=evict):
             given = (condition, evict)
     return tuple(value for value in given if value is not None)
+
+
+def workload_values_of(rules: OfWorkloads) -> tuple[Typed, ...]:
+    """Return the expressions of what only policies of workloads say."""
+    levels = (level for divide in rules.divides for level in divide.levels)
+    given = (
+        *(part for each in rules.chooses for part in (each.fewest, each.most, each.least, each.condition)),
+        *(level.value for level in levels),
+        *(part for each in rules.divides for part in (each.least, each.most, each.condition)),
+        *(each.condition for each in rules.rebalances),
+    )
+    return tuple(dict.fromkeys(value for value in given if value is not None))
 
 
 def queue_values_of(policy: CheckedPolicy) -> tuple[Typed, ...]:

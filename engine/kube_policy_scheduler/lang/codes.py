@@ -497,6 +497,15 @@ NO_RESOURCE = Code(
     bad="queue company max gpu 64",
     good="queue company max nvidia.com/gpu 64",
 )
+SUBJECT = Code(
+    "P0224",
+    "wrong-subject",
+    "A policy is about pods, which go to nodes, or with `for workloads where …` about workloads, which go to the"
+    " clusters of a fleet. Each has its own fields (`pod.…`, `node.…`; `workload.…`, `cluster.…`) and some statements"
+    " of its own, such as `gang` and `divide`.",
+    bad="for workloads where true\nfilter node.ready",
+    good="for workloads where true\nfilter cluster.ready",
+)
 BUILTIN_NAME = Code(
     "P0211",
     "builtin-name",

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.lang.signature import Builtin, FloatColumn, TypeSpec, takes
+from kube_policy_scheduler.lang.statements import PODS, WORKLOADS
 from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape, Type, resource_unit
 
 
@@ -325,6 +326,35 @@ CLUSTER = "*"
 """The topology that has one domain."""
 
 
+class Subject(msgspec.Struct, frozen=True):
+    """What policies decide about, and what they choose among."""
+
+    name: str
+    """As in `for NAME where …`."""
+    decided: str
+    """What fields of it begin with; how it is called."""
+    row: str
+    """The same of what is chosen."""
+    everything: str
+    """What stands for all of them: `cluster.nodes`, `fleet.clusters`."""
+    collections: tuple[str, ...]
+    """What can stand behind a topology in an aggregate; the last one are the rows."""
+
+    @property
+    def roots(self) -> tuple[str, str]:
+        """Return what the paths of its fields begin with."""
+        return self.row, self.decided
+
+    @property
+    def rows(self) -> str:
+        """Return how several of them are called."""
+        return self.collections[-1]
+
+
+OF_PODS = Subject(PODS, "pod", "node", "cluster", ("pods", "nodes"))
+OF_WORKLOADS = Subject(WORKLOADS, "workload", "cluster", "fleet", ("clusters",))
+
+
 class Environment(msgspec.Struct, frozen=True, eq=False):
     """What a policy may name."""
 
@@ -347,6 +377,13 @@ class Environment(msgspec.Struct, frozen=True, eq=False):
     """What a `metric` is that is not of nodes: of the `cluster`, or of a `value` that a label of its series has."""
     topologies: Mapping[str, str | None] = msgspec.field(default_factory=lambda: MappingProxyType({"node": None}))
     """Label keys by short name; None is the node itself."""
+    subject: Subject = OF_PODS
+    others: tuple[Environment, ...] = ()
+    """What policies of other subjects may name."""
+
+    def of(self, subject: str) -> Environment:
+        """Return what policies of a subject may name."""
+        return next((each for each in self.others if each.subject.name == subject), self)
 
 
 def collect(modules: Iterable[ModuleType]) -> tuple[dict[str, Field], dict[str, Builtin]]:

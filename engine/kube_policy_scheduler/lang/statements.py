@@ -7,8 +7,13 @@ read. The grammar says the same once more, for the parser; a test holds the two 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
+
+PODS, WORKLOADS = "pods", "workloads"
+"""The subjects of policies: pods, which go to nodes, and workloads, which go to the clusters of a fleet."""
+EVERY = (PODS, WORKLOADS)
 
 
 class StatementForm(msgspec.Struct, frozen=True):
@@ -19,6 +24,8 @@ class StatementForm(msgspec.Struct, frozen=True):
     """Of the scheduling framework; "" for those that decide nothing."""
     meaning: str
     example: str
+    subject: str = ""
+    """The only subject of policies in which it may stand; "" where its statement may."""
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +50,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a condition: several can be joined with `and`."""
     groups: bool = False
     """Whether it groups pods by a key."""
+    subjects: tuple[str, ...] = (PODS,)
+    """In policies of which subject it may stand; of its parts, the checker knows."""
+    behind: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    """Of its clauses that end with a further word: which word."""
     foreign: tuple[str, ...] = ()
     """Words of other languages that begin such a line, in lower case."""
     advice: str = ""
@@ -69,6 +80,7 @@ CLAUSES: Mapping[str, str] = {
     "default": "default",
     "by": "by",
     "for cluster": "for_cluster",
+    "for fleet": "for_fleet",
     "strict": "strict",
     "of pods where": "of_pods",
     "min": "minimum",
@@ -84,13 +96,16 @@ CLAUSES: Mapping[str, str] = {
     "at most": "most",
     "rest": "rest",
     "lasts": "lasts",
+    "at least": "least",
+    "partly": "partly",
+    "also running": "also_running",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
 
-ALONE = ("for cluster", "strict", "fair", "above max", "evict whole")
+ALONE = ("for cluster", "for fleet", "strict", "fair", "above max", "evict whole", "partly", "also running")
 """Clauses that nothing stands behind."""
 
-CLAUSE_WORDS = ("nodes", "of", "help", "never")
+CLAUSE_WORDS = ("nodes", "of", "help", "never", "each")
 """Further words inside clauses."""
 
 EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
@@ -116,6 +131,7 @@ STATEMENTS: tuple[Statement, ...] = (
         opening=r"language(?=[^\S\n]+\d)",
         foreign=("version", "syntax", "edition"),
         advice="write `language 2` for the version of the language",
+        subjects=EVERY,
     ),
     Statement(
         keyword="policy",
@@ -127,6 +143,7 @@ STATEMENTS: tuple[Statement, ...] = (
         rules=("policy",),
         foreign=("package", "name", "module"),
         advice="write `policy NAME`, or leave it out: the file's name is used",
+        subjects=EVERY,
     ),
     Statement(
         keyword="scheduler",
@@ -140,6 +157,7 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("scheduler",),
+        subjects=EVERY,
     ),
     Statement(
         keyword="for",
@@ -150,12 +168,21 @@ STATEMENTS: tuple[Statement, ...] = (
                 "The pods that the policy governs. The default is all pods of its scheduler.",
                 'for pods where pod.namespace == "batch"',
             ),
+            StatementForm(
+                "for workloads where CONDITION",
+                "",
+                "Makes it a policy of a fleet: it chooses clusters for workloads, instead of nodes for pods. The"
+                " condition selects the workloads that it governs.",
+                'for workloads where workload.kind == "Deployment"',
+                subject=WORKLOADS,
+            ),
         ),
-        rules=("for_pods",),
+        rules=("for_pods", "for_workloads"),
         joins=("where",),
-        words=("pods",),
-        opening="for pods",
+        words=("pods", "workloads"),
+        opening="for (?:pods|workloads)",
         condition=True,
+        subjects=EVERY,
     ),
     Statement(
         keyword="priority",
@@ -169,6 +196,7 @@ STATEMENTS: tuple[Statement, ...] = (
         ),
         rules=("priority",),
         as_function=True,
+        subjects=EVERY,
     ),
     Statement(
         keyword="canary",
@@ -300,14 +328,23 @@ STATEMENTS: tuple[Statement, ...] = (
                 " name multiplies all weights.",
                 "use kubernetes scores without ImageLocality with NodeAffinity weight 5",
             ),
+            StatementForm(
+                "use karmada [without NAME, …]",
+                "",
+                "Applies Karmada's filters in addition to those of the policy. This is the"
+                " default; `without` disables some of them.",
+                "use karmada without TaintToleration",
+                subject=WORKLOADS,
+            ),
             StatementForm('use "FILE"', "", "Includes the statements of another file.", 'use "common.policy"'),
         ),
-        rules=("use_kubernetes", "use_scores", "use_file"),
+        rules=("use_kubernetes", "use_scores", "use_karmada", "use_file"),
         joins=("without", "with"),
-        words=("kubernetes", "scores", "weight"),
+        words=("kubernetes", "scores", "weight", "karmada"),
         as_function=True,
         foreign=("import", "include", "from", "load", "source"),
         advice='write `use "common.policy"`',
+        subjects=EVERY,
     ),
     Statement(
         keyword="let",
@@ -326,6 +363,7 @@ STATEMENTS: tuple[Statement, ...] = (
         as_function=True,
         foreign=("var", "const", "set", "val", "variable"),
         advice="write `let NAME = …`",
+        subjects=EVERY,
     ),
     Statement(
         keyword="def",
@@ -340,6 +378,7 @@ STATEMENTS: tuple[Statement, ...] = (
         rules=("define",),
         foreign=("function", "func", "fn", "macro", "lambda"),
         advice="write `def NAME(a, b) = …`",
+        subjects=EVERY,
     ),
     Statement(
         keyword="metric",
@@ -359,6 +398,14 @@ STATEMENTS: tuple[Statement, ...] = (
                 'metric price = promql("avg(power_price)") for cluster default 30',
             ),
             StatementForm(
+                'metric NAME = promql("…") for fleet [every D] [stale after D] [default EXPR]',
+                "",
+                "A metric with one value for all clusters together. Write `by cluster` for"
+                " one value of each cluster, if the label `cluster` names it.",
+                'metric rate = promql("eur_per_usd") for fleet default 1',
+                subject=WORKLOADS,
+            ),
+            StatementForm(
                 'metric NAME = promql("…") [every D] [stale after D] [default EXPR] by LABEL as TEXT',
                 "",
                 "A metric of tenants, racks or anything else that the pod or the node names: the value of the series"
@@ -374,9 +421,10 @@ STATEMENTS: tuple[Statement, ...] = (
             ),
         ),
         rules=("metric",),
-        clauses=("for cluster", "every", "stale after", "default", "by"),
+        clauses=("for cluster", "for fleet", "every", "stale after", "default", "by"),
         words=("as",),
         as_function=True,
+        subjects=EVERY,
     ),
     Statement(
         keyword="hold",
@@ -393,6 +441,7 @@ STATEMENTS: tuple[Statement, ...] = (
         condition=True,
         foreign=("wait", "pause", "suspend"),
         advice="write `hold if …`",
+        subjects=EVERY,
     ),
     Statement(
         keyword="order",
@@ -419,6 +468,7 @@ STATEMENTS: tuple[Statement, ...] = (
         as_function=True,
         foreign=("sort",),
         advice="write `order by pod.priority desc`",
+        subjects=EVERY,
     ),
     Statement(
         keyword="backfill",
@@ -450,6 +500,7 @@ STATEMENTS: tuple[Statement, ...] = (
         clauses=("as", "if", "else", "new nodes"),
         as_function=True,
         condition=True,
+        subjects=EVERY,
     ),
     Statement(
         keyword="filter",
@@ -461,13 +512,22 @@ STATEMENTS: tuple[Statement, ...] = (
                 " whether an autoscaler should add nodes for a pod that the filter rejects.",
                 "filter node.ready and fits(cpu, mem)",
             ),
+            StatementForm(
+                'filter CONDITION [as NAME] [if CONDITION] [else "why"] [also running]',
+                "Filter",
+                "A cluster passes if the condition is true. Clusters where the workload runs"
+                " pass, too, unless you write `also running`: then it leaves those that fail.",
+                'filter cluster.label.tier == "gold" also running',
+                subject=WORKLOADS,
+            ),
         ),
         rules=("filter",),
-        clauses=("as", "if", "else", "new nodes"),
+        clauses=("as", "if", "else", "new nodes", "also running"),
         as_function=True,
         condition=True,
         foreign=("allow", "permit", "accept", "select", "where", "only", "must", "assert", "node"),
         advice="write `filter CONDITION`: a node passes if every filter is true",
+        subjects=EVERY,
     ),
     Statement(
         keyword="score",
@@ -484,6 +544,7 @@ STATEMENTS: tuple[Statement, ...] = (
         as_function=True,
         foreign=("prefer", "favor", "favour", "rank", "prioritize", "maximize"),
         advice="write `score …`: more is better",
+        subjects=EVERY,
     ),
     Statement(
         keyword="spread",
@@ -659,11 +720,101 @@ STATEMENTS: tuple[Statement, ...] = (
                 " `rebalance` whose condition is true for a pod applies.",
                 'rebalance margin 10 at most 5 rest 30min if pod.label.tier != "db"',
             ),
+            StatementForm(
+                "rebalance [margin POINTS] [at most N] [rest DURATION] [if CONDITION]",
+                "",
+                "Moves replicas later to where the policy would place them now. `at most`"
+                " limits the replicas that move in one pass, and `rest` is the time between two passes. The condition"
+                " selects the clusters that replicas may move to.",
+                "rebalance at most 2 rest 10min if cluster.condition_age.Ready ?? 0s > 10min",
+                subject=WORKLOADS,
+            ),
         ),
         rules=("rebalance",),
         clauses=("margin", "at most", "rest", "if"),
         foreign=("deschedule", "descheduler", "move", "migrate"),
         advice="write `rebalance margin 10`",
+        subjects=EVERY,
+    ),
+    Statement(
+        keyword="choose",
+        forms=(
+            StatementForm(
+                "choose N [to M] clusters [over TOPOLOGY] [at least K] [if CONDITION]",
+                "",
+                "How many clusters it may use, N to M, the best by the total score. With"
+                " `over`, they are in at least K different regions, zones, providers, or values of a label. Without"
+                " this statement, any number of clusters. The first whose condition is true for the workload applies.",
+                "choose 2 to 3 clusters over zone at least 2",
+                subject=WORKLOADS,
+            ),
+        ),
+        rules=("choose",),
+        clauses=("over", "at least", "if"),
+        joins=("to",),
+        words=("clusters",),
+        subjects=(WORKLOADS,),
+    ),
+    Statement(
+        keyword="divide",
+        forms=(
+            StatementForm(
+                "divide evenly|by EXPR [at least N each] [at most N each] [partly] [if CONDITION]",
+                "",
+                "Divides the replicas among the chosen clusters, evenly or in proportion to a"
+                " value of each cluster, as far as there is room. `partly` places what has room, if not all replicas"
+                " have. The first whose condition is true for the workload applies.",
+                "divide by cluster.room at least 1 each",
+                subject=WORKLOADS,
+            ),
+            StatementForm(
+                "divide best first [at most N each] [partly] [if CONDITION]",
+                "",
+                "Fills the cluster with the highest total score, then the next one. Fewer replicas leave the worst"
+                " cluster first.",
+                "divide best first",
+                subject=WORKLOADS,
+            ),
+            StatementForm(
+                "divide over TOPOLOGY evenly|by EXPR|target VALUE SHARE, … then …",
+                "",
+                "Divides among regions, zones, providers or values of a label first, and then within each of them. The"
+                " domains without a target share the rest evenly.",
+                "divide over region target eu 70%, us 30% then evenly",
+                subject=WORKLOADS,
+            ),
+            StatementForm(
+                "divide copies|as placement [if CONDITION]",
+                "",
+                "`copies` gives all replicas to each of the chosen clusters. `as placement` divides as the"
+                " PropagationPolicy of the workload says; this is the default.",
+                'divide copies if workload.kind == "DaemonSet"',
+                subject=WORKLOADS,
+            ),
+        ),
+        rules=("divide",),
+        clauses=("at least", "at most", "partly", "if"),
+        behind=MappingProxyType({"at least": "each", "at most": "each"}),
+        joins=("by", "over", "target", "then"),
+        words=("evenly", "best", "first", "as", "placement", "copies"),
+        subjects=(WORKLOADS,),
+    ),
+    Statement(
+        keyword="keep",
+        forms=(
+            StatementForm(
+                "keep running|nothing",
+                "",
+                "Whether replicas stay where they are when only their number changes. With"
+                " `running`, the default, only the difference is placed or taken away. With `nothing`, each decision"
+                " divides all replicas afresh.",
+                "keep nothing",
+                subject=WORKLOADS,
+            ),
+        ),
+        rules=("keep",),
+        words=("running", "nothing"),
+        subjects=(WORKLOADS,),
     ),
 )
 

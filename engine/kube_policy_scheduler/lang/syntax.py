@@ -41,6 +41,13 @@ class ForPods(Tree, frozen=True):
     span: Span
 
 
+class ForWorkloads(Tree, frozen=True):
+    """`for workloads where CONDITION`"""
+
+    condition: expressions.Expr
+    span: Span
+
+
 class Priority(Tree, frozen=True):
     """`priority N`"""
 
@@ -175,6 +182,13 @@ class UseScores(Tree, frozen=True):
     span: Span
 
 
+class UseKarmada(Tree, frozen=True):
+    """`use karmada [without NAME, …]`"""
+
+    without: tuple[PluginName, ...]
+    span: Span
+
+
 class UseFile(Tree, frozen=True):
     """`use "FILE"`"""
 
@@ -217,7 +231,7 @@ class SeriesKey(Tree, frozen=True):
 
 
 class Metric(Tree, frozen=True):
-    """`metric NAME = promql("…") [by LABEL [as TEXT] | for cluster] [every D] [stale after D] [default EXPR]`"""
+    """`metric NAME = promql("…") [by LABEL [as TEXT] | for cluster|fleet] [every D] [stale after D] [default EXPR]`"""
 
     name: str
     query: expressions.Expr
@@ -226,6 +240,7 @@ class Metric(Tree, frozen=True):
     default: expressions.Expr | None
     by: SeriesKey | None
     for_cluster: bool
+    for_fleet: bool
     name_span: Span
     span: Span
 
@@ -243,7 +258,7 @@ class Require(Tree, frozen=True):
 
 
 class Filter(Tree, frozen=True):
-    """`filter EXPR [as NAME] [if COND] [else "why"] [new nodes help|never help]`"""
+    """`filter EXPR [as NAME] [if COND] [else "why"] [new nodes help|never help] [also running]`"""
 
     value: expressions.Expr
     name: str | None
@@ -251,6 +266,8 @@ class Filter(Tree, frozen=True):
     reason: str | None
     new_nodes: str | None
     """`help` or `never help`; None: it follows from what the condition depends on."""
+    also_running: bool
+    """Whether it also rejects clusters where the workload runs."""
     span: Span
 
 
@@ -393,7 +410,49 @@ class Preempt(Tree, frozen=True):
     span: Span
 
 
-Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary
+class Choose(Tree, frozen=True):
+    """`choose N [to M] clusters [over TOPOLOGY] [at least K] [if COND]`"""
+
+    fewest: expressions.Expr
+    most: expressions.Expr | None
+    """None: as `fewest`."""
+    topology: Topology | None
+    least: expressions.Expr | None
+    condition: expressions.Expr | None
+    span: Span
+
+
+class Division(Tree, frozen=True):
+    """One level of `divide`: `evenly`, `by EXPR`, `over region target eu 70%`, …"""
+
+    word: str
+    """evenly, best first, as placement or copies; empty: `value` or `targets` say it."""
+    topology: Topology | None
+    """None: among clusters."""
+    value: expressions.Expr | None
+    targets: tuple[Target, ...] | None
+    span: Span
+
+
+class Divide(Tree, frozen=True):
+    """`divide LEVEL [then LEVEL …] [at least N each] [at most N each] [partly] [if COND]`"""
+
+    levels: tuple[Division, ...]
+    least: expressions.Expr | None
+    most: expressions.Expr | None
+    partly: bool
+    condition: expressions.Expr | None
+    span: Span
+
+
+class Keep(Tree, frozen=True):
+    """`keep running`, `keep nothing`"""
+
+    running: bool
+    span: Span
+
+
+Header: TypeAlias = PolicyName | SchedulerName | ForPods | ForWorkloads | Priority | Canary
 Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
 Choice: TypeAlias = Ties | Devices | Domains
@@ -409,7 +468,11 @@ Statement: TypeAlias = (
     | Rebalance
     | UseKubernetes
     | UseScores
+    | UseKarmada
     | UseFile
+    | Choose
+    | Divide
+    | Keep
 )
 
 

@@ -224,7 +224,8 @@ def load(
     names, memo = names or environment(), memo or Memo()
     with _collector_paused():
         checked = check_sources(sources, names, library=library, memo=memo, owner=owner)
-        made_of = checked.policies if not checked.failed else ()
+        # policies of workloads govern no pod: they are checked with the others, and decided by `fleet`
+        made_of = [each for each in checked.policies if each.workloads is None] if not checked.failed else []
         policies = [memo.again(_made, policy.name, policy, names) for policy in made_of]
         found = lint(checked, memo=memo) if rules else ()
         diagnostics = in_order([*checked.diagnostics, *found])

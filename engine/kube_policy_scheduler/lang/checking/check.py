@@ -33,12 +33,13 @@ from kube_policy_scheduler.lang.checking.inference import (
     recursion,
     topology_of,
 )
-from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
+from kube_policy_scheduler.lang.checking.parts import SETTLED, Parts, unsettled
 from kube_policy_scheduler.lang.checking.recursion import rings
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
-from kube_policy_scheduler.lang.environment import CLUSTER, Environment
+from kube_policy_scheduler.lang.checking.workloads import belongs, choose, divide
+from kube_policy_scheduler.lang.environment import CLUSTER, OF_PODS, OF_WORKLOADS, Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text, show
-from kube_policy_scheduler.lang.reading.literals import label_problem
+from kube_policy_scheduler.lang.statements import PODS, WORKLOADS
 from kube_policy_scheduler.lang.types import (
     BYTES,
     NATIVE_RESOURCES,
@@ -50,7 +51,6 @@ from kube_policy_scheduler.lang.types import (
     Info,
     Kind,
     Shape,
-    Unit,
     resource_name,
     resource_unit,
 )
@@ -60,8 +60,6 @@ OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.RUN | Depend
 """The fields of a running pod that might be evicted."""
 COUNTED = Depends.TEMPLATE | Depends.OWN
 """The fields of a pod by which a `limit` counts it."""
-SETTLED = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.QUEUE
-"""The fields that do not change after the pod arrived."""
 RUNNING = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.SIGNAL
 """The fields by which one can say how long a pod runs, before it starts and while it runs."""
 ORDERING = SETTLED | Depends.CLOCK | Depends.SIGNAL
@@ -98,6 +96,8 @@ def check(
         known: what a check of almost the same statements left: the result is the same without it.
     """
 
+    environment = environment.of(subject_of(statements))
+
     def checked_with(known: Known | None) -> _Checker:
         checker = _Checker(inference=Inference(environment, unread_names), source=source, name=name)
         checker.define(statements)
@@ -124,12 +124,14 @@ def check(
     return checker.policy(tuple(statements)), in_order(checker.found), left
 
 
-class _Checker(msgspec.Struct, kw_only=True):
+def subject_of(statements: Sequence[syntax.Statement]) -> str:
+    """Return what a policy decides about, which follows from its `for`."""
+    return WORKLOADS if any(isinstance(each, syntax.ForWorkloads) for each in statements) else PODS
+
+
+class _Checker(Parts, kw_only=True):
     """Checks one policy, with one inference."""
 
-    inference: Inference
-    said: dict[str, Span] = msgspec.field(default_factory=dict)
-    """What is allowed only once, and where it was."""
     names: dict[str, Span] = msgspec.field(default_factory=dict)
     """Names given with `as`."""
     texts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -154,6 +156,9 @@ class _Checker(msgspec.Struct, kw_only=True):
     reclaims: list[checked.Reclaim] = msgspec.field(default_factory=list)
     backfill: checked.Backfill | None = None
     rebalances: list[checked.Rebalance] = msgspec.field(default_factory=list)
+    chooses: list[checked.Choose] = msgspec.field(default_factory=list)
+    divides: list[checked.Divide] = msgspec.field(default_factory=list)
+    keeps_running: bool = True
 
     # --- names -------------------------------------------------------------------------------------------
 
@@ -171,7 +176,8 @@ class _Checker(msgspec.Struct, kw_only=True):
                     codes.REDEFINED.at(tree.name_span, message, help="give one of them another name", labels=[label])
                 )
                 continue
-            if tree.name in environment.builtins or tree.name in ("node", "pod", "cluster", *environment.topologies):
+            known = (*environment.subject.roots, environment.subject.everything, *environment.topologies)
+            if tree.name in environment.builtins or tree.name in known:
                 message = f"`{tree.name}` is built in"
                 self.found.append(codes.BUILTIN_NAME.at(tree.name_span, message, help="choose another name"))
                 continue
@@ -237,6 +243,10 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     def statement(self, tree: syntax.Statement) -> None:
         """Check one statement."""
+        if belongs(self, tree):
+            self._statement(tree)
+
+    def _statement(self, tree: syntax.Statement) -> None:
         match tree:
             case syntax.PolicyName(name=name):
                 if self.once("policy", tree.span):
@@ -247,6 +257,12 @@ class _Checker(msgspec.Struct, kw_only=True):
             case syntax.ForPods(condition=condition):
                 if self.once("for pods", tree.span):
                     self.governs = self.settled(self.truth(condition, self.pod_scope("for pods where")), "for pods")
+            case syntax.ForWorkloads(condition=condition):
+                if self.once("for workloads", tree.span):
+                    scope = self.pod_scope("for workloads where")
+                    self.governs = self.settled(self.truth(condition, scope), "for workloads")
+            case syntax.Choose() | syntax.Divide() | syntax.Keep():
+                self._of_workloads(tree)
             case syntax.Priority(value=value):
                 if self.once("priority", tree.span):
                     self.priority = int(self.whole(value, "priority", low=-1e9))
@@ -271,7 +287,7 @@ class _Checker(msgspec.Struct, kw_only=True):
                     self.backfill = self._backfill(tree)
             case syntax.Rebalance():
                 self._rebalance(tree)
-            case syntax.UseKubernetes(without=without):
+            case syntax.UseKubernetes(without=without) | syntax.UseKarmada(without=without):
                 for plugin in without:
                     self._known(plugin, score=False)
                     self.without.add(plugin.name)
@@ -305,6 +321,21 @@ class _Checker(msgspec.Struct, kw_only=True):
             test = self.test(tree, self.named(tree, text))
         self.tests[type(tree), tree.span.text] = KnownTest(test, text, inference.end())
         return test
+
+    def _of_workloads(self, tree: syntax.Choose | syntax.Divide | syntax.Keep) -> None:
+        """Check what only policies of workloads say; of several, the first whose condition holds applies."""
+        condition = None if isinstance(tree, syntax.Keep) else tree.condition
+        word = next(iter(tree.span.text.split()))
+        once = condition is None and self.once(word, tree.span)
+        if not once and (condition is None or self.report_repeated(word, tree.span)):
+            return
+        match tree:
+            case syntax.Choose():
+                self.chooses.append(choose(self, tree))
+            case syntax.Divide():
+                self.divides.append(divide(self, tree))
+            case syntax.Keep(running=running):
+                self.keeps_running = running
 
     def _range(self, tree: expressions.Expr, low: expressions.Expr, high: expressions.Expr) -> None:
         """Check that a `let` with a range is a number inside the range."""
@@ -353,7 +384,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             if value.info.depends & ~Depends.DEVICE:
                 message = "`devices by` can use only the devices of a node, but this depends on something else"
                 advice = 'use functions of a device, such as `device_value("memory")`, and constants'
-                part = _unsettled(value, Depends.DEVICE)
+                part = unsettled(value, Depends.DEVICE)
                 self.found.append(codes.UNSTABLE.at(part.span, message, help=advice))
             elif not operators.has_unknown(value) and value.info.type.kind in (Kind.LIST, Kind.PODS):
                 self.found.append(operators.wrong_type(value, "a number or text to select devices by"))
@@ -402,7 +433,7 @@ class _Checker(msgspec.Struct, kw_only=True):
         if pods is not None and pods.info.depends & ~Depends.TEMPLATE:
             message = "a queue selects pods by their template, but this depends on something else"
             advice = 'use labels, the namespace or requests: `pod.namespace == "research"`'
-            self.found.append(codes.KEY.at(_unsettled(pods, Depends.TEMPLATE).span, message, help=advice))
+            self.found.append(codes.KEY.at(unsettled(pods, Depends.TEMPLATE).span, message, help=advice))
         minimum, maximum = self._amounts(tree.minimum, "min"), self._amounts(tree.maximum, "max")
         lend = self._amounts(tree.lend, "lend")
         for resource, amount, span in self._spans(tree.minimum, minimum):
@@ -490,9 +521,9 @@ class _Checker(msgspec.Struct, kw_only=True):
             elif lasts.info.depends & ~RUNNING:
                 message = "`lasts` can use the pod and metrics, but this depends on something else"
                 advice = "use what the pod says of itself: `duration(pod.annotation.runtime)`"
-                self.found.append(codes.UNSTABLE.at(_unsettled(lasts, RUNNING).span, message, help=advice))
+                self.found.append(codes.UNSTABLE.at(unsettled(lasts, RUNNING).span, message, help=advice))
             elif in_unit(lasts, SECONDS, self.found):
-                self._in_range(lasts, "lasts", low=0)
+                self.in_range(lasts, "lasts", low=0)
         most = self.number(tree.most, "at most", low=1, unit=SECONDS, default=DEFAULT_WAIT_SECONDS)
         return checked.Backfill(tree, condition, lasts, most)
 
@@ -504,7 +535,11 @@ class _Checker(msgspec.Struct, kw_only=True):
         margin = self.number(tree.margin, "margin", low=0) if tree.margin is not None else None
         most = int(self.whole(tree.most, "at most", low=0)) if tree.most is not None else None
         rest = self.number(tree.rest, "rest", low=0, unit=SECONDS, default=DEFAULT_REST_SECONDS)
-        condition = self.condition(tree.condition, self.pod_scope("rebalance"))
+        # pods have one condition, of their own; replicas of a workload one for each cluster that they may move to
+        scope = self.pod_scope("rebalance") if self.inference.subject is OF_PODS else Scope("rebalance")
+        condition = self.condition(tree.condition, scope)
+        if condition is not None and scope.nodes:
+            self.require_value(condition, "rebalance")
         self.rebalances.append(checked.Rebalance(tree, margin, most, rest, condition))
 
     def _weights(self, tree: syntax.UseScores) -> Mapping[str, float]:
@@ -548,6 +583,10 @@ class _Checker(msgspec.Struct, kw_only=True):
 
     def policy(self, statements: tuple[syntax.Statement, ...]) -> CheckedPolicy:
         """Return the policy without the parts that have errors."""
+        of_workloads = None
+        if self.inference.subject is OF_WORKLOADS:
+            rules = (tuple(self.chooses), tuple(self.divides), self.keeps_running, tuple(self.rebalances))
+            of_workloads = checked.OfWorkloads(*rules)
         prefers = any(c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK) for c in self.clauses)
         scores = self.scores if self.scores is not None or prefers else self.inference.environment.scores
         return CheckedPolicy(
@@ -571,7 +610,8 @@ class _Checker(msgspec.Struct, kw_only=True):
             queues=tuple(self.queues),
             reclaims=tuple(self.reclaims),
             backfill=self.backfill,
-            rebalances=tuple(self.rebalances),
+            rebalances=tuple(self.rebalances) if of_workloads is None else (),
+            workloads=of_workloads,
             steps=self.inference.all_steps + self.inference.steps,
             inputs=frozenset(self.inference.inputs),
         )
@@ -668,20 +708,7 @@ class _Checker(msgspec.Struct, kw_only=True):
         asked = [(clause.value, clause.condition), (clause.condition, None)]
         for value, when in asked if clause.condition is not None else asked[:1]:
             if value is not None:
-                self._require_value(value, clause.kind.value, when=when)
-
-    def _require_value(self, value: typed.Typed, what: str, *, when: typed.Typed | None = None) -> None:
-        """Report a value that may be missing if that decides about nodes or, if it is a metric, about the pod.
-
-        What is missing of the pod itself counts as false: a label that is not a number stays so, a metric returns.
-        """
-        cause = missing_part(value, when=when)
-        if cause is None or (what != ClauseKind.FILTER.value and not cause.info.depends & Depends.SIGNAL):
-            return
-        shown = " ".join(cause.span.text.split())
-        message = f"`{shown}` can be missing, and then this {what} has no result"
-        advice = f"add a default value: `{misplaced_default(value) or remedy(cause)}`"
-        self.found.append(codes.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
+                self.require_value(value, clause.kind.value, when=when)
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
         # the first that holds for a pod orders it: after one without a condition none is reached
@@ -715,7 +742,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             if value.info.depends & ~ORDERING:
                 message = "`order by` can use the pod, the time and metrics, but this depends on other pods or nodes"
                 advice = 'use a metric, such as `promql("…")` `by namespace as pod.namespace`'
-                self.found.append(codes.UNSTABLE.at(_unsettled(value, ORDERING).span, message, help=advice))
+                self.found.append(codes.UNSTABLE.at(unsettled(value, ORDERING).span, message, help=advice))
             if value.info.type.kind in (Kind.LIST, Kind.PODS):
                 self.found.append(operators.wrong_type(value, "a number or text to order by"))
             keys.append((value, key.descending))
@@ -732,13 +759,13 @@ class _Checker(msgspec.Struct, kw_only=True):
             if value.info.depends & (Depends.CLOCK | Depends.SIGNAL):
                 message = "beside `queue.share`, keys cannot change while pods wait"
                 advice = "use fields that stay the same, such as `pod.priority` and `pod.queued`"
-                span = _unsettled(value, ~(Depends.CLOCK | Depends.SIGNAL)).span
+                span = unsettled(value, ~(Depends.CLOCK | Depends.SIGNAL)).span
                 self.found.append(codes.QUEUE_SHARE.at(span, message, help=advice))
 
     def _grouping(self, tree: syntax.Spread | syntax.Pack, name: str) -> checked.Clause:
         spreads = isinstance(tree, syntax.Spread)
         kind = ClauseKind.SPREAD if spreads else ClauseKind.PACK
-        topology = self._topology(tree.topology)
+        topology = self.topology(tree.topology)
         skew = domains = None
         counting: frozenset[str] = frozenset()
         targets: dict[str, float] = {}
@@ -784,8 +811,7 @@ class _Checker(msgspec.Struct, kw_only=True):
         return value
 
     def _targets(self, tree: syntax.Spread) -> dict[str, float]:
-        """Return the share of each domain that has a target, reporting those that cannot be."""
-        found: dict[str, float] = {}
+        """Return the share of each domain that has a target, reporting what does not go with it."""
         if tree.targets and tree.topology is None:
             advice = "write the label of the domains: `over lifecycle target spot 70%`"
             self.found.append(codes.PART.at(tree.span, "`target` needs the domains, after `over`", help=advice))
@@ -794,23 +820,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             advice = "write two statements: one with `target`, one with `max skew`"
             message = f"`target` is a preference, and does not go with `{word}`"
             self.found.append(codes.PART.at(tree.span, message, help=advice))
-        for target in tree.targets or ():
-            share, span = target.share, target.span
-            if share.suffix not in ("", "%") or not 0 <= share.value <= 1:
-                message = f"a target is a share from 0% to 100%, this is {share.text}"
-                whole = not share.suffix and 1 < share.value <= 100
-                advice = f"write `{share.text}%`" if whole else "write a share such as `70%`"
-                self.found.append(codes.OUT_OF_RANGE.at(share.span, message, help=advice))
-            elif target.value in found:
-                message = f"`{target.value}` has two targets"
-                self.found.append(codes.REPEATED.at(span, message, help="keep one of them"))
-            found.setdefault(target.value, share.value)
-        total = sum(found.values())
-        if total > 1 + 1e-9 and all(0 <= share <= 1 for share in found.values()):
-            message = f"the targets are {100 * total:g}% together, more than 100%"
-            advice = "write smaller shares; the other domains share what is left"
-            self.found.append(codes.OUT_OF_RANGE.at((tree.targets or ())[-1].span, message, help=advice))
-        return found
+        return self.shares(tree.targets or ())
 
     def _counting(self, tree: syntax.Counting) -> frozenset[str]:
         for word in tree.words:
@@ -820,28 +830,6 @@ class _Checker(msgspec.Struct, kw_only=True):
                 advice = f"did you mean `{meant}`?" if meant else f"it can be {listed}"
                 self.found.append(codes.NO_CHOICE.at(tree.span, f"there is no `counting {word} nodes`", help=advice))
         return frozenset(tree.words)
-
-    def _topology(self, tree: syntax.Topology | None) -> str | None:
-        if tree is None:
-            return None
-        topologies = self.inference.environment.topologies
-        if tree.key in topologies:
-            return topologies[tree.key]
-        key = self._named_label(tree) or tree.key
-        problem = label_problem(key, of="key")
-        if problem:
-            self.found.append(codes.BAD_ARGUMENT.at(tree.span, f"`{key}` cannot be a label key", help=problem))
-        return key
-
-    def _named_label(self, tree: syntax.Topology) -> str | None:
-        """Return the label key for which the name of a `let` stands; None: the word is a label key itself."""
-        definition = self.inference.definitions.get(tree.key)
-        if definition is None or not isinstance(definition.tree, syntax.Let):
-            return None
-        was_used = definition.used
-        value = constant_of(self.inference.value_of(definition, tree.span))
-        definition.used = was_used or isinstance(value, str)
-        return value if isinstance(value, str) else None
 
     def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
         scope = self.pod_scope("limit")
@@ -854,8 +842,8 @@ class _Checker(msgspec.Struct, kw_only=True):
             elif measure is None or not operators.has_unknown(measure):
                 counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
                 if common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span) is not None:
-                    self._in_range(bound, "to", low=0)
-            self._require_value(bound, "limit")
+                    self.in_range(bound, "to", low=0)
+            self.require_value(bound, "limit")
         of_pods = None
         if tree.of_pods is not None:
             of_pods = self.truth(
@@ -875,7 +863,7 @@ class _Checker(msgspec.Struct, kw_only=True):
             tree.topology is not None
             or distinct is not None
             or (of_pods is not None and typed.reads_its_node(of_pods)),
-            self._topology(tree.topology) if tree.topology is not None else CLUSTER,
+            self.topology(tree.topology) if tree.topology is not None else CLUSTER,
             self.condition(tree.condition, scope),
         )
 
@@ -934,7 +922,7 @@ class _Checker(msgspec.Struct, kw_only=True):
         """Return the labels of `within one`, None for `any`; report what comes twice, or can never be reached."""
         found: list[str | None] = []
         for number, tree in enumerate(trees):
-            key = None if tree.key == ANY_DOMAIN else self._topology(tree) or NODE_LABEL
+            key = None if tree.key == ANY_DOMAIN else self.topology(tree) or NODE_LABEL
             if key in found:
                 message, advice = f"`{tree.key}` appears twice", "keep the first of them"
                 self.found.append(codes.REPEATED.at(tree.span, message, help=advice))
@@ -957,7 +945,7 @@ class _Checker(msgspec.Struct, kw_only=True):
                 message, advice = "the size of a gang cannot follow a metric", "use a constant, or a label of the pod"
                 self.found.append(codes.UNSTABLE.at(value.span, message, help=advice))
             elif in_unit(value, PLAIN, self.found):
-                self._in_range(value, what, low=1, whole=True)
+                self.in_range(value, what, low=1, whole=True)
         return value
 
     def _role(self, tree: syntax.Role, scope: Scope) -> checked.Role:
@@ -992,104 +980,6 @@ class _Checker(msgspec.Struct, kw_only=True):
         return checked.Preemption(ClauseKind.PREEMPT, tree, name, condition, evict)
 
     # --- what clauses are made of ----------------------------------------------------------------------
-
-    @property
-    def found(self) -> list[Diagnostic]:
-        """Return the errors so far."""
-        return self.inference.found
-
-    def pod_scope(self, statement: str) -> Scope:
-        """Return the scope of a statement about the pod alone."""
-        return Scope(statement, nodes=False)
-
-    def truth(self, tree: expressions.Expr, scope: Scope) -> typed.Typed:
-        """Return what a condition means."""
-        return operators.truth(self.inference.infer_root(tree, scope), self.found)
-
-    def condition(self, tree: expressions.Expr | None, scope: Scope) -> typed.Typed | None:
-        """Return the condition after `if`, if there is one."""
-        return None if tree is None else self.truth(tree, scope)
-
-    def key(self, tree: expressions.Expr, statement: str) -> typed.Typed:
-        """Return the key after `by`: a text of the pod's template."""
-        value = self.inference.infer_root(tree, msgspec.structs.replace(self.pod_scope(statement), part="key"))
-        if operators.has_unknown(value):
-            return value
-        if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
-            message = f"`{statement}` groups pods by a text of their template, and this is not one"
-            advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
-            self.found.append(codes.KEY.at(value.span, message, help=advice))
-            return operators.unknown(tree.span)
-        return value
-
-    def settled(self, value: typed.Typed, statement: str) -> typed.Typed:
-        """Return a value, and report it if it changes after the pod arrived."""
-        if value.info.depends & ~SETTLED:
-            message = f"`{statement}` is determined when the pod arrives, but this value changes later"
-            advice = "use a field of the pod: labels, namespace, priority, `pod.created`, `pod.queued`"
-            self.found.append(codes.UNSTABLE.at(_unsettled(value).span, message, help=advice))
-        return value
-
-    def number(
-        self, tree: expressions.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
-    ) -> float:
-        """Return a constant, or the default after reporting that it is not constant."""
-        if tree is None:
-            return default
-        value = self.inference.infer_root(tree, Scope(what, nodes=False))
-        if operators.has_unknown(value):
-            return default
-        constant = constant_of(value)
-        if value.info.type.kind is not Kind.NUMBER:
-            self.found.append(operators.wrong_type(value, f"a number as `{what}`"))
-        elif constant is None:
-            message = f"`{what}` must be a constant number"
-            self.found.append(codes.NOT_CONSTANT.at(tree.span, message, help="write a constant number"))
-        elif in_unit(value, unit, self.found):
-            if constant >= low:
-                return float(constant)
-            advice = "negate the expression instead" if what == "weight" else "write a larger number"
-            message = f"`{what}` must be {low:g} or more, this is {constant:g}"
-            self.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=advice))
-        return default
-
-    def _in_range(self, value: typed.Typed, what: str, *, low: float, whole: bool = False) -> None:
-        """Report a number that is never large enough, or is not a whole number where one is required."""
-        number, span = constant_of(value), value.span
-        if value.info.high < low:
-            shown = "always less" if number is None else span.text if value.info.type.unit.bytes else f"{number:g}"
-            message = f"`{what}` must be {low:g} or more, this is {shown}"
-            self.found.append(codes.OUT_OF_RANGE.at(span, message, help="write a larger number"))
-        elif whole and number is not None and number != int(number):
-            message = f"`{what}` must be a whole number, this is {number:g}"
-            self.found.append(codes.OUT_OF_RANGE.at(span, message, help=f"write {math.ceil(number)}"))
-
-    def whole(self, tree: expressions.Expr, what: str, *, low: float) -> float:
-        """Return a constant whole number."""
-        value = self.number(tree, what, low=low)
-        if value != int(value):
-            message = f"`{what}` must be a whole number, this is {value:g}"
-            self.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=f"write {round(value)}"))
-        return value
-
-    def report_repeated(self, what: str, span: Span) -> bool:
-        """Report a repetition; return whether it is one."""
-        earlier = self.said.get(what)
-        if earlier is None:
-            return False
-        label = Label(earlier, "this one has no `if`")
-        message, advice = f"this `{what}` is never used", f"put it before the `{what}` without `if`"
-        self.found.append(codes.REPEATED.at(span, message, help=advice, labels=[label]))
-        return True
-
-    def once(self, what: str, span: Span) -> bool:
-        """Return whether this is the first occurrence, and report it if it is not."""
-        earlier = self.said.setdefault(what, span)
-        if earlier is span:
-            return True
-        label = Label(earlier, "first used here")
-        self.found.append(codes.REPEATED.at(span, f"`{what}` is used twice", help="remove one of them", labels=[label]))
-        return False
 
     def named(self, tree: syntax.Clause, text: str) -> str:
         """Return the name of a clause: the one that it gives, else its text."""
@@ -1126,11 +1016,3 @@ def _of_the_asking_pod(value: typed.Typed) -> typed.Typed | None:
             return found
     own = value.info.shape is Shape.DECISION and value.info.depends & SETTLED
     return value if own and not typed.free(value) else None
-
-
-def _unsettled(value: typed.Typed, settled: Depends = SETTLED) -> typed.Typed:
-    """Return the innermost part with a dependency that is not allowed."""
-    for part in typed.parts(value):
-        if part.info.depends & ~settled:
-            return _unsettled(part, settled)
-    return value

@@ -19,13 +19,23 @@ from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.earlier import Earlier, Work
 from kube_policy_scheduler.lang.checking.operators import unknown
 from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
-from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key, QueryInput, QueryKey
+from kube_policy_scheduler.lang.environment import (
+    CLUSTER,
+    OF_PODS,
+    OF_WORKLOADS,
+    Environment,
+    Field,
+    Key,
+    QueryInput,
+    QueryKey,
+    Subject,
+)
 from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, SUFFIXES, label_problem
 from kube_policy_scheduler.lang.signature import Builtin, Parameter, Receives, TypeSpec
-from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.lang.statements import STATEMENTS, WORKLOADS
 from kube_policy_scheduler.lang.types import BYTES as BYTES_UNIT
 from kube_policy_scheduler.lang.types import CORES as CORES_UNIT
 from kube_policy_scheduler.lang.types import (
@@ -154,6 +164,11 @@ class Inference(msgspec.Struct):
     """By name, of definitions that have values."""
     most_nested: int = 0
 
+    @property
+    def subject(self) -> Subject:
+        """Return what the policy decides about."""
+        return self.environment.subject
+
     def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return the typed expression in a scope."""
         self.level += 1
@@ -267,7 +282,7 @@ class Inference(msgspec.Struct):
         known = (*self.definitions, *self.unread_names, *scope.parameters, *scope.bound)
         if not isinstance(item, expressions.Name) or item.name in known or item.name in self.environment.builtins:
             return self.infer(item, scope)
-        if item.name in ("node", "pod") or closest(item.name, known) or item.name.lower() in foreign.NAMES:
+        if item.name in self.subject.roots or closest(item.name, known) or item.name.lower() in foreign.NAMES:
             return self.infer(item, scope)
         if scope.bare_item and f"pod.{item.name}" in self.environment.fields:
             return self.infer(item, scope)
@@ -299,8 +314,13 @@ class Inference(msgspec.Struct):
         )
 
     def _label_test(self, expr: expressions.LabelTest, scope: Scope) -> typed.Typed:
-        environment = self.environment
-        source = environment.fields.get(f"{expr.subject}.label")
+        if expr.subject == "pod" and self.subject is not OF_PODS:
+            message = "`pod label …` is about pods, and this policy is about workloads"
+            advice = f'write `workload.label["{one_line(expr.key, 40)}"]`, and compare it'
+            self.found.append(codes.SUBJECT.at(expr.span, message, help=advice))
+            return unknown(expr.span)
+        subject = expr.subject if expr.subject == "pod" else self.subject.row
+        source = self.environment.fields.get(f"{subject}.label")
         if source is None:
             self.found.append(codes.UNKNOWN_FIELD.at(expr.span, f"there is no `{expr.subject}.label` here"))
             return unknown(expr.span)
@@ -309,9 +329,11 @@ class Inference(msgspec.Struct):
             info = msgspec.structs.replace(info, shape=Shape.ITEM)
         value: typed.Typed = typed.Read(info, expr.span, source, expr.key)
         if expr.subject == "node" and not scope.nodes and not scope.node_items:
-            shown = one_line(expr.span.text, 40)
-            message = f"`{shown}` depends on the node, but `{scope.statement}` can use only pods"
+            shown, name = one_line(expr.span.text, 40), self.subject.name
+            message = f"`{shown}` depends on the {self.subject.row}, but `{scope.statement}` can use only {name}"
             advice = f"for the label of the pod write `pod {shown}`"
+            if self.subject is not OF_PODS:
+                advice = f'for the label of the workload write `workload.label["{one_line(expr.key, 40)}"] == "…"`'
             self.found.append(codes.NO_NODE.at(expr.span, message, help=advice))
             return unknown(expr.span)
         if not self.allowed(value, scope):
@@ -436,25 +458,26 @@ class Inference(msgspec.Struct):
             message = f"`{one_line(value.span.text, 40)}` is about one device, which `{scope.statement}` cannot use"
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in `devices by`"))
             return False
+        row, decided = self.subject.roots
         if value.info.shape is Shape.NODE and not scope.nodes:
-            message = (
-                f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
-            )
+            shown = one_line(value.span.text, 40)
+            message = f"`{shown}` depends on the {row}, but `{scope.statement}` can use only {self.subject.name}"
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
             if scope.statement == ONE_EXPRESSION:
                 advice = "an expression is about nodes, or with `p.…` about running pods"
             elif scope.part == "amount":
-                advice = "it must be the same for all nodes: write a number, or one that follows from the pod"
+                advice = f"it must be the same for all {self.subject.rows}: write a number, or one that follows from"
+                advice += f" the {decided}"
             elif scope.part == "key":
                 advice = (
                     "group by a text of the pod, such as a label; for each node or zone, add `over node` or `over zone`"
                 )
             elif scope.statement == "order by":
-                advice = "the queue is ordered before there is a node: use a `score`"
+                advice = f"the queue is ordered before there is a {row}: use a `score`"
             if value.info.depends & Depends.SIGNAL and not scope.items:
                 advice = (
-                    'name it: `metric NAME = promql("…") for cluster` is one value, and'
-                    " `… by LABEL as pod.label.KEY` one for each pod"
+                    f'name it: `metric NAME = promql("…") for {self.subject.everything}` is one value, and'
+                    f" `… by LABEL as {decided}.label.KEY` one for each {decided}"
                 )
             for name in scope.node_items:
                 message = f"`{one_line(value.span.text, 40)}` is about the candidate node, not about `{name}`"
@@ -465,7 +488,8 @@ class Inference(msgspec.Struct):
             self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
             return False
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
-            message = f"`{one_line(value.span.text, 40)}` compares nodes, which `{scope.statement}` cannot do"
+            shown = one_line(value.span.text, 40)
+            message = f"`{shown}` compares {self.subject.rows}, which `{scope.statement}` cannot do"
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
             return False
         return True
@@ -549,18 +573,19 @@ def read_member(
     root, steps = path
     of_node = root.name in scope.node_items
     item = root.name in scope.items
-    subject = "pod" if item else "node" if of_node else root.name
-    is_bare = scope.bare_item and not item and subject not in ("node", "pod") and steps
+    row, decided = inference.subject.roots
+    subject = decided if item else row if of_node else root.name
+    is_bare = scope.bare_item and not item and subject not in (row, decided) and steps
     if is_bare and not _begins_field(inference, "pod", root.name) and _begins_field(inference, "pod", steps[0].text):
         advice = f"each of these pods is `pod`: write `pod{one_line(_shown(expr)[len(root.name) :], 40)}`"
         inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
         return unknown(expr.span)
-    if scope.bare_item and not item and subject not in ("node", "pod"):
+    if scope.bare_item and not item and subject not in (row, decided):
         item, subject = True, "pod"
         steps = [Step(root.name, root.span, False), *steps]
     elif scope.bare_item and subject == "pod":
         item = True
-    if subject not in ("node", "pod"):
+    if subject not in (row, decided):
         return _no_root(inference, root, expr, scope)
     if item and steps and steps[0].text == "node" and not steps[0].bracket:
         return _of_its_node(inference, root, steps, expr, scope)
@@ -701,7 +726,9 @@ def _reports_key(inference: Inference, expr: expressions.Index, scope: Scope) ->
     path = _path(expr.base)
     if path is None or not path[1] or not isinstance(expr.key, expressions.Name):
         return False
-    subject = "pod" if path[0].name in scope.items else "node" if path[0].name in scope.node_items else path[0].name
+    row, decided = inference.subject.roots
+    name = path[0].name
+    subject = decided if name in scope.items else row if name in scope.node_items else name
     chosen = _field(inference, subject, path[1])
     if chosen is None or chosen[0].key is None or chosen[1]:
         return False
@@ -777,14 +804,21 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
             advice = f'compare it: `{root.name} == "…"`' if root.name in scope.variables else ""
             inference.found.append(operators.wrong_type(value, "a value with fields", advice=advice))
         return unknown(expr.span)
-    if root.name in ("zone", "region", "cluster", *inference.environment.topologies):
+    if (wrong := _of_other_subject(inference, root, expr)) is not None:
+        inference.found.append(wrong)
+        return unknown(expr.span)
+    if root.name in ("zone", "region", inference.subject.everything, *inference.environment.topologies):
         shown = one_line(_shown(expr), 40)
         message, path = f"`{shown}` is not a value", shown.partition(".")[2]
+        row, rows = inference.subject.row, inference.subject.rows
         advice = f"count its pods: `count(p in {root.name}.pods where …)`; the zone of a node is `node.zone`"
-        if path == "nodes":
-            advice = f"count them: `count(n in {shown} where …)`"
-        elif _begins_field(inference, "node", path.partition(".")[0]):
-            advice = f"add it up over nodes: `sum(n.{path} for n in {root.name}.nodes)`"
+        if inference.subject is not OF_PODS:
+            advice = f"count its clusters: `count(c in {root.name}.clusters where …)`; for that of a cluster write"
+            advice += f" `cluster.{root.name}`"
+        if path == rows:
+            advice = f"count them: `count({rows[0]} in {shown} where …)`"
+        elif _begins_field(inference, row, path.partition(".")[0]):
+            advice = f"add it up over {rows}: `sum({rows[0]}.{path} for {rows[0]} in {root.name}.{rows})`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     if root.name in inference.unread_names:
@@ -793,15 +827,35 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
         advice = f"write `{_item(scope)}.{one_line(_shown(expr), 40)}`"
         inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
         return unknown(expr.span)
-    meant = closest(root.name, ("node", "pod", *scope.bound))
+    meant = closest(root.name, (*inference.subject.roots, *scope.bound))
     if root.name == "queue":
         message, advice = "`queue.share` is not a value", "write `order by queue.share, …`: it orders pods only"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
-    advice = foreign.NAMES.get(root.name.lower(), "") or "paths start with `node.` or `pod.`"
+    starts = " or ".join(f"`{each}.`" for each in inference.subject.roots)
+    advice = foreign.NAMES.get(root.name.lower(), "") or f"paths start with {starts}"
     advice = f"did you mean `{meant}`?" if meant else advice
     inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
     return unknown(expr.span)
+
+
+def _of_other_subject(
+    inference: Inference, root: expressions.Name, expr: expressions.Expr | None = None
+) -> Diagnostic | None:
+    """Return the diagnostic of a path that only policies of another subject have; None if it is none."""
+    own, name = inference.subject, root.name
+    if own is OF_PODS:
+        fields = inference.environment.of(WORKLOADS).fields
+        steps = _shown(expr).split(".") if expr is not None else []
+        is_field = len(steps) > 1 and ".".join(steps[:2]) in fields and not _begins_field(inference, "node", steps[1])
+        if name != OF_WORKLOADS.decided and not is_field:
+            return None
+        message = f"`{name}.…` is available only in a policy of workloads"
+        return codes.SUBJECT.at(root.span, message, help="add `for workloads where …`, or write `pod.…` and `node.…`")
+    if name not in OF_PODS.roots:
+        return None
+    message, written = f"`{name}.…` is available only in a policy of pods", "cluster" if name == "node" else "workload"
+    return codes.SUBJECT.at(root.span, message, help=f"write `{written}.…`: this policy chooses clusters for workloads")
 
 
 def _key_missing(found: Field, expr: expressions.Expr) -> Diagnostic:
@@ -857,9 +911,13 @@ def _element(inference: Inference, expr: expressions.Expr, scope: Scope) -> type
     base = inference.infer(expr.base, scope)
     if not operators.has_unknown(base):
         message = f"{base.info.type} has no field `{expr.name}`"
-        advice = "only `node` and `pod` have fields"
+        advice = _with_fields(inference)
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.name_span, message, help=advice))
     return unknown(expr.span)
+
+
+def _with_fields(inference: Inference) -> str:
+    return f"only {' and '.join(f'`{each}`' for each in inference.subject.roots)} have fields"
 
 
 def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
@@ -872,7 +930,7 @@ def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
         info = Info(Type(item), value.info.shape, True, value.info.depends)
         return typed.Element(info, span, value, step.position)
     message = f"{value.info.type} has no field `{step.text}`"
-    advice = "only `node` and `pod` have fields"
+    advice = _with_fields(inference)
     if step.position is not None:
         message, advice = f"{value.info.type} has no elements", "only lists have"
     elif step.text.lower() in ("age", "since", "lasttransitiontime") and operators.is_status(value):
@@ -1047,12 +1105,15 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
     extra = [("every", tree.every), ("max_age", tree.stale_after)]
     named = [*query.named, *(expressions.Named(name, value, value.span) for name, value in extra if value is not None)]
     environment, arguments = inference.environment, query.arguments
-    builtin = environment.queries["cluster"] if tree.for_cluster else environment.builtins[QUERY_FUNCTION]
-    if tree.by is not None and tree.for_cluster:
-        message = "a metric is `for cluster` or `by` a label, not both"
-        advice = "for one value of the cluster remove `by …`; for one of each node or tenant remove `for cluster`"
+    everything = inference.subject.everything
+    for_all = tree.for_fleet if everything == "fleet" else tree.for_cluster
+    builtin = environment.queries["cluster"] if for_all else environment.builtins[QUERY_FUNCTION]
+    if tree.by is not None and for_all:
+        message = f"a metric is `for {everything}` or `by` a label, not both"
+        advice = f"for one value of the {everything} remove `by …`; for one of each {inference.subject.row} or tenant"
+        advice += f" remove `for {everything}`"
         inference.found.append(codes.PART.at(tree.by.span, message, help=advice))
-    elif tree.by is not None and tree.by.label.startswith(("pod.", "node.")):
+    elif tree.by is not None and tree.by.label.startswith(("pod.", "node.", "workload.", "cluster.")):
         field, name = tree.by.label, tree.by.label.rpartition(".")[2]
         if isinstance(tree.by.value, expressions.Name):
             name = tree.by.value.name
@@ -1510,8 +1571,9 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
         message = "aggregates cannot be nested"
         found.append(codes.NOT_HERE.at(span, message, help="first name the inner one with `let`"))
         return unknown(span)
-    if expr.variable == "node" or expr.variable in scope.bound:
-        meaning = "the candidate node" if expr.variable == "node" else "something else around it"
+    row = inference.subject.row
+    if expr.variable == row or expr.variable in scope.bound:
+        meaning = f"the candidate {row}" if expr.variable == row else "something else around it"
         advice = "choose another name, such as `n`"
         found.append(codes.REDEFINED.at(span, f"`{expr.variable}` already means {meaning}", help=advice))
         return unknown(span)
@@ -1525,8 +1587,11 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
     if topology == CLUSTER:
         topology, where = _same_domain(inference, expr, scope, of_nodes=collection.of_nodes)
     if topology != CLUSTER and not scope.nodes:
-        message = f"`{expr.collection.span.text}` depends on the node, but `{scope.statement}` can use only pods"
-        advice = f"use `cluster.{'nodes' if collection.of_nodes else 'pods'}`, or move it to a `filter`"
+        subject = inference.subject
+        message = f"`{expr.collection.span.text}` depends on the {row}, but `{scope.statement}` can use only"
+        message += f" {subject.name}"
+        collected = subject.rows if collection.of_nodes else "pods"
+        advice = f"use `{subject.everything}.{collected}`, or move it to a `filter`"
         found.append(codes.NO_NODE.at(span, message, help=advice))
         return unknown(span)
     enter = scope.over_nodes if collection.of_nodes else scope.over
@@ -1616,11 +1681,11 @@ class _Collection(msgspec.Struct, frozen=True):
 
 def _collection(inference: Inference, collection: expressions.Expr, scope: Scope) -> _Collection | typed.Typed | None:
     """Return the pods, the nodes or the list of an aggregate, None after reporting that it is not one."""
-    topologies = inference.environment.topologies
-    if isinstance(collection, expressions.Member) and collection.name in ("pods", "nodes"):
-        of_nodes = collection.name == "nodes"
+    topologies, subject = inference.environment.topologies, inference.subject
+    if isinstance(collection, expressions.Member) and collection.name in subject.collections:
+        of_nodes = collection.name == subject.rows
         match collection.base:
-            case expressions.Name(name="cluster"):
+            case expressions.Name(name=name) if name == subject.everything:
                 return _Collection(CLUSTER, of_nodes)
             case expressions.Name(name=name) if name in topologies and not (of_nodes and topologies[name] is None):
                 return _Collection(topologies[name], of_nodes)
@@ -1641,8 +1706,12 @@ def _collection(inference: Inference, collection: expressions.Expr, scope: Scope
     advice = f'use {names}, `domain("LABEL").pods`, `cluster.nodes`, `zone.nodes`, or a list such as `pod.images`'
     if isinstance(collection, expressions.Member) and collection.name == "nodes":
         advice = 'use `cluster.nodes`, `zone.nodes`, `region.nodes` or `domain("LABEL").nodes`'
-    advice = _collection_advice(inference, collection) or advice
     message = "expected a collection of pods or nodes, or a list"
+    if subject is OF_PODS:
+        advice = _collection_advice(inference, collection) or advice
+    else:
+        message = "expected a collection of clusters, or a list"
+        advice = "use `fleet.clusters`, `region.clusters`, `zone.clusters`, `provider.clusters`, or a list"
     inference.found.append(codes.WRONG_TYPE.at(collection.span, message, help=advice))
     return None
 
@@ -1659,10 +1728,10 @@ def topology_of(inference: Inference, expr: expressions.Expr, scope: Scope) -> t
         key = _names_in(inference, scope)(expr)
         return (key,) if isinstance(key, str) and not label_problem(key, of="key") else None
     path = _path(expr, _names_in(inference, scope))
-    if path is not None and [step.text for step in path[1]] == ["name"] and path[0].name == "node":
+    if path is not None and [step.text for step in path[1]] == ["name"] and path[0].name == inference.subject.row:
         return (None,)
     root, key = _label_read(inference, expr, scope)
-    return (key,) if root == "node" and key is not None else None
+    return (key,) if root == inference.subject.row and key is not None else None
 
 
 def _domain(inference: Inference, key: str, at: Span, *, of_nodes: bool) -> _Collection | None:
@@ -1707,7 +1776,8 @@ def _is_value(inference: Inference, expr: expressions.Expr, scope: Scope) -> boo
             return function in (*inference.environment.builtins, *inference.definitions, *inference.unread_names)
         case expressions.Member() | expressions.Index() | expressions.Name():
             path = _path(expr)
-            known = (*inference.definitions, *inference.unread_names, *scope.parameters, *scope.bound, "pod", "node")
+            known = (*inference.definitions, *inference.unread_names, *scope.parameters, *scope.bound)
+            known = (*known, *inference.subject.roots)
             return path is None or path[0].name in known
         case _:
             return False
@@ -1728,7 +1798,8 @@ def _same_domain(
             continue
         keys = [_label_read(inference, side, scope) for side in (operand.left, operand.right)]
         items = expr.variable if of_nodes else f"{expr.variable}.node"
-        if {root for root, _ in keys} != {items, "node"} or keys[0][1] != keys[1][1] or keys[0][1] is None:
+        of_both = {root for root, _ in keys} == {items, inference.subject.row}
+        if not of_both or keys[0][1] != keys[1][1] or keys[0][1] is None:
             continue
         left = tuple(each for each in operands if each is not operand and each is not None)
         rest = left[0] if len(left) == 1 else None
@@ -1745,7 +1816,8 @@ def _label_read(inference: Inference, expr: expressions.Expr, scope: Scope) -> t
     if path is None:
         return "", None
     (root, steps), name = path, path[0].name
-    if root.name != "node" and steps and steps[0].text == "node" and not steps[0].bracket:
+    begins = steps[0].text if steps and not steps[0].bracket else ""
+    if inference.subject is OF_PODS and root.name != "node" and begins == "node":
         name, steps = f"{name}.node", steps[1:]
     if len(steps) == 2 and steps[0].text == "label" and not steps[0].bracket and steps[1].text:
         return name, steps[1].text
@@ -1857,17 +1929,21 @@ def _is_item_path(inference: Inference, name: str, scope: Scope) -> bool:
     """Return whether a name is a field of what an aggregate iterates over, written without its variable."""
     if len(scope.items) + len(scope.node_items) != 1:
         return False
-    return _begins_field(inference, "pod" if scope.items else "node", name)
+    row, decided = inference.subject.roots
+    return _begins_field(inference, decided if scope.items else row, name)
 
 
 def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> Diagnostic:
     """Return the diagnostic of an unknown bare name."""
     name = expr.name
-    if name in ("node", "pod") or name in scope.items or name in scope.node_items:
-        root = "pod" if name in scope.items else "node" if name in scope.node_items else name
+    row, decided = inference.subject.roots
+    if name in (row, decided) or name in scope.items or name in scope.node_items:
+        root = decided if name in scope.items else row if name in scope.node_items else name
         message = f"`{name}` is not a value"
-        advice = f"use a field, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
+        advice = f"use a field, such as `{name}.{'label.app' if root == decided else 'ready'}`"
         return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
+    if (wrong := _of_other_subject(inference, expr)) is not None:
+        return wrong
     if name in ("strict", "asc", "desc") and scope.statement == "order by":
         advice = f"`{name}` stands at the end, without a comma: `order by pod.queued {name}`"
         return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)

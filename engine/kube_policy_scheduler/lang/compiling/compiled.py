@@ -263,6 +263,66 @@ class CompiledRebalance(msgspec.Struct, frozen=True, eq=False):
     condition: Evaluate | None
 
 
+class CompiledChoose(msgspec.Struct, frozen=True, eq=False):
+    """`choose`"""
+
+    text: str
+    fewest: Evaluate
+    """From a frame to a number of clusters."""
+    most: Evaluate
+    topology: str | None
+    """Label key of the domains; None: they do not matter."""
+    least: Evaluate | None
+    """In how many of them the clusters are."""
+    condition: Evaluate | None
+
+
+class CompiledDivisionLevel(msgspec.Struct, frozen=True, eq=False):
+    """One level of `divide`."""
+
+    word: str
+    """As `checked.DivisionLevel.word`."""
+    topology: str | None
+    """Label key of the domains; None: among clusters."""
+    value: Evaluate | None
+    """From a frame to `float64[rows]`; NaN is missing."""
+    targets: Mapping[str, float]
+
+
+class CompiledDivide(msgspec.Struct, frozen=True, eq=False):
+    """`divide`"""
+
+    text: str
+    levels: tuple[CompiledDivisionLevel, ...]
+    least: Evaluate | None
+    """From a frame to a number, or to `float64[rows]`: the replicas that each cluster gets at least."""
+    most: Evaluate | None
+    partly: bool
+    condition: Evaluate | None
+
+
+class CompiledMove(msgspec.Struct, frozen=True, eq=False):
+    """`rebalance` of workloads"""
+
+    text: str
+    margin: float | None
+    """Points by which another cluster must lead; None: any cluster that the policy would choose now."""
+    most: int | None
+    """Replicas of one pass; None: no limit."""
+    rest_seconds: float
+    may_gain: Callable[[Any], BoolColumn] | None
+    """From a frame to `bool[rows]`: which clusters replicas may move to; None: all."""
+
+
+class CompiledForWorkloads(msgspec.Struct, frozen=True, eq=False):
+    """What only policies of workloads say."""
+
+    chooses: tuple[CompiledChoose, ...]
+    divides: tuple[CompiledDivide, ...]
+    keeps_running: bool
+    moves: tuple[CompiledMove, ...]
+
+
 class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     """One policy, ready to decide."""
 
@@ -285,6 +345,8 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     """Room that is reserved for the first pod of a strict order, so that others need not wait behind it."""
     rebalances: tuple[CompiledRebalance, ...]
     """The first whose condition holds for a pod applies to it."""
+    workloads: CompiledForWorkloads | None
+    """None: it is about pods."""
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
     pods_read: tuple[PodsRead, ...]

@@ -12,13 +12,18 @@ import numpy as np
 from msgspec.structs import replace
 
 from kube_policy_scheduler.lang import checked, expressions, syntax, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of, workload_values_of
 from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE, full
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledBackfill,
+    CompiledChoose,
     CompiledClause,
+    CompiledDivide,
+    CompiledDivisionLevel,
+    CompiledForWorkloads,
     CompiledGang,
     CompiledGrouping,
+    CompiledMove,
     CompiledOrder,
     CompiledPolicy,
     CompiledPreemption,
@@ -94,6 +99,7 @@ def compile_policy(
             )
             for each in policy.rebalances
         ),
+        workloads=_of_workloads(policy.workloads, maker) if policy.workloads is not None else None,
         inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(_other_roots(policy))])),
         pods_read=tuple(dict.fromkeys(compiler.pods_read)),
         of_texts=tuple(compiler.of_texts),
@@ -109,6 +115,50 @@ def _other_roots(policy: CheckedPolicy) -> Iterator[typed.Typed]:
         if policy.backfill.condition is not None:
             yield policy.backfill.condition
     yield from (each.condition for each in policy.rebalances if each.condition is not None)
+    if policy.workloads is not None:
+        yield from workload_values_of(policy.workloads)
+
+
+def _of_workloads(rules: checked.OfWorkloads, maker: _Maker) -> CompiledForWorkloads:
+    compiled = maker.compile_value
+    return CompiledForWorkloads(
+        tuple(
+            CompiledChoose(
+                show_statement(each.tree),
+                maker.compiler.compile(each.fewest),
+                maker.compiler.compile(each.most),
+                each.topology,
+                compiled(each.least),
+                maker.compile_condition(each.condition),
+            )
+            for each in rules.chooses
+        ),
+        tuple(
+            CompiledDivide(
+                show_statement(each.tree),
+                tuple(
+                    CompiledDivisionLevel(level.word, level.topology, compiled(level.value), level.targets)
+                    for level in each.levels
+                ),
+                compiled(each.least),
+                compiled(each.most),
+                each.tree.partly,
+                maker.compile_condition(each.condition),
+            )
+            for each in rules.divides
+        ),
+        rules.keeps_running,
+        tuple(
+            CompiledMove(
+                show_statement(each.tree),
+                each.margin,
+                each.most,
+                each.rest_seconds,
+                maker.compile_rows(each.condition),
+            )
+            for each in rules.rebalances
+        ),
+    )
 
 
 def _backfill(policy: CheckedPolicy, compiler: Compiler, maker: _Maker) -> CompiledBackfill | None:
@@ -237,7 +287,7 @@ class _Maker:
     """Compiles clauses with one compiler."""
 
     def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
+        self.compiler = compiler
         self._one_row = OneRow(compiler)
         self._keys: dict[tuple[str, object], tuple[typed.Typed, Evaluate]] = {}
         """Those by which clauses tell pods apart, by text and type."""
@@ -271,10 +321,10 @@ class _Maker:
                 return CompiledGrouping(
                     **common,
                     members=self._same_key(key),
-                    key=self._compiler.compile(key),
+                    key=self.compiler.compile(key),
                     topology=clause.topology,
                     targets=clause.targets,
-                    share=self._compiler.compile(clause.share) if clause.share is not None else None,
+                    share=self.compiler.compile(clause.share) if clause.share is not None else None,
                     max_skew=clause.max_skew,
                     min_domains=clause.min_domains,
                     counting=clause.counting,
@@ -291,13 +341,13 @@ class _Maker:
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Quota(measure=measure):
-                of_pod = self._compiler.item(measure)[0] if measure is not None else None
+                of_pod = self.compiler.item(measure)[0] if measure is not None else None
                 own = own_reads(measure)
                 of_pods, on = self._of_pods(clause)
                 return CompiledQuota(
                     **common,
                     members=self._counted(clause, of_pods),
-                    key=self._compiler.compile(clause.key) if clause.key is not None else None,
+                    key=self.compiler.compile(clause.key) if clause.key is not None else None,
                     selects=of_pods is not None,
                     per_domain=clause.per_domain,
                     topology=clause.topology,
@@ -306,17 +356,17 @@ class _Maker:
                     measure=of_pod,
                     measure_members=_constant(Members(measure, (), of_pod, own=own)) if of_pod is not None else None,
                     own=own | own_reads(clause.of_pods),
-                    bound=self._compiler.compile(clause.bound),
+                    bound=self.compiler.compile(clause.bound),
                     new_nodes_help=(clause.tree.new_nodes or ("help" if _new_nodes_may_help(clause) else "")) == "help",
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Gang():
                 return CompiledGang(
                     **common,
-                    key=self._compiler.compile(clause.key),
-                    size=self._compiler.compile(clause.size),
+                    key=self.compiler.compile(clause.key),
+                    size=self.compiler.compile(clause.size),
                     roles=tuple(
-                        CompiledRole(each.text, self._compiler.compile(each.number), self._compiler.compile(each.test))
+                        CompiledRole(each.text, self.compiler.compile(each.number), self.compiler.compile(each.test))
                         for each in clause.roles
                     ),
                     within_seconds=clause.within_seconds,
@@ -335,8 +385,20 @@ class _Maker:
         """Return the callable of a truth about the pod; what is missing is not so."""
         if value is None:
             return None
-        made = self._compiler.compile(value)
+        made = self.compiler.compile(value)
         return (lambda frame: bool(made(frame) == TRUE)) if value.info.maybe else made
+
+    def compile_value(self, value: typed.Typed | None) -> Evaluate | None:
+        """Return the callable of a value, if there is one."""
+        return None if value is None else self.compiler.compile(value)
+
+    def compile_rows(self, value: typed.Typed | None) -> Callable[[Any], Any] | None:
+        """Return the callable of a truth about rows, to `bool[rows]`; what is missing is not so."""
+        return (
+            None
+            if value is None
+            else Operand(" ".join(value.span.text.split()), value, self.compiler.compile(value)).holds
+        )
 
     def _common(self, clause: checked.Clause) -> dict[str, Any]:
         depends, roots = Depends.NOTHING, values_of(clause)
@@ -363,7 +425,7 @@ class _Maker:
 
     def _parts(self, roots: tuple[typed.Typed, ...]) -> tuple[Part, ...]:
         return tuple(
-            Part(value.span, value.info, self._compiler.compile(value))
+            Part(value.span, value.info, self.compiler.compile(value))
             for root in roots
             for value in typed.below(root)
             if not isinstance(value, typed.Constant | typed.Reference)
@@ -372,7 +434,7 @@ class _Maker:
 
     def _test(self, clause: checked.Test, common: dict[str, Any]) -> CompiledTest:
         value, condition = clause.value, clause.condition
-        made = self._compiler.compile(value)
+        made = self.compiler.compile(value)
         if clause.kind is ClauseKind.HOLD and condition is not None:
             # held only where both hold; of the others, what has a false condition passes
             value = typed.Logic(
@@ -381,8 +443,8 @@ class _Maker:
                 "and",
                 (condition, value),
             )
-            made, condition = self._compiler.compile(value), None
-        asks = self._compiler.compile(condition) if condition is not None else None
+            made, condition = self.compiler.compile(value), None
+        asks = self.compiler.compile(condition) if condition is not None else None
         maybe = value.info.maybe or (condition is not None and condition.info.maybe)
         nodes = value.info.shape is Shape.NODE or (condition is not None and condition.info.shape is Shape.NODE)
         evaluate, missing = made, None
@@ -429,7 +491,7 @@ class _Maker:
             if part.info.shape is Shape.NODE or follows & Depends.NODES:
                 continue
             maybe = part.info.maybe or (condition is not None and condition.info.maybe)
-            made = self._combined(part, condition) if maybe or condition is not None else self._compiler.compile(part)
+            made = self._combined(part, condition) if maybe or condition is not None else self.compiler.compile(part)
             three_valued = maybe or condition is not None
             holds = partial(_is_true, made) if three_valued else partial(_holds, made)
             yield Verdict(" ".join(part.span.text.split()), holds)
@@ -441,7 +503,7 @@ class _Maker:
         if not isinstance(value, typed.Logic) or value.operator != "and":
             return ()
         return tuple(
-            Operand(show(shown), operand, self._compiler.compile(operand))
+            Operand(show(shown), operand, self.compiler.compile(operand))
             for shown, operand in zip(tree.value.operands, value.operands, strict=True)
         )
 
@@ -453,11 +515,11 @@ class _Maker:
             shape = Shape.NODE if Shape.NODE in (value.info.shape, condition.info.shape) else Shape.DECISION
             info = Info(value.info.type, shape, True, value.info.depends | condition.info.depends)
             result = typed.Logic(info, value.span, "or", (value, negated))
-        return self._one_row.compile(result) if of_row else self._compiler.compile(result)
+        return self._one_row.compile(result) if of_row else self.compiler.compile(result)
 
     def _score(self, clause: checked.Test, common: dict[str, Any]) -> CompiledScore:
         value, condition = clause.value, clause.condition
-        made = self._compiler.compile(value)
+        made = self.compiler.compile(value)
         info = value.info
         of_row: Evaluate | None = None
         if info.shape is Shape.NODE or (condition is not None and condition.info.shape is Shape.NODE):
@@ -473,7 +535,7 @@ class _Maker:
                 low=info.low,
                 high=info.high,
             )
-        asks, three_valued = self._compiler.compile(condition), condition.info.maybe
+        asks, three_valued = self.compiler.compile(condition), condition.info.maybe
 
         def evaluate(frame: Any) -> Any:
             when, score = asks(frame), made(frame)
@@ -511,7 +573,7 @@ class _Maker:
     def _key(self, key: typed.Typed) -> tuple[typed.Typed, Evaluate]:
         """Return a key by which pods are told apart, compiled: one for all clauses that write it in the same way."""
         text = " ".join(key.span.text.split()), key.info.type
-        return self._keys.setdefault(text, (key, self._compiler.compile(key)))
+        return self._keys.setdefault(text, (key, self.compiler.compile(key)))
 
     def _same_key(self, key: typed.Typed) -> Callable[[Any], Members]:
         key, evaluate = self._key(key)
@@ -529,7 +591,7 @@ class _Maker:
         if of_nodes is None:
             return clause.of_pods, lambda frame: None
         of_pods = all_of(tuple(part for part in parts if not typed.reads_its_node(part)))
-        return of_pods, on_nodes(self._compiler, of_nodes)
+        return of_pods, on_nodes(self.compiler, of_nodes)
 
     def _counted(self, clause: checked.Quota, of_pods: typed.Typed | None) -> Callable[[Any], Members]:
         """Return the pods that a limit counts, from the frame of a pod. of_pods: what it asks of them."""
@@ -538,7 +600,7 @@ class _Maker:
                 return self._same_key(clause.key)
             everyone = Members(clause, (), lambda item: True)
             return lambda frame: everyone
-        test, captures = self._compiler.item(of_pods)
+        test, captures = self.compiler.item(of_pods)
         own = own_reads(of_pods)
         if clause.key is None:
             return lambda frame: Members(clause, captured_values(captures, frame), test, own=own)
@@ -554,7 +616,7 @@ class _Maker:
         )
 
     def _sort_key(self, clause: checked.Ordering) -> Evaluate:
-        keys = [(self._compiler.compile(value), value.info.type.kind, down) for value, down in clause.keys]
+        keys = [(self.compiler.compile(value), value.info.type.kind, down) for value, down in clause.keys]
 
         def key(frame: Any) -> tuple[Any, ...]:
             return tuple(_sortable(evaluate(frame), kind, down) for evaluate, kind, down in keys)
@@ -564,7 +626,7 @@ class _Maker:
     def _sort_key_over_time(self, clause: checked.Ordering) -> Callable[[Any], SortKey] | None:
         if not any(value.info.depends & CHANGING for value, _ in clause.keys):
             return None
-        keys = [(moving(self._compiler, value), value.info.type.kind, down) for value, down in clause.keys]
+        keys = [(moving(self.compiler, value), value.info.type.kind, down) for value, down in clause.keys]
 
         def key(frame: Any) -> SortKey:
             lines = [line(frame) for line, _, _ in keys]
@@ -580,7 +642,7 @@ class _Maker:
         """Return the callable of a truth about a victim, from a frame and its PodInfo."""
         if value is None:
             return None
-        evaluate, captured = self._compiler.item(value)
+        evaluate, captured = self.compiler.item(value)
 
         def evict(frame: Any, victim: Any) -> bool:
             return bool(evaluate(Victim(victim, tuple(capture(frame) for capture in captured), frame)))

@@ -118,6 +118,8 @@ class _Printer(msgspec.Struct, frozen=True):
                 return f"scheduler {name}"
             case syntax.ForPods(condition=condition):
                 return f"for pods where {self.show(condition)}"
+            case syntax.ForWorkloads(condition=condition):
+                return f"for workloads where {self.show(condition)}"
             case syntax.Priority(value=value):
                 return f"priority {self.show(value)}"
             case syntax.Canary(of=of, share=share, condition=condition):
@@ -143,6 +145,17 @@ class _Printer(msgspec.Struct, frozen=True):
             case syntax.UseKubernetes(without=without):
                 names = ", ".join(plugin.name for plugin in without)
                 return f"use kubernetes without {names}" if names else "use kubernetes"
+            case syntax.UseKarmada(without=without):
+                names = ", ".join(plugin.name for plugin in without)
+                return f"use karmada without {names}" if names else "use karmada"
+            case syntax.Choose(fewest=fewest, most=most):
+                return f"choose {self.show(fewest)}{self._part('to', most)} clusters" + self._clauses(
+                    "choose", statement
+                )
+            case syntax.Divide(levels=levels):
+                return f"divide {' then '.join(map(self._division, levels))}" + self._clauses("divide", statement)
+            case syntax.Keep(running=running):
+                return f"keep {'running' if running else 'nothing'}"
             case syntax.UseScores(weight=weight, without=without, weights=weights):
                 left_out = f" without {', '.join(plugin.name for plugin in without)}" if without else ""
                 by_name = ", ".join(f"{each.plugin.name} weight {self.show(each.weight)}" for each in weights)
@@ -202,8 +215,13 @@ class _Printer(msgspec.Struct, frozen=True):
 
     def _clauses(self, keyword: str, statement: syntax.Statement) -> str:
         """Return the clauses that a statement has, in their order: ` as NAME if COND else "why" weight N`."""
-        words = BY_KEYWORD[keyword].clauses
-        return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
+        said = BY_KEYWORD[keyword]
+        shown = ((word, self._part(word, getattr(statement, CLAUSES[word]))) for word in said.clauses)
+        return "".join(f"{part} {said.behind[word]}" if part and word in said.behind else part for word, part in shown)
+
+    def _division(self, level: syntax.Division) -> str:
+        over = f"over {self._member(level.topology)} " if level.topology is not None else ""
+        return over + (level.word or self._part("by", level.value)[1:] or self._part("target", level.targets)[1:])
 
     def _member(self, role: syntax.Role | syntax.Target | syntax.Topology | syntax.Amount) -> str:
         """Return the canonical text of an item of a clause: `2 of role=worker`, `spot 70%`, `rack`, `cpu 400`."""

@@ -405,6 +405,9 @@ class Statements:
     def for_pods(self, items: list[Any]) -> syntax.Statement:
         return syntax.ForPods(items[3], whole(items))
 
+    def for_workloads(self, items: list[Any]) -> syntax.Statement:
+        return syntax.ForWorkloads(items[3], whole(items))
+
     def priority(self, items: list[Any]) -> syntax.Statement:
         return syntax.Priority(items[1], whole(items))
 
@@ -462,6 +465,12 @@ class Statements:
         plugins = items[3]
         return syntax.UseKubernetes(plugins, at(items[0]).to(plugins[-1].span))
 
+    def use_karmada(self, items: list[Any]) -> syntax.Statement:
+        if len(items) == 2:
+            return syntax.UseKarmada((), whole(items))
+        plugins = items[3]
+        return syntax.UseKarmada(plugins, at(items[0]).to(plugins[-1].span))
+
     def use_scores(self, items: list[Any]) -> syntax.Statement:
         weight: expressions.Expr | None = None
         without: list[syntax.PluginName] = []
@@ -496,7 +505,7 @@ class Statements:
 
     def metric(self, items: list[Any]) -> syntax.Statement:
         name, query, clauses = items[1], items[3], _clauses("metric", items)
-        clauses["for_cluster"] = bool(clauses["for_cluster"])
+        clauses["for_cluster"], clauses["for_fleet"] = bool(clauses["for_cluster"]), bool(clauses["for_fleet"])
         return syntax.Metric(str(name), query, **clauses, name_span=at(name), span=whole(items))
 
     # --- clauses -----------------------------------------------------------------------------------------
@@ -505,7 +514,9 @@ class Statements:
         return syntax.Require(items[1], **_clauses("require", items), span=whole(items))
 
     def filter(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Filter(items[1], **_clauses("filter", items), span=whole(items))
+        clauses = _clauses("filter", items)
+        clauses["also_running"] = bool(clauses["also_running"])
+        return syntax.Filter(items[1], **clauses, span=whole(items))
 
     def score(self, items: list[Any]) -> syntax.Statement:
         return syntax.Score(items[1], **_clauses("score", items), span=whole(items))
@@ -564,6 +575,32 @@ class Statements:
     def rebalance(self, items: list[Any]) -> syntax.Statement:
         return syntax.Rebalance(**_clauses("rebalance", items), span=whole(items))
 
+    def choose(self, items: list[Any]) -> syntax.Statement:
+        most = items[3] if items[2].type == "TO" else None
+        return syntax.Choose(items[1], most, **_clauses("choose", items), span=whole(items))
+
+    def divide(self, items: list[Any]) -> syntax.Statement:
+        levels = tuple(item for item in items if isinstance(item, syntax.Division))
+        clauses, span = _clauses("divide", items), whole(items)
+        clauses["partly"] = bool(clauses["partly"])
+        return syntax.Divide(levels, **clauses, span=span)
+
+    def division_word(self, items: list[Any]) -> syntax.Division:
+        return syntax.Division(" ".join(items), None, None, None, whole(items))
+
+    def division_by(self, items: list[Any]) -> syntax.Division:
+        return syntax.Division("", None, items[1], None, whole(items))
+
+    def division_over(self, items: list[Any]) -> syntax.Division:
+        over, how, *behind = items[1:]
+        if how.type == "TARGET":
+            span = current().span(items[0], behind[0][-1])
+            return syntax.Division("", over, None, behind[0], span)
+        return syntax.Division("" if behind else str(how), over, behind[0] if behind else None, None, whole(items))
+
+    def keep(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Keep(items[1].type == "RUNNING", whole(items))
+
     # --- parts -------------------------------------------------------------------------------------------
 
     def part_min(self, items: list[Any]) -> Part:
@@ -602,6 +639,15 @@ class Statements:
     def part_at_most(self, items: list[Any]) -> Part:
         return Part("at most", items[2], whole(items))
 
+    def part_at_least(self, items: list[Any]) -> Part:
+        return Part("at least", items[2], whole(items))
+
+    def part_partly(self, items: list[Any]) -> Part:
+        return Part("partly", True, whole(items))
+
+    def part_also_running(self, items: list[Any]) -> Part:
+        return Part("also running", True, whole(items))
+
     def part_rest(self, items: list[Any]) -> Part:
         return Part("rest", items[1], whole(items))
 
@@ -619,6 +665,9 @@ class Statements:
 
     def part_over(self, items: list[Any]) -> Part:
         return Part("over", syntax.Topology(text_or_word(items[1]), at(items[1])), whole(items))
+
+    def part_over_level(self, items: list[Any]) -> Part:
+        return Part("over", items[1], whole(items))
 
     def part_max_skew(self, items: list[Any]) -> Part:
         return Part("max skew", items[2], whole(items))
@@ -716,3 +765,6 @@ class Statements:
 
     def part_for_cluster(self, items: list[Any]) -> Part:
         return Part("for cluster", True, whole(items))
+
+    def part_for_fleet(self, items: list[Any]) -> Part:
+        return Part("for fleet", True, whole(items))

@@ -1,0 +1,118 @@
+"""The clusters of a fleet as rows of a node table: what policies read of them are the columns that nodes have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.fleet.model import FleetCluster, Workload
+from kube_policy_scheduler.times import rfc3339
+
+REGION_KEY, ZONE_KEY, PROVIDER_KEY = "policy-scheduler/region", "policy-scheduler/zone", "policy-scheduler/provider"
+"""Labels that the rows have besides those of the clusters, so that clusters are grouped as nodes are."""
+
+
+class FleetColumns:
+    """Clusters as rows, in their order. Made once for a fleet as it is; what differs by workload is in the frame."""
+
+    def __init__(self, clusters: Sequence[FleetCluster]) -> None:
+        self.clusters = tuple(clusters)
+        self.cluster = Cluster()
+        """Its nodes are the clusters."""
+        for each in self.clusters:
+            self.cluster.set_node(_row(each))
+        self._kept: dict[Hashable, FloatArray] = {}
+
+    def __len__(self) -> int:
+        return len(self.clusters)
+
+    def column(self, key: Hashable, read: Callable[[FleetCluster], float | None]) -> FloatArray:
+        """Return `float64[clusters]`, NaN where missing; read-only. key: the same for the same reader."""
+        known = self._kept.get(key)
+        if known is None:
+            found = (read(each) for each in self.clusters)
+            values = (np.nan if value is None else value for value in found)
+            known = self._kept[key] = np.fromiter(values, np.float64, len(self.clusters))
+        return known
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many more replicas of a workload fit into each cluster."""
+
+    replicas: FloatArray
+    """`float64[clusters]`; NaN where nobody says."""
+    sources: tuple[str, ...]
+    """By cluster: who says so; "" where nobody does."""
+
+
+class FleetFrame(msgspec.Struct, frozen=True):
+    """The inputs of a decision about a workload, in the place of `framework.frame.Frame`."""
+
+    workload: Workload
+    columns: FleetColumns
+    room: Room
+    now: float
+    """Unix seconds by the wall clock."""
+    tiers: FloatArray | None = None
+    """`float64[clusters]`: the tier of each cluster by the affinity term; None: there is but one."""
+    rows: Rows = ALL_ROWS
+    signals: Signals = Signals.EMPTY
+    extremes: None = None
+    """A frame of all feasible clusters compares them with each other."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return what has the clusters as its nodes."""
+        return self.columns.cluster
+
+    @property
+    def size(self) -> int:
+        """Return the number of rows of this frame."""
+        return len(self.columns) if isinstance(self.rows, slice) else len(self.rows)
+
+    @property
+    def only_row(self) -> int:
+        """Return the row of a frame that has one."""
+        assert not isinstance(self.rows, slice)
+        return int(self.rows.item())
+
+    def index(self) -> IntArray:
+        """Return the row numbers of this frame, `int64[rows]`."""
+        if isinstance(self.rows, slice):
+            return np.arange(len(self.columns), dtype=np.int64)
+        return self.rows
+
+    def at(self, rows: Rows) -> FleetFrame:
+        """Return the same inputs with other rows."""
+        return msgspec.structs.replace(self, rows=rows)
+
+
+def _row(cluster: FleetCluster) -> objects.Node:
+    """Return a cluster as a row; one with several zones is in the first of them."""
+    places = {
+        PROVIDER_KEY: cluster.provider,
+        REGION_KEY: cluster.region,
+        ZONE_KEY: cluster.zones[0] if cluster.zones else "",
+    }
+    labels = dict(cluster.labels) | {key: value for key, value in places.items() if value}
+    conditions = [
+        objects.NodeCondition(
+            type=kind,
+            status=each.status,
+            last_transition_time=rfc3339(each.since) if each.since is not None else None,
+        )
+        for kind, each in cluster.conditions.items()
+    ]
+    return objects.Node(
+        metadata=objects.ObjectMeta(name=cluster.name, labels=labels, annotations=dict(cluster.annotations)),
+        spec=objects.NodeSpec(
+            taints=[objects.Taint(key=each.key, value=each.value, effect=each.effect) for each in cluster.taints]
+        ),
+        status=objects.NodeStatus(conditions=conditions),
+    )

@@ -1,0 +1,152 @@
+"""What only policies of workloads say: `choose`, `divide`; and which statements belong to which subject."""
+
+from __future__ import annotations
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang import checked, codes, expressions, syntax, typed
+from kube_policy_scheduler.lang.checking import operators
+from kube_policy_scheduler.lang.checking.inference import Scope, constant_of
+from kube_policy_scheduler.lang.checking.parts import Parts
+from kube_policy_scheduler.lang.checking.units import in_unit
+from kube_policy_scheduler.lang.environment import OF_WORKLOADS
+from kube_policy_scheduler.lang.statements import BY_KEYWORD
+from kube_policy_scheduler.lang.types import PLAIN, Kind, Shape
+
+_WHOLE = ("as placement", "copies")
+"""What can only be said of all clusters, and with no bounds."""
+
+
+def belongs(checker: Parts, tree: syntax.Statement) -> bool:
+    """Return whether a statement belongs into policies of this subject; report it, or a part of it, that does not."""
+    subject = checker.inference.subject
+    keyword = tree.span.text.split(maxsplit=1)[0]
+    statement, problem = BY_KEYWORD.get(keyword), ""
+    fleet = subject is OF_WORKLOADS
+    match tree:
+        case syntax.ForPods() if fleet:
+            problem, advice = "for pods", "keep one `for`: a policy is about pods, or about workloads"
+        case syntax.UseKubernetes() | syntax.UseScores() if fleet:
+            problem, advice = "use kubernetes", "write `use karmada without …` for the filters of Karmada"
+        case syntax.UseKarmada() if not fleet:
+            problem, advice = "use karmada", "write `use kubernetes without …`, or add `for workloads where …`"
+        case syntax.Filter(also_running=True) if not fleet:
+            problem, advice = "also running", "remove it: a filter decides only about pods without a node"
+        case syntax.Filter(new_nodes=str()) | syntax.Require(new_nodes=str()) if fleet:
+            problem, advice = "new nodes", "remove it: what a cluster can add is in its room"
+        case syntax.Metric(for_cluster=True) if fleet:
+            problem, advice = "for cluster", "write `for fleet` for one value, or `by cluster` for one of each cluster"
+        case syntax.Metric(for_fleet=True) if not fleet:
+            problem, advice = "for fleet", "write `for cluster` for one value of the cluster"
+        case syntax.Canary() if fleet:
+            problem, advice = "canary", "write a second policy with a higher `priority` for some of the workloads"
+        case _ if statement is not None and subject.name not in statement.subjects:
+            problem = keyword
+            advice = "remove it: it is about pods" if fleet else "add `for workloads where …` to the policy"
+        case _:
+            return True
+    message = f"`{problem}` does not belong in a policy of {subject.name}"
+    checker.found.append(codes.SUBJECT.at(tree.span, message, help=advice))
+    return isinstance(tree, syntax.Filter | syntax.Require)
+
+
+def choose(checker: Parts, tree: syntax.Choose) -> checked.Choose:
+    """Return what `choose` means."""
+    fewest = _count(checker, tree.fewest, "choose", low=1)
+    most = _count(checker, tree.most, "to", low=1) if tree.most is not None else fewest
+    least = _count(checker, tree.least, "at least", low=1) if tree.least is not None else None
+    low, high = constant_of(fewest), constant_of(most)
+    if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+        message, advice = f"`choose` names {low:g} to {high:g} clusters", f"write `choose {high:g} to {low:g} clusters`"
+        checker.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=advice))
+    spans = constant_of(least) if least is not None else None
+    if isinstance(spans, int | float) and isinstance(high, int | float) and spans > high:
+        message = f"{high:g} clusters cannot be in {spans:g} places"
+        advice = f"write `choose {spans:g} clusters`, or a smaller number after `at least`"
+        checker.found.append(codes.OUT_OF_RANGE.at(least.span if least else tree.span, message, help=advice))
+    if (tree.topology is None) != (tree.least is None):
+        message = "`over` and `at least` belong together: in how many different places the clusters are"
+        advice = "write `choose 2 to 3 clusters over region at least 2`"
+        checker.found.append(codes.PART.at(tree.span, message, help=advice))
+    topology = checker.topology(tree.topology)
+    if tree.topology is not None and topology is None:
+        message = "each cluster is a place of its own"
+        checker.found.append(
+            codes.NO_CHOICE.at(tree.topology.span, message, help="name a region, zone, provider or label")
+        )
+    condition = checker.condition(tree.condition, Scope("choose", nodes=False))
+    return checked.Choose(tree, fewest, most, topology, least, condition)
+
+
+def divide(checker: Parts, tree: syntax.Divide) -> checked.Divide:
+    """Return what `divide` means."""
+    levels = tuple(_level(checker, level, is_last=level is tree.levels[-1]) for level in tree.levels)
+    bounds = []
+    for word, bound in (("at least", tree.least), ("at most", tree.most)):
+        value = None
+        if bound is not None:
+            value = _number(checker, bound, word, Scope("divide"))
+            checker.require_value(value, "divide")
+            checker.in_range(value, word, low=0)
+        bounds.append(value)
+    last = tree.levels[-1].word
+    unused = ["at least"] * (tree.least is not None) + ["at most"] * (tree.most is not None) + ["partly"] * tree.partly
+    if last in _WHOLE and unused:
+        _part(checker, tree.span, f"`{unused[0]}` has no meaning beside `{last}`", "remove it")
+    elif last == "best first" and tree.least is not None:
+        advice = "write `divide evenly` or `divide by …`, which give each cluster a part"
+        _part(
+            checker, tree.span, "`at least` has no meaning beside `best first`, which fills one after the other", advice
+        )
+    condition = checker.condition(tree.condition, Scope("divide", nodes=False))
+    return checked.Divide(tree, levels, bounds[0], bounds[1], condition)
+
+
+def _level(checker: Parts, tree: syntax.Division, *, is_last: bool) -> checked.DivisionLevel:
+    topology = checker.topology(tree.topology)
+    if tree.topology is None and not is_last:
+        message = "nothing can be divided further than among clusters"
+        _part(
+            checker,
+            tree.span,
+            message,
+            "write the regions, zones or providers first: `divide over region evenly then evenly`",
+        )
+    elif tree.topology is not None and is_last:
+        advice = f"add how: `{' '.join(tree.span.text.split())} then evenly`"
+        _part(checker, tree.span, "`divide` does not say what each cluster gets", advice)
+    if tree.topology is not None and topology is None:
+        checker.found.append(
+            codes.NO_CHOICE.at(tree.topology.span, "clusters are divided last", help="leave out `over cluster`")
+        )
+    value = None
+    if tree.value is not None:
+        value = _number(checker, tree.value, "divide by", Scope("divide", scores=True), any_unit=True)
+        if not operators.has_unknown(value) and value.info.shape is not Shape.NODE:
+            message, advice = (
+                "this is the same for every cluster",
+                "write `divide evenly`, or use a field of the cluster",
+            )
+            checker.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
+    return checked.DivisionLevel(tree.word, topology, value, checker.shares(tree.targets or ()))
+
+
+def _part(checker: Parts, span: Span, message: str, advice: str) -> None:
+    checker.found.append(codes.PART.at(span, message, help=advice))
+
+
+def _count(checker: Parts, tree: expressions.Expr, what: str, *, low: float) -> typed.Typed:
+    value = _number(checker, tree, what, Scope("choose", nodes=False, part="amount"))
+    checker.require_value(value, "choose")
+    checker.in_range(value, what, low=low, whole=True)
+    return checker.settled(value, what)
+
+
+def _number(checker: Parts, tree: expressions.Expr, what: str, scope: Scope, *, any_unit: bool = False) -> typed.Typed:
+    value = checker.inference.infer_root(tree, scope)
+    if not operators.has_unknown(value):
+        if value.info.type.kind is not Kind.NUMBER:
+            checker.found.append(operators.wrong_type(value, f"a number after `{what}`"))
+            return operators.unknown(value.span)
+        if not any_unit and not in_unit(value, PLAIN, checker.found):
+            return operators.unknown(value.span)
+    return value
