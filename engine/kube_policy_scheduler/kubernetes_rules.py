@@ -140,7 +140,8 @@ class Feature(Enum):
     POD_GROUPS_EVICTED_WHOLE = Entry(
         "PodGroupsEvictedWhole",
         "preemption for a single pod takes a PodGroup with the `disruptionMode` `{all: {}}` as one victim, on whatever"
-        " nodes its pods are. Before, it takes no pod of such a group",
+        " nodes its pods are. Before, it takes no pod of such a group. Of the same priority, groups are more important"
+        " than pods in no group, and larger groups than smaller ones",
         since=37,
     )
     WORKLOAD_AWARE_PREEMPTION = Entry(

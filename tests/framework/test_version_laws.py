@@ -267,6 +267,71 @@ def groups_are_evicted_whole(minor: int, modes: list[str], pods: list[tuple[int,
             assert {pod.name for pod in unit} == {f"p{other}" for other in members}
 
 
+GROUPED = ("", "single", "all")
+"""How pods of a node are in a PodGroup: in none, one by one, or as a whole."""
+
+
+@few
+@given(
+    MINORS,
+    st.lists(st.tuples(st.sampled_from(GROUPED), st.integers(1, 3), st.integers(0, 1)), min_size=1, max_size=5),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_groups_come_back_before_other_pods(
+    minor: int, units: list[tuple[str, int, int]], allowed: int, data: st.DataObject
+) -> None:
+    """From 1.37 on, of equal priority, groups before other pods, the larger ones first; before, who runs longer."""
+    pods: list[Json] = []
+    groups: list[Json] = []
+    ranked: list[tuple[int, int, int, int, list[str]]] = []
+    for at, (kind, number, priority) in enumerate(units):
+        size = number if kind == "all" else 1
+        names = [f"p{len(pods) + each}" for each in range(size)]
+        if kind:
+            spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {kind: {}}}
+            groups.append({"metadata": {"name": f"g{at}", "namespace": "default"}, "spec": spec})
+        group = {"schedulingGroup": {"podGroupName": f"g{at}"}} if kind else {}
+        if kind != "all" or minor >= 37:
+            by_kind = (not kind, -size) if minor >= 37 else (False, 0)
+            ranked.append((-priority, *by_kind, len(pods), names))
+        pods += [
+            running(name, node="n", labels={"app": "safe"}, priority=priority, started=int(name[1:]), **group)
+            for name in names
+        ]
+    wanted = data.draw(st.integers(1, len(pods)))
+    spec = {"selector": {"matchLabels": {"app": "safe"}}}
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": spec,
+        "status": {"disruptionsAllowed": allowed},
+    }
+    pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(wanted)}}}], "priority": 10}
+    node = a_node("n", cpu=len(pods))
+
+    found = case(minor, nodes=[node], pods=pods, pod=pod, podDisruptionBudgets=[budget], podGroups=groups)["preemption"]
+
+    order = sorted(ranked)
+    left, safe = sum(len(names) for *_, names in order) - wanted, allowed
+    if left < 0:
+        assert found["nominatedNode"] is None
+        return
+    protected = list[list[str]]()
+    for *_, names in order:
+        protected.append(names[max(0, safe) :])
+        safe -= len(names)
+    gone, violations = set[str](), 0
+    for first in (True, False):
+        for (*_, names), against in zip(order, protected, strict=True):
+            if bool(against) is first and len(names) <= left:
+                left -= len(names)
+            elif bool(against) is first:
+                gone.update(f"default/{name}" for name in names)
+                violations += len(against)
+    assert set(found["victims"]) == gone
+    assert found["candidates"]["n"]["pdbViolations"] == violations
+
+
 def is_held(minor: int, spec: Json, pod: Json, **gates: bool) -> bool:
     """Return whether a pod of a PodGroup with this spec is held."""
     cluster = Cluster(rules_of(f"1.{minor}", **gates))

@@ -64,6 +64,8 @@ KINDS: Mapping[str, type] = {
     "volumeAttachments": objects.VolumeAttachment,
     "priorityClasses": objects.PriorityClass,
     "podDisruptionBudgets": objects.PodDisruptionBudget,
+    "podGroups": objects.PodGroup,
+    "compositePodGroups": objects.CompositePodGroup,
     "deviceClasses": objects.DeviceClass,
     "resourceSlices": objects.ResourceSlice,
     "deviceTaintRules": objects.DeviceTaintRule,

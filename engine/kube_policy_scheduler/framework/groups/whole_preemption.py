@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.groups.eviction import Nominations, place_f
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.preempt.victims import Budgets, started
+from kube_policy_scheduler.framework.preempt.whole_groups import VictimKind, victim_kind
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
@@ -37,12 +38,13 @@ class EvictionUnit(NamedTuple):
 
     pods: tuple[PodInfo, ...]
     nodes: frozenset[str]
+    kind: VictimKind
 
-    def importance(self, now: float) -> tuple[int, bool, int, float, str]:
+    def importance(self, now: float) -> tuple[int, int, int, float, str]:
         """Return what the most important unit has the least of. now: Unix seconds."""
         first = min(started(pod, now) for pod in self.pods)
         name = min(pod.key for pod in self.pods)
-        return -max(pod.priority for pod in self.pods), len(self.pods) == 1, -len(self.pods), first, name
+        return -max(pod.priority for pod in self.pods), -self.kind, -len(self.pods), first, name
 
 
 def units_for(frame: Frame, profile: Profile, requirement: GangRequirement) -> list[EvictionUnit] | None:
@@ -62,7 +64,11 @@ def units_for(frame: Frame, profile: Profile, requirement: GangRequirement) -> l
     rules = EvictionRules(frame, profile)
     may_go = [pod for pod in lower if not cluster.is_going(pod, frame.steady) and rules.allow(pod)]
     units = [
-        EvictionUnit(pods, frozenset(filter(None, (cluster.node_of(pod.uid) for pod in pods))))
+        EvictionUnit(
+            pods,
+            frozenset(filter(None, (cluster.node_of(pod.uid) for pod in pods))),
+            victim_kind(cluster, pods),
+        )
         for pods in rules.units(may_go)
         if not any(pod.template.spec.resource_claims for pod in pods)  # their devices are not tried out
     ]

@@ -42,7 +42,9 @@ from kube_policy_scheduler.framework.preempt.victims import (
     Victims,
     by_importance,
 )
+from kube_policy_scheduler.framework.preempt.whole_groups import VictimKind, victim_kind
 from kube_policy_scheduler.framework.status import Code, Rejection, Status
+from kube_policy_scheduler.kubernetes_rules import Feature
 from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 NODE_WORK, VERDICT_WORK = 4, 64
@@ -264,10 +266,11 @@ class Trial:
             if in_gangs:
                 return self._try_units(row, name, self._units(pool, in_gangs), self._gangs)
         ranked = by_importance(pool, self._frame.now)
-        violating, others = list[PodInfo](), ranked
+        back = self._in_order_back(ranked)
+        violating, others = list[PodInfo](), back
         if self._budgets.covers(ranked):
             self._protected.add(row)
-            violating, others = self._budgets.split(ranked)
+            violating, others = self._budgets.split(back)
         if self._room is not None and not (self._wholes and row in self._nominated):
             with _Leaving(self._wholes, name, ranked) as leaving:
                 rejected = self._rejection(row, leaving)
@@ -284,9 +287,20 @@ class Trial:
         if not any(chosen):
             return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
         going = (*chosen[0], *chosen[1])
-        if all(chosen):
+        if all(chosen) or back is not ranked:
             going = tuple(by_importance(going, self._frame.now))
         return Victims(going, len(chosen[0]))
+
+    def _in_order_back(self, ranked: list[PodInfo]) -> list[PodInfo]:
+        """Return pods, the most important first, in the order in which they come back."""
+        if not self._groups_come_first or all(pod.template.spec.scheduling_group is None for pod in ranked):
+            return ranked
+        return sorted(ranked, key=lambda pod: (-pod.template.priority, pod.template.spec.scheduling_group is None))
+
+    @cached_property
+    def _groups_come_first(self) -> bool:
+        """Return whether pods of groups are more important than others of the same priority."""
+        return Feature.POD_GROUPS_EVICTED_WHOLE in self._frame.cluster.rules
 
     def _look_at(self, rows: IntArray) -> None:
         """Remember of rows what each trial there looks at, in one go."""
@@ -342,22 +356,29 @@ class Trial:
         whole = {unit: gangs.with_surplus(unit) for unit in units}
         ranked = by_importance({pod.uid: pod for unit in whole.values() for pod in unit}.values(), frame.now)
         place = {pod.uid: number for number, pod in enumerate(ranked)}
-        violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
         gone: dict[str, PodInfo] = {}
         leaving = {unit: self._leaving(whole[unit], name) for unit in units}
         for unit, there in list(leaving.items()):
             for pod in whole[unit][len(unit) :]:  # its surplus elsewhere; that of this node is among the units
                 if there.get(pod.uid, name) != name:
                     whole[pod,], leaving[pod,] = (pod,), {pod.uid: there[pod.uid]}
-        # what a gang needs comes back before its surplus does
-        ordered = sorted(
-            leaving,
-            key=lambda unit: (
-                all(pod.uid not in violating for pod in whole[unit]),
-                min(place[pod.uid] for pod in whole[unit]),
-                len(whole[unit]) == len(unit),
-            ),
-        )
+
+        def order(unit: tuple[PodInfo, ...]) -> tuple[int, int, int, int, bool]:
+            pods = whole[unit]
+            kind = victim_kind(cluster, pods) if self._groups_come_first else VictimKind.POD
+            return (
+                -max(pod.template.priority for pod in pods),
+                -kind,
+                -len(pods) if kind else 0,
+                min(place[pod.uid] for pod in pods),
+                len(pods) == len(unit),  # what a gang needs comes back before its surplus does
+            )
+
+        ordered = sorted(leaving, key=order)
+        if self._groups_come_first:
+            ranked = list({pod.uid: pod for unit in ordered for pod in whole[unit]}.values())
+        violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
+        ordered.sort(key=lambda unit: all(pod.uid not in violating for pod in whole[unit]))
         self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
         with cluster.dry_run():
             for there in leaving.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 import msgspec
@@ -109,6 +109,24 @@ def is_evicted_whole(cluster: Cluster, group: PodGroup) -> bool:
     """Return whether the pods of a group are evicted together or not at all."""
     modes = _modes(cluster)
     return modes is not None and object_key(group.metadata) in modes.whole
+
+
+class VictimKind(IntEnum):
+    """What is evicted together, as kube-scheduler tells it: of equal priority, a higher one is more important."""
+
+    POD = 0
+    POD_GROUP = 1
+    """Also one pod of a group whose pods are evicted one by one."""
+    COMPOSITE_POD_GROUP = 2
+
+
+def victim_kind(cluster: Cluster, pods: Sequence[PodInfo]) -> VictimKind:
+    """Return what pods are that are evicted together; a gang of a policy counts as a PodGroup."""
+    name, modes = _group_name(pods[0].template), _modes(cluster)
+    if not name or modes is None:
+        return VictimKind.POD_GROUP if len(pods) > 1 else VictimKind.POD
+    is_composite = modes.whole.get(key_of(pods[0].namespace, name)) is not None
+    return VictimKind.COMPOSITE_POD_GROUP if is_composite else VictimKind.POD_GROUP
 
 
 def _group_name(template: PodTemplate) -> str:
