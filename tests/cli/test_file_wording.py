@@ -53,7 +53,7 @@ ASKED = [
                     "queues --cluster cluster.yaml --policies p.policy",
                     "rebalance --cluster cluster.yaml --policies p.policy",
                     "simulate p.policy --cluster cluster.yaml", "canary list .", "canary abort .",
-                    "canary promote .", "lsp",
+                    "canary promote .", "lsp", "eval node.ready --cluster cluster.yaml",
                 )
             ),
             "policy-scheduler config config.yaml",
@@ -75,6 +75,7 @@ ELSEWHERE = {
     "policyctl canary list folder": "a folder",
     "policyctl canary promote folder": "a folder",
     "policyctl test --root": "a folder, which click checks",
+    "policyctl lsp --kubeconfig": "read while the editor runs, which gets the same words in its log",
     "policy-scheduler --kubeconfig": "read by the reader of policyctl's, in a process of its own",
     "policy-scheduler webhook --kubeconfig": "read by the reader of policyctl's, in a process of its own",
     "policy-scheduler --policies": "looked for before the API server is, and read after",

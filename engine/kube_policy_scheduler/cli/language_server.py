@@ -23,9 +23,10 @@ from pygls.lsp.server import LanguageServer
 
 from kube_policy_scheduler.cli.editor_files import EditorFiles, folder_of, is_path, name_of, time_zones
 from kube_policy_scheduler.cli.files import TEST_SUFFIX, root_of
+from kube_policy_scheduler.cli.live_words import LiveSources, LiveWords
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, Span
 from kube_policy_scheduler.editor import completion, names, outline
-from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
+from kube_policy_scheduler.editor.cluster_words import ClusterWords, together, words_in
 from kube_policy_scheduler.editor.documents import (
     EditedDocument,
     edited_document,
@@ -79,7 +80,13 @@ _log = logging.getLogger(__name__)
 class PolicyServer(LanguageServer):
     """The server, with the texts that it knows and what was found in them."""
 
-    def __init__(self, environment: Environment, *, owner_of: Callable[[Source], Owner | None] | None = None) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        owner_of: Callable[[Source], Owner | None] | None = None,
+        live: LiveSources | None = None,
+    ) -> None:
         super().__init__(NAME, version("kube-policy-scheduler"), text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.environment = environment
         self.owner_of = owner_of
@@ -98,6 +105,11 @@ class PolicyServer(LanguageServer):
         """By the name of the file, its text and the cluster that it holds."""
         self.one_run = asyncio.Semaphore(1)
         self.run_tests_on_save = True
+        self.live = LiveWords(live.read, report=self._warn) if live is not None else None
+
+    def _warn(self, text: str) -> None:
+        """Write a warning to the log of the editor."""
+        self.window_log_message(lsp.LogMessageParams(lsp.MessageType.Warning, text))
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log a fault: one request has no answer, the editor goes on."""
@@ -184,8 +196,9 @@ class PolicyServer(LanguageServer):
         return found
 
     def words(self, name: str) -> ClusterWords:
-        """Return the names in the fixtures beside a policy."""
-        return words_in(self.files.fixtures(folder_of(name)), time_zones=time_zones())
+        """Return the names in the fixtures beside a policy, and those of the live cluster that were read last."""
+        found = words_in(self.files.fixtures(folder_of(name)), time_zones=time_zones())
+        return together(found, self.live.words()) if self.live is not None else found
 
     # --- diagnostics -------------------------------------------------------------------------------------
 
@@ -299,15 +312,25 @@ def _tried(path: Path, source: Source, stop: threading.Event) -> Trial:
     return trial
 
 
-def make_server(environment: Environment, *, owner_of: Callable[[Source], Owner | None] | None = None) -> PolicyServer:
+def make_server(
+    environment: Environment,
+    *,
+    owner_of: Callable[[Source], Owner | None] | None = None,
+    live: LiveSources | None = None,
+) -> PolicyServer:
     """Return a server that answers everything that the editor package can."""
-    server = PolicyServer(environment, owner_of=owner_of)
+    server = PolicyServer(environment, owner_of=owner_of, live=live)
     for feature in (_documents, _reading, _writing, _colouring, _testing):
         feature(server)
     return server
 
 
 def _documents(server: PolicyServer) -> None:
+    @server.feature(lsp.INITIALIZED)
+    async def initialized(params: lsp.InitializedParams) -> None:
+        if server.live is not None:
+            server.live.words()  # so that they are there when the first key comes
+
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: lsp.DidOpenTextDocumentParams) -> None:
         document = params.text_document
@@ -643,14 +666,19 @@ def _command(title: str, test: str) -> lsp.Command:
     return lsp.Command(title, RUN_TESTS, arguments=[Path(test).as_uri()])
 
 
-def serve(environment: Environment, *, owner_of: Callable[[Source], Owner | None] | None = None) -> None:
+def serve(
+    environment: Environment,
+    *,
+    owner_of: Callable[[Source], Owner | None] | None = None,
+    live: LiveSources | None = None,
+) -> None:
     """Serve one editor over standard input and output, until it says goodbye.
 
     Only the protocol gets standard output: what anything else prints there goes to standard error.
     """
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    server = make_server(environment, owner_of=owner_of)
+    server = make_server(environment, owner_of=owner_of, live=live)
     # editors also cancel what is answered already; their logs would show each time as an error
     logging.getLogger("pygls.protocol.json_rpc").setLevel(logging.ERROR)
     gc.freeze()  # what every answer needs is not looked through for garbage between two keys

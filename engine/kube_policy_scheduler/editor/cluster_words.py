@@ -1,4 +1,4 @@
-"""Names that the fixtures beside a policy hold: labels with their values, metrics, resources. For completion."""
+"""Names in clusters and in the fixtures beside a policy, for completion: labels with values, metrics, resources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 MOST_VALUES = 200
 """Values kept of one label key: nobody chooses from more."""
+_MOST_SHOWN = 63
+"""Characters of a value: that of a label has no more. Longer annotations are documents, which nobody compares with."""
 _MOST_VISITED = 500_000
 """Values looked at in all fixtures together."""
 _NAME_OF_SERIES = "{"
@@ -39,6 +41,30 @@ def words_in(documents: Iterable[Any], *, time_zones: Iterable[str] = ()) -> Clu
             break
         _read(value, words)
     return words
+
+
+def together(first: ClusterWords, second: ClusterWords) -> ClusterWords:
+    """Return the names of both."""
+    return ClusterWords(
+        _keys_of_both(first.node_labels, second.node_labels),
+        _keys_of_both(first.pod_labels, second.pod_labels),
+        _keys_of_both(first.pod_annotations, second.pod_annotations),
+        _sum(first.metrics, second.metrics),
+        _sum(first.resources, second.resources),
+        _sum(first.nodes, second.nodes),
+        _sum(first.conditions, second.conditions),
+        first.time_zones or second.time_zones,
+    )
+
+
+def _keys_of_both(
+    first: Mapping[str, dict[str, int]], second: Mapping[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    return {key: _sum(first.get(key, {}), second.get(key, {})) for key in (*first, *second)}
+
+
+def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in (*first, *second)}
 
 
 def _mappings(documents: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
@@ -113,5 +139,5 @@ def _count_keys(given: object, into: dict[str, dict[str, int]]) -> None:
     for key, value in given.items():
         values = into.setdefault(str(key), {})
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if text in values or len(values) < MOST_VALUES:
+        if len(text) <= _MOST_SHOWN and (text in values or len(values) < MOST_VALUES):
             values[text] = values.get(text, 0) + 1

@@ -525,9 +525,7 @@ def _in_string(
         if call[0].text == "domain":
             yield from (Item(key, ItemKind.VALUE, start, detail=_seen(v)) for key, v in words.node_labels.items())
         elif called is not None and called.depends & Depends.SIGNAL:
-            yield from (
-                Item(query, ItemKind.VALUE, start, detail="a metric of the fixtures") for query in words.metrics
-            )
+            yield from (Item(query, ItemKind.VALUE, start, detail="a metric") for query in words.metrics)
         elif called is not None and _takes_zone(called, call[1]):
             typed = project.sources[name].text[start:offset].lower()  # there are more zones than items
             yield from (Item(zone, ItemKind.VALUE, start) for zone in words.time_zones if typed in zone.lower())

@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
+import msgspec
 import numpy as np
 import requests
 import requests.auth
@@ -56,6 +57,8 @@ RANGE_PATIENCE = 3.0
 _PASSING = (429, 502, 503, 504)
 MAX_RANGE_STEPS = 1000
 """Of a range query that is asked at once; Prometheus answers at most 11,000."""
+MAX_NAMES_BYTES = 16 << 20
+"""Of the names of all metrics."""
 MAX_FAILURE_BYTES = 2**16
 """Of an answer that says that a query failed; what comes behind is not read."""
 PAUSE_SECONDS = 0.0005
@@ -360,6 +363,40 @@ class PrometheusRanges(_Asking):
             except (KeyError, TypeError, RecursionError) as error:  # JSON, but no answer
                 raise NotAnAnswerError("not an answer of Prometheus") from error
         return found
+
+
+class _Names(msgspec.Struct):
+    data: list[str]
+
+
+_names = msgspec.json.Decoder(_Names)
+
+
+class PrometheusNames(_Asking):
+    """Asks for the names of metrics, for commands."""
+
+    def __init__(self, endpoint: PrometheusEndpoint) -> None:
+        super().__init__(endpoint, most_bytes=MAX_NAMES_BYTES, seconds=endpoint.timeout_seconds, retries=Retry(total=0))
+
+    def metric_names(self, *, most: int) -> list[str]:
+        """Return the names of metrics, at most so many. Older servers do not know the limit: it is kept here too.
+
+        Raises:
+            PrometheusError: as for `PrometheusClient.fetch`.
+        """
+        with self._explaining():
+            response = self._session.get(
+                f"{self._url}/api/v1/label/__name__/values",
+                params={"limit": str(most)},
+                auth=self._auth,
+                timeout=self._endpoint.timeout_seconds,
+            )
+            if response.status_code != 200:
+                raise self._explained()
+            try:
+                return _names.decode(response.content).data[:most]
+            except msgspec.DecodeError as error:
+                raise NotAnAnswerError("not an answer of Prometheus") from error
 
 
 class _BadTokenError(Exception):
