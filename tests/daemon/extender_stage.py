@@ -59,6 +59,9 @@ class FakeBinder:
     truth: asyncio.Future[Outcome] | None = None
     """What is found out where the outcome of a binding is unknown."""
 
+    def begin(self, **_: Any) -> bool:
+        return False
+
     async def bind(
         self,
         *,

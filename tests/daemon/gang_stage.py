@@ -64,6 +64,9 @@ class Told:
         self.times[what] += 1
         self.texts[pod.name].append(why)
 
+    def begin(self, **_: Any) -> bool:
+        return False
+
     async def bind(self, *, node: str, **_: Any) -> Outcome:
         await asyncio.sleep(0)
         return Bound(node)

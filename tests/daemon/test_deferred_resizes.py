@@ -77,6 +77,9 @@ class Stage:
         self.evicted.append(victim.name)
         self.gone(victim.name)
 
+    def begin(self, **_: Any) -> bool:
+        return False
+
     async def bind(self, *, still_holds: Callable[[], bool], **_: Any) -> Outcome:
         await asyncio.sleep(30.0)  # before it is sent
         return Bound("n") if still_holds() else Outdated()

@@ -116,6 +116,9 @@ class Stage:
 
     # --- the hands of the scheduler
 
+    def begin(self, **_: Any) -> bool:
+        return False
+
     async def bind(self, *, name: str, node: str, **_: Any) -> Outcome:
         await asyncio.sleep(0)
         self.placed[name] = node

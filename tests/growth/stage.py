@@ -45,6 +45,9 @@ _MERGED = ("metadata", "spec", "status")
 class _Quiet(Reporter, Observer):
     """Binder, evictor, volumes, reporter and observer in one: everything succeeds, and nothing is reported."""
 
+    def begin(self, **_: Any) -> bool:
+        return False
+
     async def bind(self, *_: Any, **named: Any) -> Any:
         return Bound(named["node"]) if "node" in named else ""
 

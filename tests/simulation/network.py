@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from kube_policy_scheduler.adapters.kube.client import Request
 from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ConnectionLost,
@@ -15,6 +16,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     KubeError,
     MalformedAnswer,
     Unreachable,
+    UnknownOutcome,
     error_from_answer,
 )
 from kube_policy_scheduler.adapters.kube.fence import Fence
@@ -72,6 +74,7 @@ class Connection:
         self._sending = sending
         self._unreachable = unreachable
         self._line = line or Line()
+        self._begun: set[asyncio.Task[None]] = set()
         self._throttle = Throttle()
         self.is_reachable = True
         self._is_back = asyncio.Event()
@@ -143,6 +146,28 @@ class Connection:
         return [stream for stream in self._line.streams if not stream.has_ended]
 
     # --- requests -------------------------------------------------------------------------------------
+
+    def begin(self, request: Request, done: Callable[[bytes | KubeError], None]) -> bool:
+        """Send a request without a task of the sender, or say that one is needed."""
+        if self._server.random.random() < 0.25:
+            return False
+
+        async def carry_out() -> None:
+            asked = {"body": request.body, "resource": request.resource, "timeout_seconds": request.timeout_seconds}
+            try:
+                outcome: bytes | KubeError = await self.request(
+                    request.verb, request.path, fence=request.fence, **asked
+                )
+            except KubeError as error:
+                outcome = error
+            except OurFaultError as error:
+                outcome = UnknownOutcome(str(error))
+            if not self._line.closed:
+                done(outcome)
+
+        self._begun.add(task := asyncio.get_running_loop().create_task(carry_out()))
+        task.add_done_callback(self._begun.discard)
+        return True
 
     async def request(
         self,

@@ -290,12 +290,28 @@ class Replica:
             self.freshness.is_stale
         ):  # no better one could be had for a minute: others may have filled the node meanwhile
             self.server.bound_by_stale_views.add(uid)
-        outcome = await self._binder.bind(name=name, uid=uid, **given)
+        return self._noted(await self._binder.bind(name=name, uid=uid, **given))
+
+    def _noted(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Unknown):
             self.server.met["binding in doubt for minutes"] += 1
         elif isinstance(outcome, Refused):
             self._refused_at = asyncio.get_running_loop().time()
         return outcome
+
+    def begin(self, *, name: str, uid: str, **given: Any) -> bool:
+        """Bind without a task, after the same looks as `bind`."""
+        is_sent = self._binder.begin(name=name, uid=uid, **given)
+        if is_sent:
+            if self.fence.allows():
+                self._judge_gang(name, uid)
+            if self.freshness.is_stale:
+                self.server.bound_by_stale_views.add(uid)
+        return is_sent
+
+    async def finish(self, begun: Any) -> Outcome:
+        """Go on with a binding without a task."""
+        return self._noted(await self._binder.finish(begun))
 
     async def settle(self, **given: Any) -> Outcome:
         """Find out what happened to a binding."""

@@ -315,7 +315,7 @@ async def test_a_waiter_for_a_new_connection_takes_one_that_is_returned_earlier(
             await may_answer.wait()
         peer.answer(200)
 
-    async def endless(_: object) -> NoReturn:
+    async def endless(*_: object) -> NoReturn:
         nonlocal dials
         dials += 1
         await asyncio.Event().wait()

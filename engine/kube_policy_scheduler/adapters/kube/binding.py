@@ -12,10 +12,11 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.client import Request
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
@@ -180,32 +181,70 @@ class Binder:
         metadata = ObjectMeta(name=name, namespace=namespace, uid=uid, annotations=written)
         return await self._run(_Attempt(self, metadata, node=node, after=after, still_holds=still_holds))
 
+    def begin(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        still_holds: Callable[[], bool],
+        done: Callable[[Bound | Begun], None],
+    ) -> bool:
+        """Send a binding without a task, where nothing stands in its way; return whether.
+
+        done: told that the pod is bound, or what `finish` goes on with, in a later turn of the event loop.
+        """
+        attempt = _Attempt(
+            self,
+            ObjectMeta(name=name, namespace=namespace, uid=uid),
+            node=node,
+            after=None,
+            still_holds=still_holds,
+        )
+
+        def settle(outcome: bytes | KubeError) -> None:
+            self._unfinished -= 1
+            done(Bound(node) if isinstance(outcome, bytes) else Begun(attempt, outcome))
+
+        is_sent = self._transport.begin(attempt.request(), settle)
+        self._unfinished += is_sent
+        return is_sent
+
+    async def finish(self, begun: Begun) -> Outcome:
+        """Go on with a binding that `begin` has sent until its outcome is known. Raises nothing but cancellation."""
+        return await self._run(begun.attempt, begun.error)
+
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
         """Find out what happened to a binding, without trying it again. Raises nothing but cancellation."""
         attempt = _Attempt(self, ObjectMeta(name=name, namespace=namespace, uid=uid), node=node, after=after)
         attempt.refusal = Refused(Reason.UNAVAILABLE, after.message)
         return await self._run(attempt)
 
-    async def _run(self, attempt: _Attempt) -> Outcome:
+    async def _run(self, attempt: _Attempt, error: KubeError | None = None) -> Outcome:
         self._unfinished += 1
         try:
-            return await attempt.run()
+            return await attempt.run(error)
         finally:
             self._unfinished -= 1
 
-    async def _request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        resource: str,
-        body: bytes = b"",
-        fence: Fence | None = None,
-    ) -> bytes:
+    async def _send(self, request: Request) -> bytes:
         async with self._slots:  # for the request alone: a binding that pauses delays no other
             return await self._transport.request(
-                verb, path, body=body, resource=resource, timeout_seconds=self._timeout_seconds, fence=fence
+                request.verb,
+                request.path,
+                body=request.body,
+                resource=request.resource,
+                timeout_seconds=request.timeout_seconds,
+                fence=request.fence,
             )
+
+
+class Begun(NamedTuple):
+    """A binding that was sent, and was not answered with success."""
+
+    attempt: _Attempt
+    error: KubeError
 
 
 class _Attempt:
@@ -231,13 +270,16 @@ class _Attempt:
         """Why it is not tried again; it is the outcome once it is certain that no earlier request has worked."""
         self._conflicts = self._faults = 0
 
-    async def run(self) -> Outcome:
+    async def run(self, error: KubeError | None) -> Outcome:
+        """Try until the outcome is known. error: of a first try, where there was one."""
         loop = asyncio.get_running_loop()
         try_until = loop.time() + self._binder._patience_seconds
         ask_until = try_until + self._binder._linger_seconds
         backoff: Backoff | None = None  # seldom needed
+        found = self._failed(error, before=None) if error is not None else None
         while True:
-            found = await (self._ask() if self._must_look else self._try())
+            if found is None:
+                found = await (self._ask() if self._must_look else self._try())
             if found is None:
                 continue
             if not isinstance(found, KubeError):
@@ -252,18 +294,23 @@ class _Attempt:
                 return Unknown(str(found), since=self._doubt_since or loop.time())
             logger.debug("binding %s/%s: %s, again in %.1f s", self._namespace, self._name, found, pause_seconds)
             await self._binder._transport.pause(pause_seconds)
+            found = None
 
     async def _try(self) -> Outcome | KubeError | None:
         """Send the binding; where that has not settled it, return what to pause for, or None."""
         before = self._doubt_since
         try:
-            await self._post()
+            await self._binder._send(self.request())
         except Exception as error:
-            is_known = isinstance(error, KubeError) and not isinstance(error, UnknownOutcome | ServerError)
-            if is_known or (isinstance(error, ApiError) and error.is_denial):
-                self._doubt_since = before  # this one has certainly not worked
-            return self._weigh(error)
+            return self._failed(error, before=before)
         return Bound(self._node)
+
+    def _failed(self, error: Exception, *, before: float | None) -> Outcome | KubeError | None:
+        """Return what follows from a try that failed. before: what was in doubt before it."""
+        is_known = isinstance(error, KubeError) and not isinstance(error, UnknownOutcome | ServerError)
+        if is_known or (isinstance(error, ApiError) and error.is_denial):
+            self._doubt_since = before  # this one has certainly not worked
+        return self._weigh(error)
 
     def _weigh(self, error: Exception) -> Outcome | KubeError | None:
         """Return what follows from a binding that was not answered with success, as `_try` does."""
@@ -318,10 +365,16 @@ class _Attempt:
         self._doubt_since = asyncio.get_running_loop().time()
         return True
 
-    async def _post(self) -> None:
-        body = _encode(_Binding(self._metadata, _Target(self._node)))
-        path = PODS.path(self._name, namespace=self._namespace, subresource="binding")
-        await self._binder._request("POST", path, body=body, resource="pods/binding", fence=Fence(self._allows))
+    def request(self) -> Request:
+        """Return the request that binds it."""
+        return Request(
+            "POST",
+            PODS.path(self._name, namespace=self._namespace, subresource="binding"),
+            _encode(_Binding(self._metadata, _Target(self._node))),
+            resource="pods/binding",
+            timeout_seconds=self._binder._timeout_seconds,
+            fence=Fence(self._allows),
+        )
 
     async def _ask(self) -> Outcome | KubeError | None:
         """Ask the pod what happened to it; return what to pause for, None where it may be tried again at once."""
@@ -346,7 +399,8 @@ class _Attempt:
     async def _look(self) -> Outcome | None:
         """Ask the pod; None if it is there and unbound."""
         path = PODS.path(self._name, namespace=self._namespace)
-        body = await self._binder._request("GET", path, resource="pods")
+        timeout_seconds = self._binder._timeout_seconds
+        body = await self._binder._send(Request("GET", path, resource="pods", timeout_seconds=timeout_seconds))
         try:
             pod = _decode_pod(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._answer_began = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.reusable = False
-        self.retired = False  # set by the pool: not to be kept after the exchange in progress
+        self.retired = False  # not to be kept after the exchange in progress
         self.idle_since = 0.0
         self.exchanges = 0
 
@@ -135,6 +135,10 @@ class Connection(asyncio.Protocol):
         self.reusable = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()
+
+    def retire(self) -> None:
+        """Serve the exchange in progress, and be closed then."""
+        self.retired = True
 
     @property
     def is_streaming(self) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import ssl
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ class Credentials(msgspec.Struct, frozen=True):
     server: str
     headers: tuple[tuple[str, str], ...]
     tls: ssl.SSLContext | None
+    """None where the server speaks no TLS."""
     tls_server_name: str | None
     proxy: str | None
     no_proxy: str | None
@@ -37,6 +38,8 @@ class Credentials(msgspec.Struct, frozen=True):
     expires_at: float | None = None  # Unix seconds
     always_reload: bool = False  # an auth provider renews its token inside the loader
     compression: bool = True  # whether lists may come compressed
+    tls_http2: ssl.SSLContext | None = None
+    """As `tls`, and offers HTTP/2; None where the server speaks no TLS."""
 
     def __repr__(self) -> str:  # without the token, and the password of the proxy
         return f"Credentials(source={self.source!r}, server={self.server!r})"
@@ -103,7 +106,9 @@ def credentials_of(
     headers = tuple(headers)
     if any(not (text.isascii() and text.isprintable()) for header in headers for text in header):
         raise CredentialsError(f"{source}: the token contains invalid characters; is it the right file?")
-    context = _tls_context(tls, source=source) if server.startswith("https://") else None
+    speaks_tls = server.startswith("https://")
+    context = _tls_context(tls, source=source, protocols=("http/1.1",)) if speaks_tls else None
+    context_http2 = _tls_context(tls, source=source, protocols=("h2", "http/1.1")) if speaks_tls else None
     digests = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in tls.paths]
     proxies = _proxies()
     proxy = proxy or proxies.get(urlsplit(server).scheme) or proxies.get("all")
@@ -112,6 +117,7 @@ def credentials_of(
         server=server,
         headers=headers,
         tls=context,
+        tls_http2=context_http2,
         tls_server_name=tls.server_name,
         proxy=proxy,
         no_proxy=proxies.get("no"),
@@ -132,14 +138,14 @@ def _proxies() -> Mapping[str, str]:
     return getproxies()
 
 
-def _tls_context(tls: TlsFiles, *, source: str) -> ssl.SSLContext:
+def _tls_context(tls: TlsFiles, *, source: str, protocols: Sequence[str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.authority)
     except (OSError, ssl.SSLError) as error:
         raise CredentialsError(f"{source}: {tls.authority_name} contains no usable CA certificate") from error
     # Python 3.13 turns this on; cluster CAs often lack the extensions it demands, and kubectl does not ask for them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([*protocols])
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -10,14 +10,19 @@ import socket
 import ssl
 import sys
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from kube_policy_scheduler.adapters.kube.connection import Connection
 from kube_policy_scheduler.adapters.kube.errors import Unreachable
+from kube_policy_scheduler.adapters.kube.http2 import Http2Connection
 from kube_policy_scheduler.adapters.kube.identity import Credentials
 from kube_policy_scheduler.adapters.kube.proxy import bypasses_proxy, open_tunnel, parse_proxy
 
 logger = logging.getLogger(__name__)
+
+Dialled = TypeVar("Dialled", Connection, Http2Connection)
 
 IDLE_SECONDS = 60.0  # below the API server's own 90 s, so that we are seldom the one who finds it closed
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES = 30, 10, 3
@@ -30,13 +35,13 @@ class Pool:
     """At most max_connections lent out at a time; streams get connections of their own beside them."""
 
     def __init__(self, *, max_connections: int, connect_timeout_seconds: float) -> None:
-        self._connect_timeout_seconds = connect_timeout_seconds
+        self.connect_timeout_seconds = connect_timeout_seconds
         self._most = max_connections
         self._pooled = 0  # idle, lent out or being dialled; streams are not
         self._idle: list[Connection] = []
         self._waiting: deque[tuple[asyncio.Future[Connection], Credentials]] = deque()
         self._dialling: set[asyncio.Task[Connection]] = set()
-        self._open: set[Connection] = set()
+        self._open: set[Connection | Http2Connection] = set()
         self._down_since: float | None = None
         self._down_attempts = 0
         self._is_back = asyncio.Event()
@@ -93,7 +98,7 @@ class Pool:
     def _dial_for_waiting(self) -> None:
         while len(self._dialling) < min(DIALS, len(self._waiting)) and self._pooled < self._most:
             _, credentials = self._waiting[0]
-            dial = asyncio.get_running_loop().create_task(self.dial(credentials))
+            dial = asyncio.get_running_loop().create_task(self.dial(credentials, make=Connection, tls=credentials.tls))
             self._pooled += 1
             self._dialling.add(dial)
             dial.add_done_callback(self._dialled)
@@ -113,14 +118,20 @@ class Pool:
                 again.__cause__ = error.__cause__
                 waiter.set_exception(again)
 
-    async def dial(self, credentials: Credentials) -> Connection:
-        """Open a connection outside the limit; its owner closes it. Raises Unreachable."""
+    async def dial(
+        self, credentials: Credentials, *, make: Callable[[], Dialled], tls: ssl.SSLContext | None
+    ) -> Dialled:
+        """Open a connection outside the limit; its owner closes it.
+
+        make: the protocol that gets it. tls: says what is offered to the server; None where it speaks no TLS.
+        Raises Unreachable.
+        """
         if self._is_closed:
             raise Unreachable("the client was closed")
         server = credentials.server
         try:
-            async with asyncio.timeout(self._connect_timeout_seconds):
-                connection = await _dial(credentials)
+            async with asyncio.timeout(self.connect_timeout_seconds):
+                connection = await _dial(credentials, make, tls)
         except (OSError, Unreachable) as error:  # TimeoutError and SSLError are OSErrors
             raise self._went_down(f"cannot reach {server}: {self._reason(error, credentials)}", server) from error
         self._open.add(connection)
@@ -135,7 +146,7 @@ class Pool:
             if connection in self._idle or connection.is_streaming:
                 connection.close()
             else:
-                connection.retired = True
+                connection.retire()
         self._pooled -= len(self._idle)
         self._idle.clear()
 
@@ -178,7 +189,7 @@ class Pool:
             case ssl.SSLError():
                 return f"TLS failed: {error.reason or error}"
             case TimeoutError():
-                return f"no connection within {self._connect_timeout_seconds:g} s"
+                return f"no connection within {self.connect_timeout_seconds:g} s"
             case socket.gaierror():
                 return f"cannot resolve its name: {(error.strerror or str(error)).lower()}"
             case OSError(errno=int(number)) if number > 0:
@@ -208,13 +219,13 @@ class Pool:
         self._is_back = asyncio.Event()
 
 
-async def _dial(credentials: Credentials) -> Connection:
+async def _dial(credentials: Credentials, make: Callable[[], Dialled], tls: ssl.SSLContext | None) -> Dialled:
     loop = asyncio.get_running_loop()
     parts = urlsplit(credentials.server)
-    host, tls = parts.hostname or "", credentials.tls
+    host = parts.hostname or ""
     port = parts.port or (443 if tls is not None else 80)
     server_name = (credentials.tls_server_name or host) if tls is not None else None
-    connection = Connection()
+    connection = make()
     transport: asyncio.BaseTransport | None
     if credentials.proxy is None or bypasses_proxy(host, credentials.no_proxy):
         transport, _ = await loop.create_connection(

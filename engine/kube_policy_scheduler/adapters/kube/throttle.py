@@ -33,6 +33,10 @@ class Throttle:
         until = asyncio.get_running_loop().time() + seconds
         self._paused_until[kind] = max(self._paused_until.get(kind, 0.0), until)
 
+    def holds(self, kind: str) -> bool:
+        """Return whether a request of a kind might have to wait."""
+        return self._rate is not None or kind in self._paused_until
+
     async def wait(self, kind: str) -> None:
         """Return when a request of a kind may be sent; at once where none of them is held."""
         loop = asyncio.get_running_loop()

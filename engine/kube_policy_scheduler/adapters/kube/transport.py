@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from kube_policy_scheduler.adapters.compute.inflating import GZIP
 from kube_policy_scheduler.adapters.kube.client import REQUEST_TIMEOUT_SECONDS, Client, Request
-from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
+from kube_policy_scheduler.adapters.kube.connection import Answer, Connection, Stream
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
@@ -25,8 +25,10 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
     error_from_answer,
 )
+from kube_policy_scheduler.adapters.kube.http2 import Head
 from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
 from kube_policy_scheduler.adapters.kube.pool import Pool
+from kube_policy_scheduler.adapters.kube.streams import NotSpoken, Streams
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate, Throttle, retry_after_seconds
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Transport(Client):
         observe: Observe | None = None,
         heeds_429: bool = True,
         rate: RequestRate | None = None,
+        multiplexes: bool = True,
     ) -> None:
         """Send nothing yet.
 
@@ -62,11 +65,14 @@ class Transport(Client):
             observe: is called for every request.
             heeds_429: whether requests wait for as long as a server with too much to do asks for.
             rate: limit on requests; None for none.
+            multiplexes: whether small writes share one HTTP/2 connection where the server speaks it.
         """
         self._credentials = credentials
         self._user_agent = user_agent
         self._connect_timeout_seconds = connect_timeout_seconds
         self._pool = Pool(max_connections=max_connections, connect_timeout_seconds=connect_timeout_seconds)
+        self._streams = Streams(self._pool, most_streams=max_connections)
+        self._multiplexes = multiplexes
         self._throttle = Throttle(rate)
         self._heeds_429 = heeds_429
         self._observe = observe
@@ -98,6 +104,42 @@ class Transport(Client):
             self._is_accepted = True
             return answer.body
         raise self._refusal(answer, kind=kind)
+
+    def begin(self, request: Request, done: Callable[[bytes | KubeError], None]) -> bool:
+        """Send one request without a task, where nothing stands in its way; return whether.
+
+        done: told the body of a 2xx answer, or what `send` would raise, in a later turn of the event loop. What can be
+            mended by another try, as by renewed credentials, is not tried again.
+        """
+        kind = f"{request.verb} {request.resource}"
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        credentials = self._credentials.fresh(now)
+        if (
+            credentials is None
+            or credentials is not self._adopted
+            or not self._streams.are_up
+            or not self._streams.takes(request)
+            or self._throttle.holds(kind)
+        ):
+            return False
+
+        def settle(outcome: Answer | KubeError) -> None:
+            if isinstance(outcome, Answer):
+                code, is_well = str(outcome.status), 200 <= outcome.status < 300
+                told: bytes | KubeError = outcome.body if is_well else self._refusal(outcome, kind=kind)
+            else:
+                code, is_well, told = type(outcome).__name__, False, outcome
+            if is_well:
+                self._is_accepted = True
+            try:
+                if self._observe is not None:
+                    self._observe(request.verb, request.resource, code, loop.time() - now)
+            finally:
+                done(told)
+
+        self._streams.submit(request, settle)
+        return True
 
     async def open_stream(
         self,
@@ -142,6 +184,7 @@ class Transport(Client):
             connect_timeout_seconds=self._connect_timeout_seconds,
             observe=self._observe,
             heeds_429=False,
+            multiplexes=False,
         )
         self._asides.append(beside)
         return beside
@@ -150,6 +193,7 @@ class Transport(Client):
         """Drop all connections; requests in flight fail with ConnectionLost."""
         for beside in self._asides:
             await beside.close()
+        await self._streams.close()
         await self._pool.close()
 
     async def pause(self, seconds: float) -> None:
@@ -176,6 +220,13 @@ class Transport(Client):
         reads = request.verb == "GET"
         while True:
             credentials = await self._ready_credentials()
+            if self._multiplexes and self._streams.takes(request):
+                try:
+                    return await self._streams.exchange(request), credentials
+                except NotSpoken:
+                    pass
+                except UnknownOutcome as error:
+                    raise type(error)(f"{request.place}: {error}") from error
             connection = await self._pool.acquire(credentials)
             was_used = connection.exchanges > 0
             try:
@@ -194,7 +245,7 @@ class Transport(Client):
         self, path: str, idle_seconds: float, timeout_seconds: float
     ) -> tuple[Answer | Stream, Credentials]:
         credentials = await self._ready_credentials()
-        connection = await self._pool.dial(credentials)
+        connection = await self._pool.dial(credentials, make=Connection, tls=credentials.tls)
         sent = self._request_bytes(Request("GET", path))
         opened = await connection.open_stream(sent, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
         if isinstance(opened, Answer):
@@ -218,6 +269,8 @@ class Transport(Client):
         ]
         self._head = "".join(f"{name}: {value}\r\n" for name, value in headers)
         self._adopted = credentials
+        fields = tuple((name.lower(), value) for name, value in headers[1:])
+        self._streams.use(credentials, Head(headers[0][1], self._prefix, fields))
         if self._key is not None and self._key != credentials.connection_key:
             logger.info("server, certificates or proxy changed; replacing connections")
             self._pool.retire_all()

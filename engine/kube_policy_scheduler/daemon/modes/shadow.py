@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.binding import Unknown
+from kube_policy_scheduler.adapters.kube.binding import Begun, Bound, Unknown
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.modes.shadow_comparer import ShadowComparer
@@ -189,6 +189,23 @@ class ShadowScheduler(Scheduler):
 
 class Nobody:
     """Reports nothing, and raises if it is asked to change the cluster, which must not happen."""
+
+    def begin(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        still_holds: Callable[[], bool],
+        done: Callable[[Bound | Begun], None],
+    ) -> NoReturn:
+        """Reject."""
+        raise AssertionError("a shadow binds nothing")
+
+    async def finish(self, begun: Begun) -> NoReturn:
+        """Reject."""
+        raise AssertionError("a shadow has bound nothing")
 
     async def bind(
         self,

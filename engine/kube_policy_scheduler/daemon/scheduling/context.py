@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
+from kube_policy_scheduler.adapters.kube.binding import Begun, Bound, Outcome, Unknown
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.adapters.process.turn_watch import TurnWatch
@@ -64,6 +64,26 @@ class Binder(Protocol):
             still_holds: called just before a request is sent. If it returns False, nothing is sent and the result is
             `Outdated`.
         """
+        ...
+
+    def begin(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        still_holds: Callable[[], bool],
+        done: Callable[[Bound | Begun], None],
+    ) -> bool:
+        """Bind a pod without a task, where nothing stands in its way; return whether.
+
+        done: called in a later turn of the event loop.
+        """
+        ...
+
+    async def finish(self, begun: Begun) -> Outcome:
+        """Go on with what `begin` has sent until its outcome is known."""
         ...
 
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:

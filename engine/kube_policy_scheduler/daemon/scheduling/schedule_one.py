@@ -22,7 +22,7 @@ import numpy as np
 
 from kube_policy_scheduler import remembered
 from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
-from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.binding import Begun, Bound, Outcome, Outdated, Refused, Unknown
 from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
@@ -41,7 +41,7 @@ from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Eviction
 from kube_policy_scheduler.daemon.scheduling.extenders import ExtenderLock, Extenders, PodGone
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
-from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight, Work
 from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.pace import Pace
 from kube_policy_scheduler.daemon.scheduling.queue_evictions import QueueEvictions, rule_of
@@ -655,9 +655,53 @@ class Scheduler:
         cycle = self.binding_cycles.begin(assumed)
         if after is None:
             self.queue.begin_binding(assumed.queued)
+            if self._begin_binding(cycle):
+                return
         else:
             self.queue.binding_sent(assumed.queued)
         self._start(assumed.queued, partial(self.binding_cycle, cycle, after=after))
+
+    def _begin_binding(self, cycle: BindingCycle) -> bool:
+        """Send the binding without a task, where nothing comes before it, as for most pods; return whether."""
+        assumed = cycle.assumed
+        pod = assumed.queued.pod
+        if assumed.volumes is not None or assumed.devices is not None or self.extenders is not None:
+            return False
+        if self.cluster.devices.held(pod.uid) or not self.view():
+            return False
+        work = self.in_flight.begin(pod.uid)
+        is_sent = False
+        try:
+            is_sent = self.context.binder.begin(
+                namespace=pod.namespace,
+                name=pod.name,
+                uid=pod.uid,
+                node=assumed.host,
+                still_holds=partial(self._claim_sending, cycle, assumed.basis),
+                done=partial(self._end_binding, cycle, work),
+            )
+        except Exception:
+            logger.exception("unexpected error while binding a pod", extra={"pod": pod.key})
+        if not is_sent:
+            self.in_flight.end(work)
+        return is_sent
+
+    def _end_binding(self, cycle: BindingCycle, work: Work, outcome: Bound | Begun) -> None:
+        """End a binding cycle that is done, or go on with one that is not in a task."""
+        queued = cycle.assumed.queued
+        if isinstance(outcome, Begun):
+            rest = partial(self.binding_cycle, cycle, begun=outcome)
+            self.in_flight.go_on(work, self._guarded(queued, rest, began=self._stopwatch()))
+            return
+        try:
+            self.queue.done(queued.pod.uid)
+            self._post_bind(cycle.assumed, by_us=True)
+        except Exception:
+            logger.exception("unexpected error", extra={"pod": queued.pod.key})
+        finally:
+            self.cluster.resource_claims.let_go(queued.pod.uid)
+            self.binding_cycles.end(cycle)
+            self.in_flight.end(work)
 
     def settle(self, queued: QueuedPod) -> None:
         """Settle a pod in flight that no task works on: bind it, or put it back."""
@@ -685,11 +729,19 @@ class Scheduler:
                 self._forget(queued.pod.uid)
                 self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
 
-    async def binding_cycle(self, cycle: BindingCycle, *, after: Unknown | None = None) -> None:
-        """Bind volumes and claims, then the pod. after: the known result of an earlier binding to the same node."""
+    async def binding_cycle(
+        self, cycle: BindingCycle, *, after: Unknown | None = None, begun: Begun | None = None
+    ) -> None:
+        """Bind volumes and claims, then the pod.
+
+        after: the known result of an earlier binding to the same node. begun: what was sent before this task began.
+        """
         assumed = cycle.assumed
         try:
             why = ""
+            if begun is not None:
+                await self._bind(cycle, None, begun)
+                return
             if cycle.cancelled:
                 assumed.unreserve(self.cluster)
             elif assumed.volumes is not None or assumed.devices is not None:
@@ -726,26 +778,29 @@ class Scheduler:
                     undo_claims(assumed.devices, self.cluster)
                 self.event_handlers.claims_settled(one.claim for one in assumed.devices.claims)
 
-    async def _bind(self, cycle: BindingCycle, after: Unknown | None) -> None:
+    async def _bind(self, cycle: BindingCycle, after: Unknown | None, begun: Begun | None = None) -> None:
         """Send the binding until its result is known; check its preconditions before each request."""
         assumed = cycle.assumed
         queued, host, basis = assumed.queued, assumed.host, assumed.basis
         pod = queued.pod
         while True:
-            while not self.view() and not cycle.cancelled:  # noqa: ASYNC110 (asked by turns, as the loop does)
-                await asyncio.sleep(STALE_POLL_SECONDS)
-            if pod.uid not in self.cluster.assumed:
-                if pod.uid not in self.cluster.pods:
-                    await self._unreserve(assumed)
-                return  # the watch has shown the result
-            if cycle.cancelled and after is None:
-                await self._binding_failed(assumed, cycle.cancelled)
-                return
-            objection, basis = self._look_again(cycle, basis)
-            if objection and after is None:
-                await self._binding_failed(assumed, objection)
-                return
-            outcome = await self._ask_binder(cycle, basis, after, tries=not objection)
+            if begun is not None:
+                outcome, begun = await self.context.binder.finish(begun), None
+            else:
+                while not self.view() and not cycle.cancelled:  # noqa: ASYNC110 (asked by turns, as the loop does)
+                    await asyncio.sleep(STALE_POLL_SECONDS)
+                if pod.uid not in self.cluster.assumed:
+                    if pod.uid not in self.cluster.pods:
+                        await self._unreserve(assumed)
+                    return  # the watch has shown the result
+                if cycle.cancelled and after is None:
+                    await self._binding_failed(assumed, cycle.cancelled)
+                    return
+                objection, basis = self._look_again(cycle, basis)
+                if objection and after is None:
+                    await self._binding_failed(assumed, objection)
+                    return
+                outcome = await self._ask_binder(cycle, basis, after, tries=not objection)
             match outcome:
                 case Bound(by_us=by_us):
                     self.queue.done(pod.uid)
