@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,8 +12,14 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
 import httptools
 import msgspec
+import trustme
 
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.identity import Credentials
@@ -80,7 +88,91 @@ class Peer:
         self.transport.abort()
 
 
+class StreamPeer(Peer):
+    """One request of an HTTP/2 connection, seen from the server."""
+
+    def __init__(self, connection: Http2Connection, stream: int) -> None:
+        super().__init__(connection.transport, connection.number)
+        self.connection, self.stream = connection, stream
+
+    def answer(self, status: int, body: Any = None, **headers: str) -> None:
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body if body is not None else {})
+        fields = [(":status", str(status)), ("content-length", str(len(content)))]
+        fields += [(name.replace("_", "-").lower(), value) for name, value in headers.items()]
+        # closed meanwhile: as over HTTP/1.1, what is written to nobody is lost
+        with contextlib.suppress(h2.exceptions.ProtocolError):
+            self.connection.state.send_headers(self.stream, fields)
+            for at in range(0, len(content), 16_000):
+                self.connection.state.send_data(self.stream, content[at : at + 16_000])
+            self.connection.state.end_stream(self.stream)
+            self.connection.flush()
+
+    def reset(self, code: int) -> None:
+        """End the stream without an answer."""
+        self.connection.state.reset_stream(self.stream, code)
+        self.connection.flush()
+
+    def go_away(self, last_stream: int) -> None:
+        """Take no more requests on the connection."""
+        self.connection.state.close_connection(last_stream_id=last_stream)
+        self.connection.flush()
+
+
 Script = Callable[[Request, Peer], Awaitable[None] | None]
+
+
+class Http2Connection(asyncio.Protocol):
+    """A connection on which HTTP/2 is spoken."""
+
+    def __init__(self, server: ScriptedServer, transport: asyncio.Transport, number: int) -> None:
+        self.transport, self.number, self._server = transport, number, server
+        self.state = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, header_encoding="utf-8", validate_inbound_headers=True)
+        )
+        self.state.local_settings = h2.settings.Settings(client=False, initial_values=server.settings)
+        self._requests: dict[int, Request] = {}
+        self.state.initiate_connection()
+        self.flush()
+
+    def flush(self) -> None:
+        self.transport.write(self.state.data_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        for event in self.state.receive_data(data):
+            match event:
+                case h2.events.RequestReceived(stream_id=stream, headers=headers):
+                    fields = {str(name): str(value) for name, value in headers}
+                    self._requests[stream] = Request(fields[":method"], fields[":path"], fields)
+                case h2.events.DataReceived(stream_id=stream, data=body, flow_controlled_length=length):
+                    self._requests[stream].body += body
+                    self.state.acknowledge_received_data(length, stream)
+            if isinstance(event, h2.events.StreamReset):
+                self._server.resets += 1
+            if isinstance(event, h2.events.StreamEnded):
+                request = self._requests.pop(event.stream_id)
+                self._server.serve(request, StreamPeer(self, event.stream_id))
+        self.flush()
+
+
+@functools.cache
+def _authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@functools.cache
+def _server_tls() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _authority().issue_cert("127.0.0.1").configure_cert(context)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
+@functools.cache
+def _client_tls(*protocols: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    _authority().configure_trust(context)
+    context.set_alpn_protocols([*protocols])
+    return context
 
 
 class _Connection(asyncio.Protocol):
@@ -94,6 +186,9 @@ class _Connection(asyncio.Protocol):
         self._server.connections += 1
         self._peer = Peer(transport, self._server.connections)
         self._server.peers.append(self._peer)
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None and secured.selected_alpn_protocol() == "h2":
+            transport.set_protocol(Http2Connection(self._server, transport, self._server.connections))
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -115,12 +210,22 @@ class _Connection(asyncio.Protocol):
 class ScriptedServer:
     """Calls the script for every request; the script answers through the peer, now, later or never."""
 
-    def __init__(self, script: Script | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+    speaks_http2 = False
+    """Whether servers do where nothing else is said: some tests run over both protocols."""
+
+    def __init__(
+        self, script: Script | None = None, *, tls: ssl.SSLContext | None = None, settings: dict[int, int] | None = None
+    ) -> None:
+        """settings: of HTTP/2, which is spoken then."""
         self.script = script
+        self.settings = settings or {}
+        self._http2 = tls is None and (self.speaks_http2 or settings is not None)
+        self.resets = 0
+        """Requests that the client has given up, over HTTP/2."""
         self.requests: list[Request] = []
         self.connections = 0
         self.peers: list[Peer] = []
-        self._tls = tls
+        self._tls = _server_tls() if self._http2 else tls
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -161,6 +266,10 @@ class ScriptedServer:
             task.add_done_callback(self._tasks.discard)
 
     def credentials(self, **changes: Any) -> CredentialSource:
+        if self._http2:
+            offered = {"tls": _client_tls("http/1.1"), "tls_http2": _client_tls("h2", "http/1.1")}
+            server = changes.pop("server", f"https://127.0.0.1:{self.port}")
+            return CredentialSource(lambda: credentials(server, **{**offered, **changes}))
         return CredentialSource(lambda: credentials(f"http://127.0.0.1:{self.port}", **changes))
 
     def sent(self, verb: str) -> list[Request]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Outcome, Reason, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.binding import Begun, Binder, Bound, Outcome, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
@@ -18,6 +18,9 @@ from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, p
 
 class Api:
     """A pod store that binds as the API server does, unless a fault is set for the next requests."""
+
+    needs_task = True
+    """Whether its pods are bound in a task."""
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {"web": pod("web")}
@@ -57,17 +60,36 @@ class Api:
             peer.answer(201, {"kind": "Status", "status": "Success"})
 
 
+@pytest.fixture(autouse=True, params=["HTTP/1.1", "HTTP/2", "HTTP/2 without a task"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bind in each of the ways that there are."""
+    monkeypatch.setattr(ScriptedServer, "speaks_http2", request.param != "HTTP/1.1")
+    monkeypatch.setattr(Api, "needs_task", request.param != "HTTP/2 without a task")
+
+
 @contextlib.asynccontextmanager
 async def binder_for(api: Api, **options: Any) -> AsyncIterator[tuple[Binder, ScriptedServer]]:
-    async with ScriptedServer(api) as server:
+    async with ScriptedServer(lambda _, peer: peer.answer(201)) as server:
         transport = Transport(server.credentials())
+        if not api.needs_task:
+            await transport.request("POST", "/")  # there is a connection then
+            server.requests.clear()
+        server.script = api
         yield Binder(transport, random=Random(1), **options), server
         await transport.close()
 
 
 async def bind_web(binder: Binder, *, node: str = "node-1", uid: str = "uid-web") -> Outcome:
     async with asyncio.timeout(30):
-        return await binder.bind(namespace="default", name="web", uid=uid, node=node)
+        if Api.needs_task:
+            return await binder.bind(namespace="default", name="web", uid=uid, node=node)
+        told: asyncio.Future[Bound | Begun] = asyncio.get_running_loop().create_future()
+        is_sent = binder.begin(
+            namespace="default", name="web", uid=uid, node=node, still_holds=lambda: True, done=told.set_result
+        )
+        assert is_sent
+        found = await told
+        return found if isinstance(found, Bound) else await binder.finish(found)
 
 
 async def test_a_binding_is_one_request() -> None:
@@ -163,7 +185,7 @@ UNCERTAIN: dict[str, Callable[[Request, Peer], None]] = {
     "503": lambda request, peer: peer.refuse(503, "ServiceUnavailable"),
     "504": lambda request, peer: peer.refuse(504, "Timeout"),
     "no answer": lambda request, peer: None,
-    "noise": lambda request, peer: peer.raw(b"!!!\r\n\r\n"),
+    "noise": lambda request, peer: peer.raw(b"!!!\r\n\r\n!!!\r\n\r\n"),
 }
 
 
@@ -210,7 +232,8 @@ async def test_a_conflict_without_a_reason_is_tried_again_and_then_given_up() ->
         assert len(server.sent("POST")) == 3
 
 
-async def test_a_server_that_was_never_reached_certainly_bound_nothing() -> None:
+async def test_a_server_that_was_never_reached_certainly_bound_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Api, "needs_task", True)  # without one, there is a connection already
     api = Api()
     async with binder_for(api, patience_seconds=0.5) as (binder, server):
         await server.stop_listening()

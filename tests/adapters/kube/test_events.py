@@ -19,6 +19,8 @@ from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, u
 
 COLLECTION = "/apis/events.k8s.io/v1/namespaces/default/events"
 
+pytestmark = pytest.mark.usefixtures("both_protocols")
+
 
 def web(name: str = "web") -> PodNow:
     return PodNow("default", name, f"uid-{name}", "7", 1, "", ())

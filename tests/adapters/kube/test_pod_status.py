@@ -24,6 +24,8 @@ from tests.simulation.virtual_time import run
 
 NOW = 1_795_000_000.9
 
+pytestmark = pytest.mark.usefixtures("both_protocols")
+
 
 def web(*conditions: PodCondition, version: str = "7", nominated: str = "") -> PodNow:
     return PodNow("default", "web", "uid-web", version, 3, nominated, conditions)

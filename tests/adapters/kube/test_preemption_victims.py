@@ -17,6 +17,8 @@ from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 
 VICTIM = PodNow("default", "web", "uid-web", "7", 3, "", ())
 
+pytestmark = pytest.mark.usefixtures("both_protocols")
+
 
 @contextlib.asynccontextmanager
 async def evictor(
