@@ -15,8 +15,8 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Gone,
     KubeError,
     MalformedAnswer,
-    Unreachable,
     UnknownOutcome,
+    Unreachable,
     error_from_answer,
 )
 from kube_policy_scheduler.adapters.kube.fence import Fence

@@ -71,7 +71,7 @@ _DEFAULT_TABLE = 4_096
 Done: TypeAlias = Callable[["Answer | KubeError"], None]
 
 
-class Standing(enum.Enum):
+class ExchangeState(enum.Enum):
     """What became of a request so far."""
 
     WAITING = "waiting"
@@ -80,7 +80,7 @@ class Standing(enum.Enum):
     """Its outcome was told, or nobody wants to know it any more."""
 
 
-class Call:
+class Exchange:
     """One request and who wants to know its outcome."""
 
     __slots__ = ("bodies", "body_bytes", "deadline", "done", "repeats", "request", "retry_after", "since", "standing",
@@ -90,7 +90,7 @@ class Call:
         """done: told the answer, or why there is none, once."""
         self.request = request
         self.done = done
-        self.standing = Standing.WAITING
+        self.standing = ExchangeState.WAITING
         self.repeats = 0
         self.since = self.deadline = 0.0
         """Event loop's time at which it was sent, and until which its answer is awaited."""
@@ -101,8 +101,8 @@ class Call:
 
     def settle(self, outcome: Answer | KubeError) -> None:
         """Tell the outcome, unless one was told."""
-        if self.standing is not Standing.SETTLED:
-            self.standing = Standing.SETTLED
+        if self.standing is not ExchangeState.SETTLED:
+            self.standing = ExchangeState.SETTLED
             try:
                 self.done(outcome)
             except Exception:  # it must not cost the other requests their connection
@@ -110,11 +110,11 @@ class Call:
 
     def drop(self) -> None:
         """Tell nobody: nobody waits for it any more."""
-        self.standing = Standing.SETTLED
+        self.standing = ExchangeState.SETTLED
 
     def begin_again(self) -> None:
         """Forget what was received: it is sent once more."""
-        self.standing = Standing.WAITING
+        self.standing = ExchangeState.WAITING
         self.repeats += 1
         self.status, self.retry_after, self.bodies, self.body_bytes = 0, None, [], 0
 
@@ -151,12 +151,14 @@ class Http2Connection(asyncio.Protocol):
     the server has not looked at.
     """
 
-    def __init__(self, head: Head, waiting: deque[Call], *, most_streams: int, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, head: Head, waiting: deque[Exchange], *, most_streams: int, on_change: Callable[[], None]
+    ) -> None:
         """Set up; usable after the handshake.
 
         Args:
             head: of each request.
-            waiting: calls to be sent, the next one first.
+            waiting: exchanges to be sent, the next one first.
             most_streams: requests at a time, even if the server would allow more.
             on_change: called when it takes no more requests, is lost, or has room again.
         """
@@ -167,7 +169,7 @@ class Http2Connection(asyncio.Protocol):
         self._most_streams = most_streams
         self._on_change = on_change
         self._transport: asyncio.Transport | None = None
-        self._calls: dict[int, Call] = {}
+        self._exchanges: dict[int, Exchange] = {}
         """By stream."""
         self._next_stream = 1
         self._last_stream = LAST_STREAM
@@ -199,7 +201,7 @@ class Http2Connection(asyncio.Protocol):
         return False
 
     @property
-    def takes_calls(self) -> bool:
+    def takes_more(self) -> bool:
         """Whether what waits will be sent over it."""
         return not self.retired and self._transport is not None and not self._transport.is_closing()
 
@@ -216,7 +218,7 @@ class Http2Connection(asyncio.Protocol):
 
     def __len__(self) -> int:
         """Return how many requests have been sent and not answered."""
-        return len(self._calls)
+        return len(self._exchanges)
 
     async def begin(self, *, timeout_seconds: float) -> None:
         """Exchange settings; `speaks` holds. Nothing is sent before, so a failure is Unreachable."""
@@ -232,7 +234,7 @@ class Http2Connection(asyncio.Protocol):
                 await asyncio.wait((self._set_up, self.closed), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             pass
-        if not self.is_set_up or not self.takes_calls:
+        if not self.is_set_up or not self.takes_more:
             self.close()
             raise Unreachable("the server opened a connection and took no request")
 
@@ -245,7 +247,7 @@ class Http2Connection(asyncio.Protocol):
     def retire(self) -> None:
         """Take no more requests, and close once those that were sent are answered."""
         self.retired = True
-        if not self._calls:
+        if not self._exchanges:
             self.close()
 
     def close(self) -> None:
@@ -258,21 +260,21 @@ class Http2Connection(asyncio.Protocol):
     def _flush(self) -> None:
         """Write what waits, as far as the server allows. Fences are asked here, right before the bytes go out."""
         self._flushes = False
-        if not self._set_up.done() or self._is_full or not self.takes_calls:
+        if not self._set_up.done() or self._is_full or not self.takes_more:
             return
         now, frames = self._loop.time(), list[bytes]()
-        while self._waiting and len(self._calls) < self._peer_streams:
-            call = self._waiting[0]
-            if call.standing is Standing.SETTLED:  # nobody waits for it any more
+        while self._waiting and len(self._exchanges) < self._peer_streams:
+            exchange = self._waiting[0]
+            if exchange.standing is ExchangeState.SETTLED:  # nobody waits for it any more
                 self._waiting.popleft()
                 continue
-            if len(call.request.body) > self._window:
+            if len(exchange.request.body) > self._window:
                 break  # until the server has taken more
             self._waiting.popleft()
-            if (withheld := _withheld(call.request)) is not None:
-                call.settle(withheld)
+            if (withheld := _withheld(exchange.request)) is not None:
+                exchange.settle(withheld)
                 continue
-            frames.append(self._frames_of(call, now))
+            frames.append(self._frames_of(exchange, now))
         if not frames:
             return
         assert self._transport is not None
@@ -283,12 +285,12 @@ class Http2Connection(asyncio.Protocol):
             self.retire()
             self._on_change()
 
-    def _frames_of(self, call: Call, now: float) -> bytes:
-        stream, request = self._next_stream, call.request
+    def _frames_of(self, exchange: Exchange, now: float) -> bytes:
+        stream, request = self._next_stream, exchange.request
         self._next_stream += 2
-        self._calls[stream] = call
-        call.standing = Standing.SENT
-        call.since, call.deadline = now, now + request.timeout_seconds
+        self._exchanges[stream] = exchange
+        exchange.standing = ExchangeState.SENT
+        exchange.since, exchange.deadline = now, now + request.timeout_seconds
         block, body = self._writer.block(request), request.body
         length = len(body)
         self._window -= length
@@ -299,16 +301,16 @@ class Http2Connection(asyncio.Protocol):
             len(block).to_bytes(3), place, block, length.to_bytes(3), place, body,
         )  # fmt: skip
 
-    def cancel(self, call: Call) -> None:
-        """Give up a call: nobody waits for it any more."""
-        if call.standing is Standing.SENT:
-            self._reset(next((stream for stream, each in self._calls.items() if each is call), 0))
-        call.drop()
+    def cancel(self, exchange: Exchange) -> None:
+        """Give up an exchange: nobody waits for it any more."""
+        if exchange.standing is ExchangeState.SENT:
+            self._reset(next((stream for stream, each in self._exchanges.items() if each is exchange), 0))
+        exchange.drop()
 
     def _reset(self, stream: int) -> None:
-        call = self._calls.pop(stream, None)
-        if call is not None:
-            self._bodies_bytes -= call.body_bytes
+        exchange = self._exchanges.pop(stream, None)
+        if exchange is not None:
+            self._bodies_bytes -= exchange.body_bytes
             if self._transport is not None:
                 self._transport.write(_frame(_RST_STREAM, 0, stream, _CANCEL.to_bytes(4)))
 
@@ -316,14 +318,14 @@ class Http2Connection(asyncio.Protocol):
         """Give up what takes too long; if nothing at all was heard since it was sent, the connection is dead."""
         self._timer = None
         now = self._loop.time()
-        late = [(stream, call) for stream, call in self._calls.items() if call.deadline <= now]
-        is_dead = any(self._heard_at <= call.since for _, call in late)
-        for stream, call in late:
+        late = [(stream, exchange) for stream, exchange in self._exchanges.items() if exchange.deadline <= now]
+        is_dead = any(self._heard_at <= exchange.since for _, exchange in late)
+        for stream, exchange in late:
             self._reset(stream)
-            call.settle(AnswerTimeout(f"no answer within {call.request.timeout_seconds:g} s"))
+            exchange.settle(AnswerTimeout(f"no answer within {exchange.request.timeout_seconds:g} s"))
         if is_dead:
             self.close()
-        elif self._calls:
+        elif self._exchanges:
             self._timer = self._loop.call_later(SILENCE_CHECK_SECONDS, self._check_deadlines)
         self._has_room()
 
@@ -377,12 +379,12 @@ class Http2Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         because = f": {exc.strerror or exc}" if isinstance(exc, OSError) else ""
-        calls, self._calls = list(self._calls.values()), {}
-        for call in calls:
+        exchanges, self._exchanges = list(self._exchanges.values()), {}
+        for exchange in exchanges:
             error = self._error or ConnectionLost(f"connection lost before the answer was complete{because}")
             again = type(error)(str(error))
             again.__cause__ = exc
-            call.settle(again)
+            exchange.settle(again)
         if not self.closed.done():
             self.closed.set_result(None)
         self._on_change()
@@ -392,7 +394,7 @@ class Http2Connection(asyncio.Protocol):
         self.close()
 
     def _has_room(self) -> None:
-        if self.retired and not self._calls:
+        if self.retired and not self._exchanges:
             self.close()
         elif self._waiting:
             self.flush_soon()
@@ -444,48 +446,48 @@ class Http2Connection(asyncio.Protocol):
 
     def _take_head(self, stream: int, flags: int, block: bytes) -> None:
         status, retry_after = self._answers.read(block)
-        call = self._calls.get(stream)
-        if call is None:
+        exchange = self._exchanges.get(stream)
+        if exchange is None:
             return  # given up meanwhile
-        if not call.status:
+        if not exchange.status:
             if 100 <= status < 200:
                 return  # another one follows
             if not status:
                 raise _Malformed("an answer has no status")
-            call.status, call.retry_after = status, retry_after
+            exchange.status, exchange.retry_after = status, retry_after
         if flags & _END_STREAM:
-            self._complete(stream, call)
+            self._complete(stream, exchange)
 
     def _take_data(self, stream: int, flags: int, payload: bytes) -> None:
         self._unacknowledged += len(payload)
         if self._unacknowledged >= CONNECTION_WINDOW // 2 and self._transport is not None:
             self._transport.write(_frame(_WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
             self._unacknowledged = 0
-        call = self._calls.get(stream)
-        if call is None:
+        exchange = self._exchanges.get(stream)
+        if exchange is None:
             return
         data = _unpadded(payload, flags, has_priority=False)
-        call.bodies.append(data)
-        call.body_bytes += len(data)
+        exchange.bodies.append(data)
+        exchange.body_bytes += len(data)
         self._bodies_bytes += len(data)
         if self._bodies_bytes > MOST_BODIES_BYTES:
             raise _Malformed("the answers are too long together")
         if flags & _END_STREAM:
-            self._complete(stream, call)
-        elif call.body_bytes > MOST_BODY_BYTES:
+            self._complete(stream, exchange)
+        elif exchange.body_bytes > MOST_BODY_BYTES:
             self._reset(stream)
-            call.settle(MalformedAnswer(f"answer longer than {MOST_BODY_BYTES >> 20} MiB"))
-        elif call.body_bytes >= STREAM_WINDOW // 2 and self._transport is not None:
+            exchange.settle(MalformedAnswer(f"answer longer than {MOST_BODY_BYTES >> 20} MiB"))
+        elif exchange.body_bytes >= STREAM_WINDOW // 2 and self._transport is not None:
             self._transport.write(_frame(_WINDOW_UPDATE, 0, stream, len(payload).to_bytes(4)))
 
-    def _complete(self, stream: int, call: Call) -> None:
-        if not call.status:
+    def _complete(self, stream: int, exchange: Exchange) -> None:
+        if not exchange.status:
             raise _Malformed("an answer begins with its body")
-        del self._calls[stream]
-        self._bodies_bytes -= call.body_bytes
-        bodies = call.bodies
+        del self._exchanges[stream]
+        self._bodies_bytes -= exchange.body_bytes
+        bodies = exchange.bodies
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        call.settle(Answer(call.status, body, call.retry_after))
+        exchange.settle(Answer(exchange.status, body, exchange.retry_after))
 
     def _take_window(self, stream: int, payload: bytes) -> None:
         more = int.from_bytes(payload) & LAST_STREAM
@@ -517,36 +519,36 @@ class Http2Connection(asyncio.Protocol):
             self._transport.write(_frame(_SETTINGS, _ACK, 0, b""))
 
     def _take_reset(self, stream: int, code: int) -> None:
-        call = self._calls.pop(stream, None)
-        if call is None:
+        exchange = self._exchanges.pop(stream, None)
+        if exchange is None:
             return
-        self._bodies_bytes -= call.body_bytes
+        self._bodies_bytes -= exchange.body_bytes
         if code == _REFUSED_STREAM:
-            self._send_again([call])
+            self._send_again([exchange])
         else:
-            call.settle(ConnectionLost(f"the server reset the request (HTTP/2 error {code})"))
+            exchange.settle(ConnectionLost(f"the server reset the request (HTTP/2 error {code})"))
 
     def _take_goaway(self, payload: bytes) -> None:
         """The server takes no more: what it will not look at is sent over another connection."""
         if len(payload) < 8:
             raise _Malformed("a frame is too short")
         self._last_stream = int.from_bytes(payload[:4]) & LAST_STREAM
-        unseen = [stream for stream in self._calls if stream > self._last_stream]
-        calls = [self._calls.pop(stream) for stream in unseen]
-        self._bodies_bytes -= sum(call.body_bytes for call in calls)
+        unseen = [stream for stream in self._exchanges if stream > self._last_stream]
+        exchanges = [self._exchanges.pop(stream) for stream in unseen]
+        self._bodies_bytes -= sum(exchange.body_bytes for exchange in exchanges)
         self.retired = True
-        self._send_again(calls)
-        if not self._calls:
+        self._send_again(exchanges)
+        if not self._exchanges:
             self.close()
         self._on_change()
 
-    def _send_again(self, calls: Sequence[Call]) -> None:
-        for call in reversed(calls):
-            if call.repeats >= MOST_REPEATS:
-                call.settle(Unreachable("the server took no request"))
+    def _send_again(self, exchanges: Sequence[Exchange]) -> None:
+        for exchange in reversed(exchanges):
+            if exchange.repeats >= MOST_REPEATS:
+                exchange.settle(Unreachable("the server took no request"))
             else:
-                call.begin_again()
-                self._waiting.appendleft(call)
+                exchange.begin_again()
+                self._waiting.appendleft(exchange)
         self._on_change()
 
 

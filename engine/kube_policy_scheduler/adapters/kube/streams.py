@@ -9,7 +9,7 @@ from collections import deque
 from kube_policy_scheduler.adapters.kube.client import Request
 from kube_policy_scheduler.adapters.kube.connection import Answer
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError, KubeError, Unreachable
-from kube_policy_scheduler.adapters.kube.http2 import MOST_SENT_BYTES, Call, Done, Head, Http2Connection
+from kube_policy_scheduler.adapters.kube.http2 import MOST_SENT_BYTES, Done, Exchange, Head, Http2Connection
 from kube_policy_scheduler.adapters.kube.identity import Credentials
 from kube_policy_scheduler.adapters.kube.pool import Pool
 
@@ -27,7 +27,7 @@ class Streams:
         """pool: dials. most_streams: requests at a time."""
         self._pool = pool
         self._most_streams = most_streams
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[Exchange] = deque()
         self._connection: Http2Connection | None = None
         self._dial: asyncio.Task[Http2Connection] | None = None
         self._credentials: Credentials | None = None
@@ -53,7 +53,7 @@ class Streams:
     @property
     def are_up(self) -> bool:
         """Whether there is a connection on which a request is sent as soon as the server allows one more."""
-        return self._connection is not None and self._connection.is_set_up and self._connection.takes_calls
+        return self._connection is not None and self._connection.is_set_up and self._connection.takes_more
 
     async def exchange(self, request: Request) -> Answer:
         """Send a request, and return the whole answer.
@@ -72,29 +72,29 @@ class Streams:
             else:
                 waiter.set_exception(outcome)
 
-        call = self.submit(request, settle)
+        exchange = self.submit(request, settle)
         try:
             return await waiter
         except asyncio.CancelledError:
-            self._give_up(call)
+            self._give_up(exchange)
             raise
 
-    def submit(self, request: Request, done: Done) -> Call:
+    def submit(self, request: Request, done: Done) -> Exchange:
         """Send a request as soon as possible. done: told the answer, or why there is none; never in this call."""
-        call = Call(request, done)
-        self._waiting.append(call)
-        if self._connection is not None and self._connection.takes_calls:
+        exchange = Exchange(request, done)
+        self._waiting.append(exchange)
+        if self._connection is not None and self._connection.takes_more:
             self._connection.flush_soon()
         else:
             self._dial_once()
-        return call
+        return exchange
 
-    def _give_up(self, call: Call) -> None:
-        """Nobody waits for a call any more."""
+    def _give_up(self, exchange: Exchange) -> None:
+        """Nobody waits for an exchange any more."""
         if self._connection is not None:
-            self._connection.cancel(call)
+            self._connection.cancel(exchange)
         else:
-            call.drop()
+            exchange.drop()
 
     def _dial_once(self) -> None:
         if self._dial is None and self._credentials is not None:
@@ -130,15 +130,15 @@ class Streams:
             logger.error("unexpected error while the API server was dialled", exc_info=error)
         waiting = list(self._waiting)  # none of them would fare better
         self._waiting.clear()
-        for call in waiting:
+        for exchange in waiting:
             again = type(error) if isinstance(error, NotSpoken | Unreachable | CredentialsError) else Unreachable
             failed = again(str(error))
             failed.__cause__ = error.__cause__
-            call.settle(failed)
+            exchange.settle(failed)
 
     def _on_change(self) -> None:
-        """Replace a connection that takes no more calls, once something waits."""
-        if self._connection is not None and not self._connection.takes_calls:
+        """Replace a connection that takes no more exchanges, once something waits."""
+        if self._connection is not None and not self._connection.takes_more:
             self._connection = None
         if not self._waiting:
             return

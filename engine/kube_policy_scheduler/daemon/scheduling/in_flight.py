@@ -17,7 +17,7 @@ MOST_TASKS = 512
 """Beyond it scheduling waits, so that a slow API server is not buried."""
 
 
-class Work(msgspec.Struct, frozen=True, eq=False):
+class PodWork(msgspec.Struct, frozen=True, eq=False):
     """What is done for a pod."""
 
     uid: str
@@ -31,7 +31,7 @@ class InFlight:
     def __init__(self, *, wake: Callable[[], None]) -> None:
         """wake: called when something has ended."""
         self._wake = wake
-        self._works: dict[Work, asyncio.Task[None] | None] = {}
+        self._works: dict[PodWork, asyncio.Task[None] | None] = {}
         """With the task that does it, where one does."""
         self._awaiting_others = 0
         self._next_end: asyncio.Future[None] | None = None
@@ -55,13 +55,13 @@ class InFlight:
         """Return whether something is done for a pod."""
         return any(work.uid == uid for work in self._works)
 
-    def begin(self, uid: str) -> Work:
+    def begin(self, uid: str) -> PodWork:
         """Note that something is done for a pod, without a task, until `end`."""
-        work = Work(uid, asyncio.get_running_loop().time())
+        work = PodWork(uid, asyncio.get_running_loop().time())
         self._works[work] = None
         return work
 
-    def end(self, work: Work) -> None:
+    def end(self, work: PodWork) -> None:
         """Note that something has ended."""
         del self._works[work]
         if self._next_end is not None and not self._next_end.done():
@@ -72,12 +72,12 @@ class InFlight:
         """Run something for a pod in a task."""
         self.go_on(self.begin(uid), coroutine)
 
-    def go_on(self, work: Work, coroutine: Coroutine[Any, Any, None]) -> None:
+    def go_on(self, work: PodWork, coroutine: Coroutine[Any, Any, None]) -> None:
         """Go on with something in a task, until that ends."""
         task = self._works[work] = asyncio.get_running_loop().create_task(coroutine)
         task.add_done_callback(partial(self._ended, work))
 
-    def _ended(self, work: Work, task: asyncio.Task[None]) -> None:
+    def _ended(self, work: PodWork, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("unexpected error after a binding", exc_info=error)
         self.end(work)

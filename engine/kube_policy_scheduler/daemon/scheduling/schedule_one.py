@@ -41,7 +41,7 @@ from kube_policy_scheduler.daemon.scheduling.evictions import Eviction, Eviction
 from kube_policy_scheduler.daemon.scheduling.extenders import ExtenderLock, Extenders, PodGone
 from kube_policy_scheduler.daemon.scheduling.gated_pods import REPORT_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
-from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight, Work
+from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight, PodWork
 from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.pace import Pace
 from kube_policy_scheduler.daemon.scheduling.queue_evictions import QueueEvictions, rule_of
@@ -686,7 +686,7 @@ class Scheduler:
             self.in_flight.end(work)
         return is_sent
 
-    def _end_binding(self, cycle: BindingCycle, work: Work, outcome: Bound | Begun) -> None:
+    def _end_binding(self, cycle: BindingCycle, work: PodWork, outcome: Bound | Begun) -> None:
         """End a binding cycle that is done, or go on with one that is not in a task."""
         queued = cycle.assumed.queued
         if isinstance(outcome, Begun):
