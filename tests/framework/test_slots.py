@@ -83,9 +83,9 @@ class Stage:
         self.queue.add(made, self.now)
         return made
 
-    def retry(self, owner: str, number: int) -> None:
+    def retry(self, owner: str, number: int, *, priority: int = 0) -> None:
         """Let pods of an owner come, be rejected, and be awaited again."""
-        made = [self.add(owner, each) for each in range(number)]
+        made = [self.add(owner, each, priority=priority) for each in range(number)]
         for each in made:
             queued = self.queue.take(each.uid)
             assert queued is not None
@@ -246,7 +246,18 @@ def test_priority_comes_before_turns() -> None:
     stage.add("a", 0, priority=5)
     stage.add("c", 0, priority=9)
 
-    assert stage.owners()[:4] == ["c", "a", "a", "b"]
+    assert stage.owners()[:4] == ["c", "a", "b", "a"]
+
+
+@pytest.mark.parametrize("retried", [0, 1])
+def test_attempts_of_another_priority_change_no_turns(retried: int) -> None:
+    stage = Stage({})
+    stage.retry("a", 3)
+    stage.add("b", 0)
+    stage.add("b", 0)
+    stage.retry("c", retried, priority=9)
+
+    assert [owner for owner in stage.owners() if owner != "c"] == ["b", "a", "b", "a", "a"]
 
 
 def test_priorities_that_nobody_else_has_cost_the_pods_of_others_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.quotas.model import Case, Model
 from tests.quotas.product import run
 from tests.quotas.random_cases import random_case
 from tests.quotas.trace import Trace
+from tests.quotas.variations import differences
 
 CASES: dict[str, Case] = {
     "who goes only because another one does stays with it, on whatever node that is": Case(
@@ -122,6 +124,12 @@ def test_no_invariant_is_broken_again(name: str) -> None:
     case = CASES[name]
     trace = run(case)
     assert [*violations(case, trace), *at_rest(case, trace.last, returned=trace.returned)] == []
+
+
+@pytest.mark.parametrize("seed", [5078, 5134])
+def test_a_gang_that_fits_nowhere_changes_nothing_again(seed: int) -> None:
+    """Whose turn it was hung on attempts of other priorities, and on which pods stand for others in a simulation."""
+    assert list(differences(random_case(seed), run, chance=Random(seed))) == []
 
 
 @pytest.mark.parametrize("decides", [run, lambda case: Model(case).run()], ids=["scheduler", "model"])

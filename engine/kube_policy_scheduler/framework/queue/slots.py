@@ -66,7 +66,8 @@ class Slots:
         self._priorities: dict[str, list[int]] = {}
         """By line, the priority of each of its heaps, ascending."""
         self._numbers = count()
-        self._last = Lane.RETRIED
+        self._last: dict[int, Lane] = {}
+        """By priority, the lane that was used last, while there are retried pods."""
         self._retried = 0
         """How many slots are those of retried pods."""
         self._served: dict[int, float] = {}
@@ -88,7 +89,7 @@ class Slots:
             if had.line == line:
                 return
             lane, tag = had.lane, had.tag
-        elif queued.rejections or queued.errors:
+        elif queued.attempts:
             lane, tag = Lane.RETRIED, self._tag(queued)
         else:
             lane, tag = Lane.NEW, 0.0
@@ -132,7 +133,7 @@ class Slots:
     def use(self, slot: Slot, queued: QueuedPod) -> None:
         """Let the first pod of a line go; the holder of the slot waits on with that pod's."""
         own, holder = self._held[queued.pod.uid], slot.holder
-        self._last = slot.lane
+        self._last[slot.priority] = slot.lane
         if slot.lane is Lane.RETRIED:
             self._served[slot.priority] = slot.tag
         if holder is not None and holder is not queued:
@@ -158,7 +159,8 @@ class Slots:
         lines = [line for line, priority in at.items() if priority == first]
         if waiting and waiting[0] == first:
             lines.append(unordered)
-        for lane in (Lane.NEW, Lane.RETRIED) if self._last is Lane.RETRIED else (Lane.RETRIED, Lane.NEW):
+        last = self._last.get(first, Lane.RETRIED)
+        for lane in (Lane.NEW, Lane.RETRIED) if last is Lane.RETRIED else (Lane.RETRIED, Lane.NEW):
             if lane is Lane.NEW or self._retried:
                 entries = [entry for line in lines if (entry := self._first((line, first, lane))) is not None]
                 if entries:
@@ -192,5 +194,6 @@ class Slots:
         return tag
 
     def _forget_tags(self) -> None:
+        self._last.clear()
         self._served.clear()
         self._tags.clear()
