@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -13,8 +14,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, others, overview
-from kube_policy_scheduler.daemon.observing.live_metrics import MAX_QUEUES, LiveMetrics, LiveState
+from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, UnitCounts, others, overview
+from kube_policy_scheduler.daemon.observing.live_metrics import MAX_QUEUES, LiveMetrics, LiveState, PendingCensus
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from tests.daemon.deciding_stage import Stage, policies
 from tests.exposition import unique_series
 
@@ -47,8 +49,8 @@ class Scene:
             else:
                 self.pending.append(pod)
 
-    def shown(self, most: int = MAX_QUEUES) -> QuotaOverview:
-        steps = overview(self.usage, self.pending, most=most)
+    def shown(self, most: int = MAX_QUEUES, units: Mapping[str, UnitCounts] = MappingProxyType({})) -> QuotaOverview:
+        steps = overview(self.usage, self.pending, units=units, most=most)
         while True:
             try:
                 next(steps)
@@ -149,3 +151,29 @@ def test_nothing_is_lost_and_each_namespace_has_its_largest(
         if theirs and most >= len(sizes):
             largest = max(used[team] for team in theirs)
             assert any(used[team] == largest and f"team/{team}" in by_key for team in theirs), namespace
+
+
+def test_units_of_queues_that_are_left_out_are_shown_together() -> None:
+    scene = Scene()
+    for team in "abc":
+        scene.pods("n", [team] * (2 if team == "a" else 1))
+    units = {f"team/{team}": UnitCounts(Counter(cpu=1), Counter(cpu=2, memory=1)) for team in "abc"}
+    found = scene.shown(most=1, units={**units, "gone": UnitCounts(Counter(cpu=9))})
+    assert found.units == {
+        "team/a": units["team/a"],
+        others("team"): UnitCounts(Counter(cpu=2), Counter(cpu=4, memory=2)),
+    }
+
+
+def test_a_scrape_counts_the_units_of_the_queues_in_force() -> None:
+    scene = Scene()
+    scene.pods("n", ["a"] * 3, cpu="1")  # one of them is guaranteed in team/a, another one in all
+    rules = [scene.stage.policy_set.queues]
+    census = PendingCensus(SchedulingQueue(), scene.cluster, rules=lambda: rules[0], clock=lambda: 100.0)
+    for _ in census.steps():
+        pass
+    assert census.queues.units["team/a"] == UnitCounts(Counter(cpu=2), Counter(cpu=1))
+    rules[0] = policies("queue other\nfilter fits(cpu)\n").queues  # not those by which pods are counted
+    for _ in census.steps():
+        pass
+    assert census.queues.units == {}

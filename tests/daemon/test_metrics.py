@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from kube_policy_scheduler.adapters.kube.outbox import Backlog, OutboxCounts
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
+from kube_policy_scheduler.cluster.quotas.quota_overview import UnitCounts
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
@@ -269,6 +271,7 @@ QUEUE = QuotaState(
     "research", None, 1, guaranteed={"cpu": 4000}, maximum={}, lend={}, used={"cpu": 5500}, borrowed={"cpu": 1500},
     share=0.25, weight=1.0, pods=3, past={"cpu": 500.0}, will={"cpu": 5000},
 )  # fmt: skip
+UNITS = UnitCounts(Counter(cpu=2), Counter(cpu=3))
 PAST_USAGE = PastUsageState(stored_at=100.0, left_out=7, problem="403")
 REBALANCING = RebalancingState(
     dry_run=False, stopped="too few landed", passes=3, checked=9, planned=(), reserved=2, outcomes={}
@@ -324,6 +327,12 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_queue_will": lives("{queue=research,resource=cpu}", 5, queues=[QUEUE]),
     "policy_scheduler_queue_guaranteed": lives("{queue=research,resource=cpu}", 4, queues=[QUEUE]),
     "policy_scheduler_queue_borrowed": lives("{queue=research,resource=cpu}", 1.5, queues=[QUEUE]),
+    "policy_scheduler_queue_guaranteed_units": lives(
+        "{queue=research,resource=cpu}", 2, queues=[QUEUE], queue_units={"research": UNITS}
+    ),
+    "policy_scheduler_queue_borrowed_units": lives(
+        "{queue=research,resource=cpu}", 3, queues=[QUEUE], queue_units={"research": UNITS}
+    ),
     "policy_scheduler_queue_pending_pods": lives("{queue=research}", 3, queue_pending={"research": 3}),
     "policy_scheduler_queue_unschedulable_pods": lives("{queue=research}", 2, queue_refused={"research": 2}),
     "policy_scheduler_queue_reclaimed_pods": lives("_total{queue=research}", 2, queue_reclaimed={"research": 2}),

@@ -321,6 +321,7 @@ def state_of(calm: Calm) -> LiveState:
         cache_size={"nodes": scheduler.cluster.nodes.size},
         queues=census.queues.states,
         queue_pending=census.queues.pending,
+        queue_units=census.queues.units,
         queue_refused=census.queues.rejected,
         new_nodes=dict(zip(("help", "do_not_help"), scheduler.algorithm.awaiting_nodes.numbers, strict=True)),
         oldest_pods={

@@ -83,6 +83,7 @@ from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Fr
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ class Daemon:
             else "not in use: `scheduling.compiledKernels` is false"
         )
         self._queue = SchedulingQueue()
-        self._census = PendingCensus(self._queue, cluster)
         clock = SettableClock()
+        self._census = PendingCensus(self._queue, cluster, rules=self._queues, clock=clock)
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: self._transport.is_reachable)
         context = SchedulerContext(
             cluster,
@@ -658,6 +659,11 @@ class Daemon:
             self._server = server, urlsplit(server).netloc
         self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=self._server[1], seconds=seconds)
 
+    def _queues(self) -> QuotaRules | None:
+        """Return the queues in force."""
+        policies = self._scheduler.algorithm.policies
+        return policies.policy_set.queues if isinstance(policies, LivePolicies) else None
+
     def _live_state(self) -> LiveState:
         """Return what the metrics of a scrape are made of."""
         scheduler = self._scheduler
@@ -685,6 +691,7 @@ class Daemon:
             above_max_evicted=scheduler.above_max.evicted,
             gang_rest_evicted=scheduler.short_gangs.evicted,
             queue_pending=self._census.queues.pending,
+            queue_units=self._census.queues.units,
             queue_refused=self._census.queues.rejected,
             queue_reclaimed=scheduler.queue_evictions.reclaimed,
             queue_evicted=scheduler.queue_evictions.by_rule(),

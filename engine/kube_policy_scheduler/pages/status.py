@@ -209,6 +209,10 @@ class QueueRow:
     will: str
     """What is used when the evictions under way are done."""
     borrowed: str
+    guaranteed_units: str
+    """Pods and gangs of the queue itself that are guaranteed by the resource."""
+    borrowed_units: str
+    """Those that borrow, and hold some of it."""
     most: str
     share: str
     pods: str

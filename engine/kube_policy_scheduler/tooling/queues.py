@@ -10,9 +10,10 @@ from typing import Any
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Unit
+from kube_policy_scheduler.cluster.quotas.quota_overview import UnitCounts
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
 from kube_policy_scheduler.framework.preempt.reclaim import next_victims
-from kube_policy_scheduler.framework.preempt.standing import UnitStanding, standings
+from kube_policy_scheduler.framework.preempt.standing import UnitStanding, standings, unit_counts
 from kube_policy_scheduler.framework.preempt.victims import by_importance
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
@@ -40,6 +41,8 @@ class QueueReport:
     """Who would be evicted next, the first one first."""
     standings: Mapping[str, tuple[UnitStanding, ...]] = field(default_factory=dict)
     """By queue, its own units, those below it left out: the strongest guarantees first, then what is borrowed."""
+    units: Mapping[str, UnitCounts] = field(default_factory=dict)
+    """By queue, how many these are."""
     unmet: tuple[UnmetGuarantee, ...] = ()
     """What the cluster cannot keep of what is guaranteed."""
 
@@ -51,12 +54,19 @@ def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, n
     outside = sum(usage.quota_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
-    by_queue: dict[str, list[UnitStanding]] = {}
+    by_queue: dict[Quota, list[UnitStanding]] = {}
     for queue, standing in standings(cluster, rules, now=now):
-        by_queue.setdefault(queue.name, []).append(standing)
-    shown = {name: tuple(there) for name, there in by_queue.items()}
-    unmet = tuple(unmet_guarantees(usage))
-    return QueueReport(tuple(usage.states()), counts, outside, capacity, tuple(victims), shown, unmet)
+        by_queue.setdefault(queue, []).append(standing)
+    return QueueReport(
+        tuple(usage.states()),
+        counts,
+        outside,
+        capacity,
+        tuple(victims),
+        {queue.name: tuple(there) for queue, there in by_queue.items()},
+        {queue.name: unit_counts(usage, queue, there) for queue, there in by_queue.items()},
+        tuple(unmet_guarantees(usage)),
+    )
 
 
 def members(queue: Quota) -> list[PodInfo]:
@@ -127,8 +137,13 @@ def _queue_data(state: QuotaState, found: QueueReport) -> dict[str, Any]:
         "weight": state.weight,
         "pods": state.pods,
         "pending": found.pending.get(state.name, 0),
+        **_counts(found.units.get(state.name, UnitCounts())),
         "units": [_unit_data(each) for each in found.standings.get(state.name, ())],
     }
+
+
+def _counts(units: UnitCounts) -> dict[str, Any]:
+    return {"guaranteedUnits": dict(units.guaranteed), "borrowedUnits": dict(units.borrowed)}
 
 
 def _unit_data(standing: UnitStanding) -> dict[str, Any]:
@@ -165,7 +180,7 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
         yield from to.item("", f"{unmet.resource}: {unmet.text}")
     units = [line for state in found.states for line in _units(state.name, found.standings.get(state.name, ()))]
     if units:
-        yield from to.table([("queue", "units", "pods", "which"), *units], right_from=4)
+        yield from to.table([("queue", "standing", "units", "pods", "which"), *units], right_from=5)
         yield ""
     if found.outside:
         yield f"{plural(found.outside, 'pod')} on nodes outside every queue"
@@ -178,7 +193,7 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
         yield from to.item("  ", f"{unit.queue.name}: {unit.pods[0].key}{others} (priority {unit.priority})")
 
 
-def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str, str, str]]:
+def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the units of a queue that stand alike, in one row."""
     shown = name
     for text, alike in groupby(there, key=lambda standing: standing.text.removesuffix(f" in {name}")):
@@ -186,7 +201,7 @@ def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str,
         named = [_called(standing.unit) for standing in units[:MOST_UNITS]]
         more = f" and {len(units) - MOST_UNITS} more" if len(units) > MOST_UNITS else ""
         pods = sum(len(standing.unit.pods) for standing in units)
-        yield shown, text, str(pods), ", ".join(named) + more
+        yield shown, text, str(len(units)), str(pods), ", ".join(named) + more
         shown = ""
 
 

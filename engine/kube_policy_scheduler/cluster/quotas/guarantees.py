@@ -11,16 +11,19 @@ its lead fits what is left of the `min` is guaranteed, with the lead as its rank
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaUsage
+from kube_policy_scheduler.cluster.steps import now
 
 Parts = tuple[tuple[Quota, Amounts], ...]
 """What a unit counts for, by the queue of its pods."""
+WALKED_AT_ONCE = 512
+"""Units that a walk in steps looks at before other work gets its turn: 1 ms."""
 
 
 class Unit(msgspec.Struct, frozen=True, eq=False):
@@ -146,6 +149,11 @@ class Guarantees:
         ranks = self._walk(queue)
         return {unit: ranks.get(unit) for unit, _, _ in _in_order(self.usage, queue, self.units_of(queue))}
 
+    def preparing(self, queue: Quota) -> Generator[None, None, None]:
+        """Walk a queue in steps: whoever asks for ranks there later need not."""
+        if queue not in self._walks and any(queue.minimum):
+            self._walks[queue] = yield from walking(self.usage, queue, self.units_of(queue))
+
     def _walk(self, queue: Quota) -> Mapping[Unit, int]:
         found = self._walks.get(queue)
         if found is None:
@@ -155,11 +163,18 @@ class Guarantees:
 
 def walk(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Mapping[Unit, int]:
     """Return the units that are guaranteed in a queue, with their ranks."""
+    return now(walking(usage, queue, units))
+
+
+def walking(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Generator[None, None, Mapping[Unit, int]]:
+    """Return what `walk` does, in steps."""
     left, ranks = list(queue.minimum), dict[Unit, int]()
     guaranteed: set[Hashable] = set()
-    for unit, amounts, first in _in_order(usage, queue, units):
+    for place, (unit, amounts, first) in enumerate((yield from _ordering(usage, queue, units))):
         if first is None:
             break
+        if place % WALKED_AT_ONCE == WALKED_AT_ONCE - 1:
+            yield
         if (unit.is_surplus and unit.gang not in guaranteed) or dict(amounts)[first] > left[first]:
             continue
         ranks[unit] = first
@@ -170,12 +185,19 @@ def walk(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Mapping[Unit
     return ranks
 
 
-def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterator[tuple[Unit, Amounts, int | None]]:
-    """Yield units in the order of the walk, with what they count for and their lead; those without one last."""
+def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterable[_Placed]:
+    """Return units in the order of the walk, with what they count for and their lead; those without one last."""
+    return now(_ordering(usage, queue, units))
+
+
+def _ordering(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Generator[None, None, Iterable[_Placed]]:
+    """Return what `_in_order` does, in steps."""
     strength, weakest = usage.tree.strength, len(usage.tree.resources)
     entries: list[tuple[int, int, bool, float, bool, str, Unit, Amounts, int | None]] = []
     alike: dict[Parts, tuple[int, Amounts, int | None]] = {}
-    for unit in units:
+    for place, unit in enumerate(units):
+        if place % WALKED_AT_ONCE == WALKED_AT_ONCE - 1:
+            yield
         known = alike.get(unit.parts)
         if known is None:
             amounts = unit.within(queue)
@@ -189,6 +211,8 @@ def _in_order(usage: QuotaUsage, queue: Quota, units: Iterable[Unit]) -> Iterato
     return (entry[6:] for entry in entries)
 
 
+_Placed = tuple[Unit, Amounts, int | None]
+"""A unit in the order of the walk, with what it counts for there, and its lead."""
 _Left = tuple[int, ...]
 """What is left of the guaranteed amounts, by place of the resource; below 0 where units took more along."""
 

@@ -11,6 +11,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -22,6 +23,22 @@ At: TypeAlias = tuple[int, str | None]
 """The place of a queue in the tree, and its key; None: it has none."""
 
 
+class UnitCounts(msgspec.Struct):
+    """How many of the units of a queue, those of the queues below it left out, are guaranteed and borrowed."""
+
+    guaranteed: Counter[str] = msgspec.field(default_factory=Counter)
+    """By the resource that guarantees them, in the queue or in one above it."""
+    borrowed: Counter[str] = msgspec.field(default_factory=Counter)
+    """By resource that they hold: one that holds several counts for each."""
+
+    def add(self, guaranteed_by: str, holds: Iterable[str]) -> None:
+        """Count one. guaranteed_by: a resource; "": it is borrowed."""
+        if guaranteed_by:
+            self.guaranteed[guaranteed_by] += 1
+        else:
+            self.borrowed.update(holds)
+
+
 class QuotaOverview(msgspec.Struct, frozen=True):
     """What is shown of all queues."""
 
@@ -31,6 +48,8 @@ class QuotaOverview(msgspec.Struct, frozen=True):
     """By name, also of `others`: how many pods wait, those of the queues below included."""
     rejected: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue, how many of its pending pods fit on no node at their last attempt; 0 where none did."""
+    units: Mapping[str, UnitCounts] = msgspec.field(default_factory=dict)
+    """By name, also of `others`; empty where they were not counted."""
     left_out: int = 0
     """Queues that are not shown by themselves."""
 
@@ -41,7 +60,12 @@ def others(name: str) -> str:
 
 
 def overview(
-    usage: QuotaUsage, pending: Iterable[PodInfo], *, rejected: Container[str] = (), most: int
+    usage: QuotaUsage,
+    pending: Iterable[PodInfo],
+    *,
+    rejected: Container[str] = (),
+    units: Mapping[str, UnitCounts] = MappingProxyType({}),
+    most: int,
 ) -> Generator[None, None, QuotaOverview]:
     """Return what is shown, made in steps; between two of them anything may happen.
 
@@ -49,6 +73,7 @@ def overview(
         usage: of the queues.
         pending: pods that wait.
         rejected: the uids of those that no node took at their last attempt.
+        units: of each queue, by name.
         most: how many queues by a key are shown by themselves.
     """
     waiting: dict[At, Counter[str]] = {}
@@ -67,7 +92,19 @@ def overview(
         if not number % _LOOKED_AT_AT_ONCE:
             yield
     shown = set(keyed) if len(keyed) <= most else (yield from _chosen(usage, keyed, waiting, most))
-    return (yield from _of(usage, keyed, waiting, rejections, shown))
+    made = yield from _of(usage, keyed, waiting, rejections, shown)
+    if not units:
+        return made
+    summed: dict[str, UnitCounts] = {}
+    names = {queue.name: others(usage.tree.queues[at[0]].name) for at, queue in keyed.items() if at not in shown}
+    for number, (name, counts) in enumerate(units.items()):
+        into = summed.setdefault(names.get(name, name), UnitCounts())
+        into.guaranteed.update(counts.guaranteed)
+        into.borrowed.update(counts.borrowed)
+        if not number % _LOOKED_AT_AT_ONCE:
+            yield
+    listed = {state.name for state in made.states}
+    return msgspec.structs.replace(made, units={name: each for name, each in summed.items() if name in listed})
 
 
 def _chosen(
@@ -148,7 +185,10 @@ def _of(
         if place in rest:
             states.append(rest[place].state(others(spec.name)))
     return QuotaOverview(
-        states, pending, {state.name: rejected[state.name] for state in states}, len(keyed) - len(shown)
+        states,
+        pending,
+        {state.name: rejected[state.name] for state in states},
+        left_out=len(keyed) - len(shown),
     )
 
 

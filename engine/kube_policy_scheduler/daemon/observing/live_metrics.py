@@ -19,10 +19,12 @@ from prometheus_client.registry import Collector
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.process.loops import Loop
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
+from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, UnitCounts, overview
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaState
 from kube_policy_scheduler.daemon.observing.queued_entities import QueuedEntities
+from kube_policy_scheduler.framework.preempt.standing import counted_units
 from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, SchedulingQueue, Standing
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 from kube_policy_scheduler.wording import amount, one_line
@@ -241,6 +243,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """By queue: pods that wait, those of the queues below included."""
     past_usage: PastUsageState | None = None
     """None where no queue has a memory, or the mode places no pods."""
+    queue_units: Mapping[str, UnitCounts] = msgspec.field(default_factory=dict)
+    """By queue: its own pods and gangs that are guaranteed and borrowed."""
     queue_refused: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: those of the pods that wait that no node took at their last attempt."""
     queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -262,8 +266,23 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
 class PendingCensus:
     """How many pods wait where, and why: counted in steps before a scrape, as there may be 100,000 of them."""
 
-    def __init__(self, queue: SchedulingQueue, cluster: Cluster) -> None:
-        self._queue, self._cluster = queue, cluster
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        cluster: Cluster,
+        *,
+        rules: Callable[[], QuotaRules | None] = lambda: None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Count nothing yet.
+
+        Args:
+            queue: of the pods that wait.
+            cluster: with the queues of quotas.
+            rules: returns these queues; None: there are none, or their units are not counted.
+            clock: the time, Unix seconds.
+        """
+        self._queue, self._cluster, self._rules, self._clock = queue, cluster, rules, clock
         self._standings: Mapping[Standing, int] = {}
         self.oldest_unschedulable: float | None = None
         """Unix seconds at which the oldest pod was first seen that no node took at its last attempt; None: no pod."""
@@ -291,7 +310,10 @@ class PendingCensus:
         if usage is None:
             self.queues = QuotaOverview()
         else:
-            self.queues = yield from overview(usage, pods, rejected=refused, most=MAX_QUEUES)
+            rules, units = self._rules(), dict[str, UnitCounts]()
+            if rules is not None and rules.tree is usage.tree:
+                units = dict((yield from counted_units(self._cluster, rules, now=self._clock())))
+            self.queues = yield from overview(usage, pods, rejected=refused, units=units, most=MAX_QUEUES)
 
     def places(self) -> dict[str, int]:
         """Return how many pods wait, by place."""
@@ -343,6 +365,16 @@ def _of_queues(live: LiveState, amounts: Callable[[QuotaState], Mapping[str, flo
     )
 
 
+def _units(live: LiveState, numbers: Callable[[UnitCounts], Mapping[str, int]]) -> Samples:
+    """Return numbers of units by queue and resource, of those queues whose units were counted."""
+    return (
+        ((queue.name, resource), float(numbers(units).get(resource, 0)))
+        for queue in live.queues
+        if (units := live.queue_units.get(queue.name)) is not None
+        for resource in queue.used
+    )
+
+
 def _of_signals(live: LiveState, value: Callable[[SignalRow], float | None]) -> Samples:
     """Return a value of each query that has it."""
     labels = series_labels(row.query for row in live.signals)
@@ -385,6 +417,22 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Amount of a resource that a queue will use above its guarantee when the evictions under way are done.",
         ("queue", "resource"),
         lambda live: _of_queues(live, lambda queue: queue.borrowed),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_guaranteed_units",
+        "Number of pods and gangs of a queue, without those of the queues below it, that are guaranteed, by the"
+        " resource that guarantees them; members of a gang beyond its size count one by one.",
+        ("queue", "resource"),
+        lambda live: _units(live, lambda units: units.guaranteed),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_queue_borrowed_units",
+        "Number of pods and gangs of a queue, without those of the queues below it, that borrow, by resource that they"
+        " hold; one that holds several resources counts for each.",
+        ("queue", "resource"),
+        lambda live: _units(live, lambda units: units.borrowed),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
@@ -918,6 +966,7 @@ def _labelled(live: LiveState) -> LiveState:
     labels = series_labels(
         (
             *(queue.name for queue in live.queues),
+            *live.queue_units,
             *live.queue_pending,
             *live.queue_refused,
             *live.queue_reclaimed,
@@ -927,6 +976,7 @@ def _labelled(live: LiveState) -> LiveState:
     return msgspec.structs.replace(
         live,
         queues=[msgspec.structs.replace(queue, name=labels[queue.name]) for queue in live.queues],
+        queue_units={labels[name]: units for name, units in live.queue_units.items()},
         queue_pending={labels[name]: pods for name, pods in live.queue_pending.items()},
         queue_refused={labels[name]: pods for name, pods in live.queue_refused.items()},
         queue_reclaimed={labels[name]: pods for name, pods in live.queue_reclaimed.items()},

@@ -16,7 +16,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, overview
+from kube_policy_scheduler.cluster.quotas.quota_overview import QuotaOverview, UnitCounts, overview
 from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
@@ -26,6 +26,7 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.daemon.serving.device_uses import DeviceUses, device_uses
 from kube_policy_scheduler.framework.groups.state import GangState
+from kube_policy_scheduler.framework.preempt.standing import counted_units
 from kube_policy_scheduler.framework.queue.scheduling_queue import COUNTED_AT_ONCE, Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.policy import Policy
@@ -210,8 +211,12 @@ def look(sources: SnapshotSources) -> Generator[None, None, Look]:
     pods = [queued.pod for queued in sources.queue]
     sampled = yield from _sampled(pods)
     usage = sources.cluster.quota_usage
-    queues = QuotaOverview() if usage is None else (yield from overview(usage, pods, most=MOST_QUEUES))
-    return Look(sampled, queues)
+    if usage is None:
+        return Look(sampled, QuotaOverview())
+    policies, units = sources.policy_status.policies, dict[str, UnitCounts]()
+    if policies is not None and policies.queues is not None and policies.queues.tree is usage.tree:
+        units = dict((yield from counted_units(sources.cluster, policies.queues, now=sources.clock())))
+    return Look(sampled, (yield from overview(usage, pods, units=units, most=MOST_QUEUES)))
 
 
 def _sampled(pods: Sequence[PodInfo]) -> Generator[None, None, list[tuple[str, float]]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.quotas.quota_overview import UnitCounts
 from kube_policy_scheduler.cluster.sum_column import exact_sum
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, refused
 from kube_policy_scheduler.daemon.observing.live_metrics import ExtenderState, RebalancingState, described
@@ -312,6 +313,7 @@ def _queues(taken: Snapshot) -> shown.Queues:
                 quantity(name, amounts[name]) if name in amounts else "\u2013"
                 for amounts in (state.guaranteed, state.used, state.will, state.borrowed, state.maximum)
             )
+            units = taken.queues.units.get(state.name, UnitCounts())
             rows.append(
                 shown.QueueRow(
                     name="\u2003" * (state.depth - 1) + state.name if first else "",
@@ -320,6 +322,8 @@ def _queues(taken: Snapshot) -> shown.Queues:
                     used=used,
                     will=will,
                     borrowed=borrowed,
+                    guaranteed_units=amount(units.guaranteed[name]),
+                    borrowed_units=amount(units.borrowed[name]),
                     most=most,
                     share=amount(state.share, 3) if first and not state.others else "",
                     pods=amount(state.pods) if first else "",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Sequence
 
 import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.cluster.quotas.guarantees import Parts, Unit
+from kube_policy_scheduler.cluster.quotas.guarantees import WALKED_AT_ONCE, Parts, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs
@@ -91,6 +91,13 @@ class QueueUnits:
                 units.update(dict.fromkeys(self.own(each)))
             found = self._below[queue] = tuple(units)
         return found
+
+    def preparing(self, queue: Quota) -> Generator[None, None, None]:
+        """Find the units of a queue itself in steps: whoever asks for them later need not."""
+        for place, pod in enumerate(list(queue.members.values())):
+            if place % WALKED_AT_ONCE == WALKED_AT_ONCE - 1:
+                yield
+            self.unit_of(pod)
 
     def own(self, queue: Quota) -> Sequence[Unit]:
         """Return the units that have pods in a queue itself."""
