@@ -15,7 +15,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import TriedDevices
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID
-from kube_policy_scheduler.framework.devices.allocator import allocate
+from kube_policy_scheduler.cluster.steps import now
+from kube_policy_scheduler.framework.devices.allocator import allocate_in_steps
 from kube_policy_scheduler.framework.devices.candidates import NodePools
 from kube_policy_scheduler.framework.devices.requests import read_claim
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES
@@ -132,7 +133,7 @@ def test_claims_get_the_first_of_all_ways_that_are_allowed(
         in_use.take(DeviceID(DRIVER, "p", f"d{number}"), consumed, shared=True)
     spec = msgspec.convert({"devices": claimed(wanted, constraints)}, objects.ResourceClaimSpec)
     claim = read_claim("ns/c", spec, lambda name: CLASS, DEFAULT_RULES)
-    found = allocate([claim], NodePools("n", {}, cluster.resource_slices.pools_of(0)), in_use)
+    found = now(allocate_in_steps([claim], NodePools("n", {}, cluster.resource_slices.pools_of(0)), in_use))
 
     allowed = (way for way in ways(offered, wanted) if is_allowed(offered, wanted, constraints, way, held))
     first = next(allowed, None)

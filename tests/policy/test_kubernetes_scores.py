@@ -51,6 +51,14 @@ def test_a_score_that_is_left_out_does_not_count() -> None:
     assert "NodeResourcesBalancedAllocation" in result.scores
 
 
+def test_a_clause_that_is_named_as_a_score_of_kubernetes_counts_beside_it() -> None:
+    nodes = cluster(node("a"), node("b"))
+    alone = decide(policy("use kubernetes scores"), pod(nodes, "p"), nodes)
+    both = decide(policy("use kubernetes scores\nscore 7 as NodeResourcesFit"), pod(nodes, "p"), nodes)
+
+    assert (both.scores["NodeResourcesFit"] - alone.scores["NodeResourcesFit"]).tolist() == [7, 7]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -31,14 +31,20 @@ from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members, NodeF
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSet(PlainSet):
-    """The pods that an expression chooses, as the counters know sets: by template."""
+class _OfMembers(PlainSet):
+    """Pods that an expression chooses."""
 
     members: Members
 
     def anchors(self) -> Iterable[Anchor]:
         """Return what a template must have at least one of to belong to the set."""
         return member_anchors(self.members)
+
+
+class MemberSet(_OfMembers):
+    """The pods that an expression chooses, as the counters know sets: by template."""
+
+    __slots__ = ()
 
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""
@@ -46,16 +52,11 @@ class MemberSet(PlainSet):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberValues(PlainSet):
+class MemberValues(_OfMembers):
     """The pods that an expression chooses, each for a value: how many different ones there are is counted."""
 
-    members: Members
     value: Members
     weighing: ClassVar[Weighing] = Weighing.DISTINCT
-
-    def anchors(self) -> Iterable[Anchor]:
-        """Return what a template must have at least one of to belong to the set."""
-        return member_anchors(self.members)
 
     def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
         """Return a number that stands for the value of pods of this template; None where they have none."""
@@ -67,16 +68,11 @@ class MemberValues(PlainSet):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberAmounts(PlainSet):
+class MemberAmounts(_OfMembers):
     """The pods that an expression chooses, each for an amount; their sum over all nodes is kept."""
 
-    members: Members
     amount: Members
     weighing: ClassVar[Weighing] = Weighing.AMOUNT
-
-    def anchors(self) -> Iterable[Anchor]:
-        """Return what a template must have at least one of to belong to the set."""
-        return member_anchors(self.members)
 
     def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
         """Return the amount of a pod of this template; None where it has none, or does not belong to the set."""

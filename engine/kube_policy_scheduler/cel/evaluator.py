@@ -383,7 +383,7 @@ def _call(node: Call) -> Step:
         case "_[_]":
             return _index(*map(compile_node, arguments))
         case "_?._" | "_[?_]":
-            return _optional_index(*map(compile_node, arguments))
+            return _index(*map(compile_node, arguments), is_optional=True)
         case "@not_strictly_false" | "__not_strictly_false__":
             return _not_strictly_false(compile_node(arguments[0]))
         case "_!=_":
@@ -440,7 +440,7 @@ def _conditional(test: Step, yes: Step, no: Step) -> Step:
     return evaluate
 
 
-def _index(operand: Step, key_of: Step) -> Step:
+def _index(operand: Step, key_of: Step, *, is_optional: bool = False) -> Step:
     def evaluate(run: Run) -> Any:
         value, key = operand(run), key_of(run)
         run.charge(1)
@@ -448,24 +448,11 @@ def _index(operand: Step, key_of: Step) -> Step:
             return NONE
         inner = value.value if type(value) is Optional else value
         found = member(inner, key)
-        if type(value) is Optional:
+        if is_optional or type(value) is Optional:
             return NONE if found is ABSENT else Optional(found)
         if found is ABSENT:
             raise _absent(value, key)
         return found
-
-    return evaluate
-
-
-def _optional_index(operand: Step, key_of: Step) -> Step:
-    def evaluate(run: Run) -> Any:
-        value, key = operand(run), key_of(run)
-        run.charge(1)
-        if value is NONE:
-            return NONE
-        inner = value.value if type(value) is Optional else value
-        found = member(inner, key)
-        return NONE if found is ABSENT else Optional(found)
 
     return evaluate
 

@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePosition, priority_position
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.lang.checked import CheckedPolicy
-from kube_policy_scheduler.lang.checking.owners import scope_of
+from kube_policy_scheduler.lang.checking.owners import governed_by
 from kube_policy_scheduler.lang.compiling.compiled import CompiledTest
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
@@ -257,7 +257,7 @@ def set_of(
 
 def scope_problem(owner: Owner) -> Diagnostic | None:
     """Return the first error in the condition of an owner's pods, None where there is none."""
-    _, found = scope_of(owner, environment())
+    _, found = governed_by(owner, environment())
     return next((each for each in found if each.severity is Severity.ERROR), None)
 
 

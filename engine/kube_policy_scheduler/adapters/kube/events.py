@@ -19,7 +19,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.outbox import USUAL_LIMITS, Backlog, Outbox, OutboxCounts, OutboxLimits
+from kube_policy_scheduler.adapters.kube.outbox import USUAL_LIMITS, FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.times import rfc3339
@@ -103,7 +103,7 @@ _Key = tuple[str, str]  # object and reason
 _encode = msgspec.json.Encoder().encode
 
 
-class EventRecorder:
+class EventRecorder(FromOutbox):
     """Queues events; `run` sends them. Nothing here waits for the API server."""
 
     def __init__(
@@ -148,19 +148,6 @@ class EventRecorder:
         )
         self._series: OrderedDict[tuple[_Key, str], _Series] = OrderedDict()
         self._last_suffix = 0
-
-    @property
-    def counts(self) -> OutboxCounts:
-        """What happened to the events so far."""
-        return self._outbox.counts
-
-    @property
-    def backlog(self) -> Backlog:
-        """What is still to be sent."""
-        return self._outbox.backlog
-
-    def __len__(self) -> int:
-        return len(self._outbox)
 
     def scheduled(self, pod: PodView, *, node: str) -> None:
         """Say that a pod was bound."""

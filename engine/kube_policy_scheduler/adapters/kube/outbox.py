@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from itertools import count
 from math import inf
 from random import Random
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -658,3 +658,22 @@ class Outbox(Generic[Key, Item]):
     def _backoff(self, seconds: tuple[float, float]) -> Backoff:
         first, longest = seconds
         return Backoff(initial_seconds=first, limit_seconds=longest, random=self._random)
+
+
+class FromOutbox:
+    """What is sent from one outbox, and how far that has come."""
+
+    _outbox: Outbox[Any, Any]
+
+    @property
+    def counts(self) -> OutboxCounts:
+        """What happened to the items so far."""
+        return self._outbox.counts
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent."""
+        return self._outbox.backlog
+
+    def __len__(self) -> int:
+        return len(self._outbox)

@@ -19,7 +19,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxLimits
+from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -48,7 +48,7 @@ def _namespace_and_name(key: str, wanted: object) -> tuple[str, str]:
     return namespace, name
 
 
-class PodGroupStatusWriter(Generic[GroupT]):
+class PodGroupStatusWriter(FromOutbox, Generic[GroupT]):
     """Queues conditions of groups of one kind, newest per group; `run` sends them."""
 
     def __init__(
@@ -90,14 +90,6 @@ class PodGroupStatusWriter(Generic[GroupT]):
             defer_while=defer_while,
             merge=lambda old, new: old if old.status == "True" and new.status != "True" else new,
         )
-
-    @property
-    def backlog(self) -> Backlog:
-        """What is still to be sent."""
-        return self._outbox.backlog
-
-    def __len__(self) -> int:
-        return len(self._outbox)
 
     def scheduled(self, key: str) -> None:
         """Say that a group has what it asks for; its members are being bound."""

@@ -29,7 +29,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts, OutboxLimits
+from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, PodView, view_of
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
@@ -78,7 +78,7 @@ class _Write(msgspec.Struct, frozen=True):
 LIMITS = OutboxLimits(max_defer_seconds=5.0)
 
 
-class PodStatusWriter:
+class PodStatusWriter(FromOutbox):
     """Queues status writes, newest per pod; `run` sends them."""
 
     def __init__(
@@ -108,19 +108,6 @@ class PodStatusWriter:
             on_lost=self._lost,
         )
         self._on_not_given_back: Callable[[str, str], None] = lambda uid, why: None
-
-    @property
-    def counts(self) -> OutboxCounts:
-        """What happened to the writes so far."""
-        return self._outbox.counts
-
-    @property
-    def backlog(self) -> Backlog:
-        """What is still to be sent."""
-        return self._outbox.backlog
-
-    def __len__(self) -> int:
-        return len(self._outbox)
 
     def on_not_given_back(self, listener: Callable[[str, str], None]) -> None:
         """Call a listener with the uid of a pod that stays passed on, since the write was refused for good, and why."""

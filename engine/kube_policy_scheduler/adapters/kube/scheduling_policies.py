@@ -25,7 +25,7 @@ from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
-from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxLimits
+from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -224,7 +224,7 @@ class PolicyVerdict(msgspec.Struct, frozen=True):
     """Whether any text of it is."""
 
 
-class PolicyStatusWriter:
+class PolicyStatusWriter(FromOutbox):
     """Queues verdicts, the newest per object; `run` sends them."""
 
     def __init__(
@@ -256,11 +256,6 @@ class PolicyStatusWriter:
             random=random,
             limits=OutboxLimits(capacity=10_000),
         )
-
-    @property
-    def backlog(self) -> Backlog:
-        """What is still to be sent."""
-        return self._outbox.backlog
 
     def put(self, namespace: str, name: str, verdict: PolicyVerdict) -> None:
         """Queue a verdict; returns at once."""

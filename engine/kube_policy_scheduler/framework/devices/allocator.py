@@ -23,7 +23,6 @@ from kube_policy_scheduler.cluster.devices.alpha_fields import COMPATIBILITY_GRO
 from kube_policy_scheduler.cluster.devices.resource_claims import DevicesInUse, TriedDevices, is_in_use
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, Pool, PoolID, SlicedDevice
 from kube_policy_scheduler.cluster.search_work import UNLIMITED, Work
-from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.devices.candidates import (
     DeviceCandidates,
     KeptCandidates,
@@ -167,11 +166,6 @@ def _needing(fields: set[str]) -> str:
     """Return why devices are no choice that have fields of alpha feature gates."""
     named = ", ".join(map(with_gate, sorted(fields)))
     return f"{NoDevices.CANNOT_ALLOCATE}: devices with {named} are left out"
-
-
-def allocate(claims: Sequence[ClaimRequests], node: NodePools, allocated: DevicesInUse) -> NodeAllocation:
-    """Return what claims get on a node, at once; arguments as for `allocate_in_steps`."""
-    return now(allocate_in_steps(claims, node, allocated))
 
 
 ANY_NUMBER = 2**31

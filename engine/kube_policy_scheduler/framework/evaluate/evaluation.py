@@ -172,7 +172,7 @@ def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, Float
         if plugin.normalizes:
             raw = plugin.normalize(chosen, prepared.state, raw)
         final = np.asarray(raw * weighted.weight)
-        # clauses may have one name, as `score 5 if A` and `score 5 if B`
+        # a clause may be named as a plugin is: `score 5 as ImageLocality`
         scores[plugin.name] = scores[plugin.name] + final if plugin.name in scores else final
     return scores
 

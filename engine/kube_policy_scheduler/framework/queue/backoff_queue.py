@@ -6,7 +6,6 @@ Times follow kube-scheduler's back-off: 1, 2, 4, 8, 10, 10 … seconds after a p
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from itertools import count
 
 from kube_policy_scheduler.framework.queue.pod_transitions import move
@@ -50,11 +49,6 @@ class BackoffQueue:
     def tickets(self) -> set[int]:
         """Return the numbers of all entries, stale ones included."""
         return {ticket for _, ticket, _ in self._heap}
-
-    def rebuild(self, waiting: Iterable[QueuedPod]) -> None:
-        """Replace all entries by these pods, whose times have changed."""
-        self._heap = [(backoff_end(queued), queued.ticket, queued) for queued in waiting]
-        heapq.heapify(self._heap)
 
     def _head(self) -> tuple[float, int, QueuedPod] | None:
         heap = self._heap

@@ -17,7 +17,7 @@ from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lang.types import TRUTH, Info
 
 
-def scope_of(owner: Owner, environment: Environment) -> tuple[typed.Typed | None, tuple[Diagnostic, ...]]:
+def governed_by(owner: Owner, environment: Environment) -> tuple[typed.Typed | None, tuple[Diagnostic, ...]]:
     """Return the condition of the pods that an owner may govern, None for all, and its errors."""
     if not owner.scope:
         return None, ()
@@ -31,7 +31,7 @@ def keep_within(
     policies: Sequence[CheckedPolicy], owner: Owner, environment: Environment, memo: Memo
 ) -> tuple[list[CheckedPolicy], list[Diagnostic]]:
     """Return an owner's policies under the owner's name, for the owner's pods only, and what is not allowed."""
-    scope, found = memo(scope_of, owner, environment)
+    scope, found = memo(governed_by, owner, environment)
     refused = [*found]
     for policy in policies:
         refused += memo(_not_allowed, policy, owner)

@@ -54,10 +54,6 @@ class ValueReader:
         """Names of all nodes."""
         self.problems: list[Diagnostic] = []
 
-    def as_written(self, value: Any, path: Path) -> Any:
-        """Return the value."""
-        return value
-
     def number(self, value: float | str, path: Path) -> Comparison:
         """Return a number, or a comparison with one."""
         return comparison(value)
