@@ -146,8 +146,9 @@ class Feature(Enum):
     )
     WORKLOAD_AWARE_PREEMPTION = Entry(
         "WorkloadAwarePreemption",
-        "preemption for a PodGroup takes away all pods of lower priority, places it, and puts back as many as fit,"
-        " the most important first. Without it, evictions are searched for each member",
+        "preemption for a PodGroup or CompositePodGroup takes away all pods of lower priority, places all pods of the"
+        " group that fit, and puts back as many as fit, the most important first. If more than 1,000 pods have a lower"
+        " priority, it takes away the least important ones. Without it, evictions are searched for each member",
         since=37,
         known_since=36,
         locked_since=37,

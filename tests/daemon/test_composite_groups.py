@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster.objects import CompositePodGroup, PodGroup
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
 from tests.daemon.test_pod_groups import SINCE_137, native, nodes_of, pods
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import containers
@@ -247,6 +248,31 @@ def test_evictions_make_room_for_enough_groups_or_do_not_happen() -> None:
         assert calm.on_nodes() == ["a0", "a1", "b0", "b1"]
 
     story("", tell, cpus=(1, 1, 1))
+
+
+@pytest.mark.parametrize("minor", [36, 37])
+def test_since_1_37_evictions_make_room_for_groups_that_need_a_rack_each(minor: int) -> None:
+    async def tell(calm: Calm) -> None:
+        for rack in ("r0", "r1", "r2"):
+            for at in range(2):
+                node(calm, f"{rack}-{at}", rack=rack)
+        await calm.after(1)
+        for number in range(6):
+            calm.pod(f"low{number}", priority=number - 9)
+        await calm.after(5)
+        assert len(calm.on_nodes()) == 6
+        exist(calm, composite("tree", 2), *(child(name, 2, **within(RACK)) for name in "ab"))
+        numbered(calm, "a", 2)
+        numbered(calm, "b", 2)
+        await calm.after(90)
+        there = calm.on_nodes()
+        assert len(there) == 6
+        assert ({"a0", "a1", "b0", "b1"} <= set(there)) is (minor >= 37)
+        nodes = nodes_of(calm)
+        racks = [{nodes[pod].partition("-")[0] for pod in nodes if pod.startswith(group)} for group in "ab"]
+        assert [len(rack) for rack in racks] == ([1, 1] if minor >= 37 else [0, 0])
+
+    story("", tell, cpus=(), kubernetes=KubernetesRules(KubernetesVersion(minor)))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.framework.groups import whole_preemption
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules, KubernetesVersion
+from tests.daemon.test_composite_groups import child, composite, exist
 from tests.daemon.test_pod_groups import SINCE_137, exists, gang, native
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import containers
@@ -111,8 +112,87 @@ def test_a_group_that_does_not_fit_even_so_evicts_nobody(above: int) -> None:
     story("", tell, cpus=(3,), kubernetes=SINCE_137)
 
 
+def test_all_members_that_fit_get_room() -> None:
+    """Not only those that the group needs."""
+
+    async def tell(calm: Calm) -> None:
+        for number in range(5):
+            low(calm, f"p{number}", number)
+        await calm.after(5)
+        members(calm, 4)
+        await calm.after(1)
+        exists(calm, gang("train", 2))
+        await calm.after(0.2)
+        assert "preempting 4 victims" in calm.told.why["train0"]
+        await calm.after(60)
+        assert calm.on_nodes() == ["p4", "train0", "train1", "train2", "train3"]
+
+    story("", tell, cpus=(5,), kubernetes=SINCE_137)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
+def test_composite_groups_get_room_for_all_groups_that_fit(size: int, needed: int, more: int, total: int) -> None:
+    """If enough of their groups fit; the least important pods go, whichever group takes their place."""
+    number = needed + more - 1
+    fitting = min(number, total // size)
+    wanted = fitting * size if fitting >= needed else 0
+
+    async def tell(calm: Calm) -> None:
+        for at in range(total):
+            low(calm, f"p{at}", at - 3)
+        await calm.after(5)
+        assert len(calm.on_nodes()) == total
+        for at in range(number):
+            for each in range(size):
+                spec = {"schedulingGroup": {"podGroupName": f"c{at}"}, "priority": 10} | containers(1000)
+                calm.server.create_pod(f"c{at}-{each}", spec, {})
+        await calm.after(1)
+        exist(calm, composite("tree", needed), *(child(f"c{at}", size) for at in range(number)))
+        await calm.after(90)
+        there = set(calm.on_nodes())
+        assert {name for name in there if name.startswith("p")} == {f"p{at}" for at in range(wanted, total)}
+        assert len(there) == total
+        complete = [at for at in range(number) if {f"c{at}-{each}" for each in range(size)} <= there]
+        assert len(complete) == fitting * bool(wanted)
+
+    story("", tell, cpus=(total,), kubernetes=SINCE_137)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=4), st.integers(1, 4), st.data())
+def test_of_too_many_pods_those_go_that_are_best_cleared(cpus: list[int], most: int, data: st.DataObject) -> None:
+    """A group that fits gets its room, from as many pods as it needs, though not all can be taken away at once."""
+    total = sum(cpus)
+    wanted = data.draw(st.integers(1, total))
+
+    async def tell(calm: Calm) -> None:
+        number = 0
+        for at, cpu in enumerate(cpus):
+            for _ in range(cpu):
+                low(calm, f"p{number}", number, node=f"n{at}")
+                number += 1
+        await calm.after(5)
+        assert len(calm.on_nodes()) == total
+        exists(calm, gang("train", wanted))
+        calm.server.create_pod("other", {"priority": -9} | containers(1000), {})
+        for at in range(wanted):
+            spec = {"schedulingGroup": {"podGroupName": "train"}, "priority": 50} | containers(1000)
+            calm.server.create_pod(f"train{at}", spec, {})
+        await calm.after(90)
+        there = set(calm.on_nodes())
+        assert {f"train{at}" for at in range(wanted)} <= there
+        assert len(there) == total
+        if wanted <= most <= cpus[0]:
+            assert {f"p{at}" for at in range(cpus[0], total)} <= there, "the first node has the least important pods"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole_preemption, "MOST_AWAY", most)
+        story("", tell, cpus=tuple(cpus), kubernetes=SINCE_137)
+
+
 @pytest.mark.parametrize("kubernetes", ["1.36", "1.36 with the gate", "1.37", "many"])
-def test_with_many_pods_or_before_1_37_evictions_are_searched_for_each_member(
+def test_before_1_37_and_with_many_pods_the_most_important_pod_stays(
     kubernetes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The group gets its room in any case."""
@@ -127,6 +207,8 @@ def test_with_many_pods_or_before_1_37_evictions_are_searched_for_each_member(
         exists(calm, gang("train", 2))
         members(calm, 2)
         await calm.after(60)
-        assert calm.on_nodes() == ["p2", "p3", "train0", "train1"]
+        there = calm.on_nodes()
+        assert len(there) == 4
+        assert {"p3", "train0", "train1"} <= set(there)
 
     story("", tell, cpus=(2, 2), kubernetes=rules)

@@ -13,6 +13,8 @@ from kube_policy_scheduler.wording import plural
 
 POD_GROUP = "PodGroup"
 """The rule of groups that are PodGroups of Kubernetes."""
+COMPOSITE_POD_GROUP = "CompositePodGroup"
+"""The rule of groups that are CompositePodGroups of Kubernetes."""
 
 
 class Group(NamedTuple):

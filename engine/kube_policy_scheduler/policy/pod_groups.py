@@ -20,7 +20,14 @@ from kube_policy_scheduler.cluster.objects import (
 )
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gangs import POD_GROUP, GangRequirement, Group, GroupTree, MissingGroupError
+from kube_policy_scheduler.framework.gangs import (
+    COMPOSITE_POD_GROUP,
+    POD_GROUP,
+    GangRequirement,
+    Group,
+    GroupTree,
+    MissingGroupError,
+)
 from kube_policy_scheduler.framework.preempt.whole_groups import is_evicted_whole
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
@@ -29,7 +36,6 @@ NATIVE_WITHIN_SECONDS = 300.0
 """How long kube-scheduler's GangScheduling lets pods wait at Permit."""
 COSCHEDULING_WITHIN_SECONDS = 60.0
 """What the plugin takes where a group says nothing."""
-COMPOSITE_RULE = "CompositePodGroup"
 _DEFAULT_PREEMPTION_POLICY = "PreemptLowerPriority"
 MOST_LEVELS = 4
 """Of a tree of groups, the PodGroups included; the API sets the same limit."""
@@ -153,7 +159,7 @@ def _composite_requirements(group: Group, there: PodGroup, frame: Frame) -> Iter
         raise ValueError(f"PodGroup {group} belongs to a tree of groups with more than {MOST_LEVELS} levels")
     trees, requirements = _trees(frame.cluster), list[GangRequirement]()
     for key in keys:
-        of = Group(COMPOSITE_RULE, group.namespace, group.scheduler_name, key.partition("/")[2])
+        of = Group(COMPOSITE_POD_GROUP, group.namespace, group.scheduler_name, key.partition("/")[2])
         composite = frame.cluster.get(CompositePodGroup, key)
         if composite is None:
             raise MissingGroupError(of, f"waiting for CompositePodGroup {key}, which does not exist")
@@ -163,7 +169,7 @@ def _composite_requirements(group: Group, there: PodGroup, frame: Frame) -> Iter
             trees[of] = _composite_requirement(frame.cluster, of, composite)
         found = trees[of]
         if isinstance(found, str):
-            raise MissingGroupError(of, f"waiting for {COMPOSITE_RULE} {key}: {found}")
+            raise MissingGroupError(of, f"waiting for {COMPOSITE_POD_GROUP} {key}: {found}")
         requirements.append(msgspec.structs.replace(found, leaf=group))
     yield from reversed(requirements)
 
@@ -180,7 +186,8 @@ def _composite_requirement(cluster: Cluster, group: Group, composite: CompositeP
     tree = _tree(cluster, group, composite, leaves, depth=1)
     if len(leaves) > MOST_POD_GROUPS:
         raise ValueError(
-            f"{COMPOSITE_RULE} {group} has more than {MOST_POD_GROUPS} PodGroups, the most that this scheduler does"
+            f"{COMPOSITE_POD_GROUP} {group} has more than {MOST_POD_GROUPS} PodGroups, the most that this scheduler"
+            " does"
         )
     needed = _min_group_count(composite.spec)
     if tree is None:
@@ -215,7 +222,7 @@ def _tree(
         if len(leaves) > MOST_POD_GROUPS:
             return None
     for below in cluster.store.group(CompositePodGroup, key):
-        inner = Group(COMPOSITE_RULE, group.namespace, group.scheduler_name, below.metadata.name)
+        inner = Group(COMPOSITE_POD_GROUP, group.namespace, group.scheduler_name, below.metadata.name)
         tree = _tree(cluster, inner, below, leaves, depth=depth + 1)
         if len(leaves) > MOST_POD_GROUPS:
             return None

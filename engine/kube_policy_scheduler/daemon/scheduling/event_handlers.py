@@ -24,13 +24,14 @@ from kube_policy_scheduler.daemon.scheduling.live_algorithm import LiveAlgorithm
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, report_unusable, take_each, take_one
 from kube_policy_scheduler.framework.devices.pod_claims import claim_names
+from kube_policy_scheduler.framework.gangs import COMPOSITE_POD_GROUP
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
-from kube_policy_scheduler.policy.pod_groups import COMPOSITE_RULE, COSCHEDULING, NATIVE, parents_of
+from kube_policy_scheduler.policy.pod_groups import COSCHEDULING, NATIVE, parents_of
 
 _GROUP_RULES: Mapping[type, str] = {
     objects.PodGroup: NATIVE.rule,
-    objects.CompositePodGroup: COMPOSITE_RULE,
+    objects.CompositePodGroup: COMPOSITE_POD_GROUP,
     objects.CoschedulingPodGroup: COSCHEDULING.rule,
 }
 """Pods are gated until their group exists."""
@@ -450,7 +451,7 @@ class EventHandlers:
         if (rule := _GROUP_RULES.get(type(thing))) is not None:
             self._queue.group_changed(rule, object_key(thing.metadata))
             for parent in dict.fromkeys((*before, *self._parents(thing))) if is_in_tree else ():
-                self._queue.group_changed(COMPOSITE_RULE, parent)
+                self._queue.group_changed(COMPOSITE_POD_GROUP, parent)
             self._wakeups.requested.set()
 
     def _parents(self, group: objects.PodGroup | objects.CompositePodGroup) -> tuple[str, ...]:
@@ -494,7 +495,7 @@ class EventHandlers:
         parents = self._parents(thing) if isinstance(thing, objects.PodGroup | objects.CompositePodGroup) else ()
         self._cluster.remove_object(thing)
         for parent in parents:
-            self._queue.group_changed(COMPOSITE_RULE, parent)
+            self._queue.group_changed(COMPOSITE_POD_GROUP, parent)
 
     def policies_changed(self) -> None:
         """Move all pods: new policies, or a new shard, may decide differently and serve other pods."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import is_
 from typing import NamedTuple, TypeAlias
 
@@ -31,7 +32,13 @@ from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.eviction import Nominations, evictions, place_awaiting
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
-from kube_policy_scheduler.framework.groups.whole_preemption import preempt_whole, told_of, units_for
+from kube_policy_scheduler.framework.groups.whole_preemption import (
+    Wanted,
+    choices_for,
+    is_whole,
+    preempt_whole,
+    told_of,
+)
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
@@ -286,10 +293,9 @@ class Planner:
         outer = whole(incomplete)
         profile = self.algorithm.profile(queued.pod)
         may_evict = profile is not None and profile.preempts and self.cluster.priorities.has_below(queued.pod.priority)
-        inner = any(each.levels for each in requirements if each is not outer)
         if record.plans.awaits_victims or not may_evict:
             return short
-        if outer is None or inner:
+        if outer is None or (self._has_inner_domains(queued, outer) and not is_whole(outer, self.cluster.rules)):
             return msgspec.structs.replace(short, verdict=NOT_AS_A_WHOLE)
         if outer.levels:
             return (yield from self._evicting_in_domains(queued, outer, short))
@@ -300,6 +306,11 @@ class Planner:
             return msgspec.structs.replace(short, verdict=verdict)
         found = yield from self._evicting(queued, self.members.pending(queued, (outer,)), outer)
         return self._room_made(found, outer, short) if found else short
+
+    def _has_inner_domains(self, queued: QueuedPod, outer: GangRequirement) -> bool:
+        """Return whether a group of a pod inside a wider one must be in one domain."""
+        requirements = self.algorithm.gang_requirements(queued)
+        return any(each.levels for each in requirements if each.group != outer.group)
 
     def _room_made(self, found: Nominations, requirement: GangRequirement, short: Shortfall) -> Plan:
         return Plan(nominations=found, instead_of=told_of(found, requirement, short, self.cluster.rules))
@@ -349,10 +360,17 @@ class Planner:
             yield from place_awaiting(attempt, self.members, awaiting)
             if self.seating.has_room(members, requirement, priority=queued.pod.priority):
                 frame, profile = self.algorithm.frame(queued), self.algorithm.profile(queued.pod)
-                units = units_for(frame, profile, requirement) if profile is not None else None
-                if units:
-                    found = yield from preempt_whole(attempt, self.members, members, awaiting, requirement, units)
-                if not found:
+                unplaced = self.members.unplaced(queued, requirement, anywhere=True)
+                within = where.mask(self.cluster) if isinstance(where, Domain) else None
+                wanted = Wanted(requirement, unplaced, within)
+                for units in choices_for(frame, profile, wanted) if profile is not None else ():
+                    seat = partial(self.seating.seat_all, attempt, requirement, members)
+                    found = yield from preempt_whole(
+                        attempt, self.members, members, awaiting, requirement, units, seat=seat
+                    )
+                    if found:
+                        break
+                if not found and not self._has_inner_domains(queued, requirement):
                     found = yield from evictions(attempt, self.members, members, awaiting, requirement)
             return found
         finally:

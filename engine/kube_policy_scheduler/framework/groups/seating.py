@@ -224,6 +224,10 @@ class Seating:
             yield attempt.step()
         return True
 
+    def seat_all(self, attempt: Attempt, requirement: GangRequirement, members: Sequence[QueuedPod]) -> Steps:
+        """Place members of a group, in the order given: all that fit, also those that the group can do without."""
+        return (yield from self._fill(attempt, members, (requirement,), every=True))
+
     # --- domains ---------------------------------------------------------------------------------------
 
     def _domain(

@@ -7,19 +7,23 @@ back if every member of the group that has a place still fits there. The rest ar
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.name_order import name_order
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
-from kube_policy_scheduler.framework.decide.gang_room import are_independent
+from kube_policy_scheduler.framework.decide.gang_room import Members, are_independent, free_without, kinds_of
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gangs import POD_GROUP, GangRequirement
+from kube_policy_scheduler.framework.gangs import COMPOSITE_POD_GROUP, POD_GROUP, GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
-from kube_policy_scheduler.framework.groups.eviction import Nominations, place_free
+from kube_policy_scheduler.framework.groups.eviction import Nominations
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.preempt.victims import Budgets, started
@@ -29,8 +33,13 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 
 MOST_AWAY = 1000
-"""Pods that are taken away; each turn repeats that, which takes 60 ms. If more pods have a lower priority, evictions
-are searched for each member."""
+"""Pods that are taken away; each turn repeats that, which takes 60 ms. If more pods have a lower priority, the least
+important ones are taken away, and if that is not enough, those on the nodes that are best cleared. kube-scheduler looks
+at a part of the nodes, too: its search ends with enough feasible ones."""
+
+
+_RULES = (POD_GROUP, COMPOSITE_POD_GROUP)
+"""Of the groups for which it is done."""
 
 
 class EvictionUnit(NamedTuple):
@@ -47,31 +56,48 @@ class EvictionUnit(NamedTuple):
         return -max(pod.priority for pod in self.pods), -self.kind, -len(self.pods), first, name
 
 
-def units_for(frame: Frame, profile: Profile, requirement: GangRequirement) -> list[EvictionUnit] | None:
-    """Return what may be evicted for a group, in the order in which it comes back; None: it is not done in this way.
+def is_whole(requirement: GangRequirement, rules: KubernetesRules) -> bool:
+    """Return whether room for a group is made in this way."""
+    return Feature.WORKLOAD_AWARE_PREEMPTION in rules and requirement.group.rule in _RULES
+
+
+class Wanted(NamedTuple):
+    """What a group needs room for."""
+
+    requirement: GangRequirement
+    members: Sequence[Members]
+    """Without a place, by template."""
+    within: BoolArray | None = None
+    """`bool[nodes]`: where they must be; None: anywhere."""
+
+
+def choices_for(frame: Frame, profile: Profile, wanted: Wanted) -> list[list[EvictionUnit]]:
+    """Return what may be evicted for a group, each in the order in which it comes back; the next if one is not enough.
 
     Args:
         frame: of a member.
         profile: of the member.
-        requirement: of the group.
+        wanted: what the group needs.
     """
-    cluster = frame.cluster
-    if Feature.WORKLOAD_AWARE_PREEMPTION not in cluster.rules or requirement.group.rule != POD_GROUP:
-        return None
-    lower = _lower(cluster, frame.pod.priority)
-    if lower is None:
-        return None
+    if not is_whole(wanted.requirement, frame.cluster.rules):
+        return []
     rules = EvictionRules(frame, profile)
+    found = (_units(frame, rules, lower) for lower in _lower(frame.cluster, frame.pod.priority, wanted))
+    return [units for units in found if units]
+
+
+def _units(frame: Frame, rules: EvictionRules, lower: Sequence[PodInfo]) -> list[EvictionUnit]:
+    """Return what is evicted together of some pods, in the order in which it comes back."""
+    cluster = frame.cluster
     may_go = [pod for pod in lower if not cluster.is_going(pod, frame.steady) and rules.allow(pod)]
-    units = [
-        EvictionUnit(
-            pods,
-            frozenset(filter(None, (cluster.node_of(pod.uid) for pod in pods))),
-            victim_kind(cluster, pods),
-        )
-        for pods in rules.units(may_go)
-        if not any(pod.template.spec.resource_claims for pod in pods)  # their devices are not tried out
-    ]
+    units: list[EvictionUnit] = []
+    left = MOST_AWAY
+    for pods in rules.units(may_go):
+        is_tried = not any(pod.template.spec.resource_claims for pod in pods)  # devices are not tried out
+        if is_tried and len(pods) <= left:
+            left -= len(pods)
+            on = frozenset(filter(None, (cluster.node_of(pod.uid) for pod in pods)))
+            units.append(EvictionUnit(pods, on, victim_kind(cluster, pods)))
     units.sort(key=lambda unit: unit.importance(frame.now))
     violating, _ = Budgets(cluster).split([pod for unit in units for pod in unit.pods])
     protected = {pod.uid for pod in violating}
@@ -80,26 +106,78 @@ def units_for(frame: Frame, profile: Profile, requirement: GangRequirement) -> l
 
 def told_of(found: Nominations, requirement: GangRequirement, short: Shortfall, rules: KubernetesRules) -> Shortfall:
     """Return what the pods of a group are told for which others are evicted. short: why there are no free nodes."""
-    if Feature.PREEMPTION_MESSAGE not in rules or requirement.group.rule != POD_GROUP:
+    if Feature.PREEMPTION_MESSAGE not in rules or requirement.group.rule not in _RULES:
         return short
     victims = sum(len(each.victims) for each in found.values())
     text = f"pod group preemption found a placement for podgroup, preempting {victims} victims"
     return msgspec.structs.replace(short, verdict=text)
 
 
-def _lower(cluster: Cluster, priority: int) -> list[PodInfo] | None:
-    """Return the pods on nodes with a lower priority; None: there are too many."""
-    counters, infos, number = cluster.counters, cluster.nodes.infos, 0
-    rows: set[int] = set()
+def _lower(cluster: Cluster, priority: int, wanted: Wanted) -> Iterator[list[PodInfo]]:
+    """Yield pods with a lower priority to be taken away: all of them, or else as `MOST_AWAY` says."""
+    counters = cluster.counters
+    by_priority: dict[int, Counter[int]] = {}
     for template in counters.placed_templates:
         if template.priority < priority:
-            there = counters.pods_by_row(template)
-            number += sum(there.values())
-            rows.update(there)
-            if number > MOST_AWAY:
-                return None
-    pods = (pod for row in sorted(rows) for pod in cluster.pods_on(infos[row].name).values())
-    return [pod for pod in pods if pod.priority < priority]
+            by_priority.setdefault(template.priority, Counter()).update(counters.pods_by_row(template))
+    levels, taken, whole = sorted(by_priority), 0, 0
+    while whole < len(levels) and taken + by_priority[levels[whole]].total() <= MOST_AWAY:
+        taken += by_priority[levels[whole]].total()
+        whole += 1
+    on = sorted({row for level in levels[:whole] for row in by_priority[level]})
+    least = _on_rows(cluster, on, levels[:whole], taken)
+    if whole == len(levels):
+        yield least
+        return
+    first = levels[: whole + 1]
+    yield least + _on_rows(cluster, _best_cleared(cluster, wanted, by_priority, first), first[-1:], MOST_AWAY - taken)
+    if len(first) < len(levels):
+        yield _on_rows(cluster, _best_cleared(cluster, wanted, by_priority, levels), levels, MOST_AWAY)
+
+
+def _on_rows(cluster: Cluster, rows: Sequence[int], priorities: Sequence[int], most: int) -> list[PodInfo]:
+    """Return the pods with some priorities on rows, in their order, until there are enough of them."""
+    infos, of = cluster.nodes.infos, frozenset(priorities)
+    found: list[PodInfo] = []
+    for row in rows:
+        if len(found) >= most:
+            break
+        found += [pod for pod in cluster.pods_on(infos[row].name).values() if pod.priority in of]
+    return found
+
+
+def _best_cleared(
+    cluster: Cluster, wanted: Wanted, by_priority: Mapping[int, Mapping[int, int]], priorities: Sequence[int]
+) -> list[int]:
+    """Return the rows with room for members once pods of some priorities are gone, those that are best cleared first.
+
+    These are the ones where the least important pods are, and of these those where the fewest go for each place.
+
+    Args:
+        cluster: with the nodes.
+        wanted: what needs room.
+        by_priority: how many pods of each priority are on each row.
+        priorities: of the pods that go: all from the lowest on, ascending.
+    """
+    size = cluster.nodes.size
+    number: IntArray = np.zeros(size, np.int64)
+    highest: IntArray = np.zeros(size, np.int64)
+    for priority in priorities:
+        there = by_priority[priority]
+        rows = np.fromiter(there, np.int64, len(there))
+        number[rows] += np.fromiter(there.values(), np.int64, len(there))
+        highest[rows] = priority
+    free, places = free_without(cluster, priorities[-1] + 1), np.zeros(size, np.int64)
+    for kind in kinds_of(cluster, wanted.members):
+        places = np.maximum(places, kind.places({name: free(name) for name, _ in kind.requests}, wanted.within))
+    cleared = np.flatnonzero((number > 0) & (places > 0))
+    for_each = number[cleared] / places[cleared]
+    order: list[int] = cleared[np.lexsort((name_order(cluster.nodes)[cleared], for_each, highest[cleared]))].tolist()
+    return order
+
+
+Seat = Callable[[], Generator[int, None, object]]
+"""Places members of a group where it is free, as many as fit."""
 
 
 def preempt_whole(
@@ -109,17 +187,28 @@ def preempt_whole(
     awaiting: Sequence[QueuedPod],
     requirement: GangRequirement,
     units: Sequence[EvictionUnit],
+    *,
+    seat: Seat,
 ) -> Generator[int, None, Nominations]:
     """Return where members go, and whom they evict, as `evictions`; nothing: the group does not fit even so.
 
-    units: what may be evicted, in the order in which it comes back.
+    Members that the group can do without get room, too, if they fit: kube-scheduler places all that fit.
+
+    Args:
+        attempt: where it is tried.
+        gang: says how many of the group have a place.
+        members: without a place.
+        awaiting: as for `evictions`.
+        requirement: of the group.
+        units: what may be evicted, in the order in which it comes back.
+        seat: places members.
     """
     mark = attempt.mark()
     for unit in units:
         for pod in unit.pods:
             attempt.displace(pod.uid)
         yield attempt.step()
-    yield from place_free(attempt, gang, members, requirement)
+    yield from seat()
     if gang.lacks(requirement):
         attempt.undo_to(mark)
         return {}
