@@ -81,7 +81,7 @@ VALUES: dict[str, Any] = {
     "cluster.ready": [True, False],
     "cluster.region": ["eu", None],
     "cluster.requested.cpu": [2.0, 0.0],
-    "cluster.room": [9.0, None],
+    "cluster.room": [9.0, 0.0],
     "cluster.room_by": ["capacity", None],
     "cluster.sync_mode": ["Push", None],
     "cluster.taints": [("gpu",), ()],

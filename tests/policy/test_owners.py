@@ -165,6 +165,11 @@ def test_every_statement_can_be_allowed_or_needs_no_permission() -> None:
     assert BY_KEYWORD.keys() - ADMINISTRATORS <= words | {"let", "def", "metric", "use", "language"}
 
 
+@pytest.mark.parametrize("text", ["filter cluster.ready", "divide evenly", "choose 2 clusters", "keep nothing", ""])
+def test_only_the_administrator_chooses_clusters(text: str) -> None:
+    assert set(rejected(f"for workloads where true\nuse karmada\n{text}\n")) == {"P0216"}
+
+
 def test_a_used_file_does_not_hide_what_is_not_allowed() -> None:
     files = [Source("o/a.policy", 'use "b.policy"\nfilter node.ready\n'), Source("o/b.policy", "preempt never\n")]
     assert "P0216" in [each.code for each in load(files, owner=TEAM_A).diagnostics]

@@ -186,12 +186,12 @@ def _amount(frame: FleetFrame, what: str, resource: str, read: Callable[[FleetCl
 
 
 @node_field("cluster.room", depends=_OWN, low=0, high=_MOST, foreign=("capacity", "space"))
-def room(frame: FleetFrame) -> MaybeNumber:
+def room(frame: FleetFrame) -> Number:
     """How many more replicas of the workload fit into the cluster, beside those that it has.
 
-    `cluster.room_by` says who counted. Missing where nobody did.
+    `cluster.room_by` says who counted; 0 where nobody did.
     """
-    return frame.room.replicas[frame.rows]
+    return np.nan_to_num(frame.room.replicas[frame.rows], nan=0.0)
 
 
 @node_field("cluster.room_by", depends=_OWN)

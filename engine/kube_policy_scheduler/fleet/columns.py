@@ -27,6 +27,7 @@ class FleetColumns:
         """Its nodes are the clusters."""
         for each in self.clusters:
             self.cluster.set_node(_row(each))
+        self.rows = {each.name: row for row, each in enumerate(self.clusters)}
         self._kept: dict[Hashable, FloatArray] = {}
 
     def __len__(self) -> int:

@@ -9,8 +9,8 @@ import msgspec
 
 ALWAYS_ALLOWED = frozenset({"language", "policy", "for", "priority", "ties", "let", "def", "metric", "use"})
 """Keywords that each owner may use: they name things, or allow less than the owner's own limits do."""
-ADMINISTRATORS = frozenset({"queue", "reclaim"})
-"""Keywords that no owner may use: they share resources among the pods of all owners."""
+ADMINISTRATORS = frozenset({"queue", "reclaim", "for workloads", "choose", "divide", "keep", "use karmada"})
+"""Words that no owner may use: they share resources among the pods of all owners, or choose clusters for all."""
 Restrictable: TypeAlias = Literal[
     "require",
     "filter",

@@ -29,6 +29,7 @@ from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
 from kube_policy_scheduler.lint.runner import lint
+from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES, FleetPolicies, fleet_policies
 from kube_policy_scheduler.policy.governing import Governing, served_by
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
@@ -198,6 +199,8 @@ class Loaded:
     """None where anything is an error: half a set decides nothing."""
     diagnostics: tuple[Diagnostic, ...]
     checked: Checked = field(repr=False)
+    fleet: FleetPolicies = NO_FLEET_POLICIES
+    """Those of workloads; none where anything is an error."""
 
 
 def load(
@@ -232,7 +235,7 @@ def load(
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
         made = set_of(checked.policies, policies, default_schedulers=default_schedulers, memo=memo)
-        return Loaded(made, diagnostics, checked)
+        return Loaded(made, diagnostics, checked, fleet_policies(checked.policies, names, memo))
 
 
 def set_of(

@@ -74,6 +74,9 @@ def _found(policy: CheckedPolicy, owner: Owner) -> Iterator[Diagnostic]:
                 if word in ADMINISTRATORS:
                     message = f"only the administrator may use `{word}`: it is about the pods of all owners"
                     help_ = "remove it; the quotas of the administrator also apply to pods that your policies govern"
+                    if word not in ("queue", "reclaim"):
+                        message = f"only the administrator may use `{word}`: it is about all workloads of a fleet"
+                        help_ = "remove it, or write `for pods where …`"
                     yield codes.NOT_ALLOWED.at(statement.span, message, help=help_)
                 elif word not in ALWAYS_ALLOWED and word not in owner.allowed:
                     yield codes.NOT_ALLOWED.at(
@@ -91,6 +94,10 @@ def _word(statement: syntax.Statement) -> str:
             return "use kubernetes without" if without else "use"
         case syntax.UseScores():
             return "use kubernetes scores"
+        case syntax.UseKarmada():
+            return "use karmada"
+        case syntax.ForWorkloads():
+            return "for workloads"
         case _:
             return statement.span.text.split(None, 1)[0]
 

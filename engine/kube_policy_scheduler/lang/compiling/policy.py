@@ -51,12 +51,19 @@ from kube_policy_scheduler.lang.compiling.expressions import (
 )
 from kube_policy_scheduler.lang.compiling.one_row import OneRow
 from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
-from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Item, Members, OnNodes
+from kube_policy_scheduler.lang.environment import (
+    CLUSTER,
+    OF_PODS,
+    OF_WORKLOADS,
+    Environment,
+    Item,
+    Members,
+    OnNodes,
+    Subject,
+)
 from kube_policy_scheduler.lang.formatting.show import show, show_statement
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
 from kube_policy_scheduler.lang.versions import version_key
-
-_REFUSES = "node(s) didn't match policy clause"
 
 
 def compile_policy(
@@ -68,7 +75,7 @@ def compile_policy(
     """
     device_order = _device_order(policy, environment)
     compiler = Compiler(environment.pods, device_order)
-    maker = _Maker(compiler)
+    maker = _Maker(compiler, OF_PODS if policy.workloads is None else OF_WORKLOADS)
     known: dict[object, CompiledTest | CompiledScore] = {}
     if before is not None and device_order is None and before.devices is None:
         for each in before.clauses:
@@ -286,8 +293,10 @@ def _at_first_use(make: Callable[[], Evaluate]) -> Evaluate:
 class _Maker:
     """Compiles clauses with one compiler."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self, compiler: Compiler, subject: Subject = OF_PODS) -> None:
         self.compiler = compiler
+        self._subject = subject
+        self._refuses = f"{subject.row}(s) didn't match policy clause"
         self._one_row = OneRow(compiler)
         self._keys: dict[tuple[str, object], tuple[typed.Typed, Evaluate]] = {}
         """Those by which clauses tell pods apart, by text and type."""
@@ -406,10 +415,10 @@ class _Maker:
             depends |= root.info.depends
         text = show_statement(clause.tree)
         own_words = getattr(clause.tree, "reason", None)
-        reason = own_words or f"{_REFUSES} {clause.name}"
+        reason = own_words or f"{self._refuses} {clause.name}"
         if clause.kind in (ClauseKind.REQUIRE, ClauseKind.HOLD, ClauseKind.LIMIT):
             what = "held" if clause.kind is ClauseKind.HOLD else "rejected"
-            reason = own_words or f"pod is {what} by policy clause {clause.name}"
+            reason = own_words or f"{self._subject.decided} is {what} by policy clause {clause.name}"
         return {
             "kind": clause.kind,
             "name": clause.name,
@@ -460,7 +469,7 @@ class _Maker:
             of_row = (lambda frame: one(frame) == TRUE) if maybe or condition is not None else one
         operands = self._operands(clause)
         own = maybe or clause.condition is not None or getattr(clause.tree, "reason", None) is not None
-        said = f"{_REFUSES} {clause.tree.name}:" if clause.tree.name is not None else _REFUSES
+        said = f"{self._refuses} {clause.tree.name}:" if clause.tree.name is not None else self._refuses
         reasons = () if own else tuple(f"{said} {operand.text}" for operand in operands)
         return CompiledTest(
             **common,

@@ -1,0 +1,256 @@
+"""What becomes of a workload: the one answer that the daemon, tests, `why` and simulations ask for.
+
+Without a policy, and for all that a policy does not say, the Placement of the workload decides (`placement.place`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.fleet.choice import Option, TooFewError, Wanted, choose
+from kube_policy_scheduler.fleet.columns import FleetFrame
+from kube_policy_scheduler.fleet.division import TIERS, Level, Member, divide
+from kube_policy_scheduler.fleet.judging import Given, Judged, StaysError, judge
+from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Verdict, Workload
+from kube_policy_scheduler.fleet.placement.division import assign
+from kube_policy_scheduler.fleet.placement.place import by_terms, failed, place, placed
+from kube_policy_scheduler.fleet.placement.question import Candidate, PlacementError, Question
+from kube_policy_scheduler.fleet.placement.selection import select
+from kube_policy_scheduler.fleet.placement.webster import ranks
+from kube_policy_scheduler.lang.compiling.compiled import (
+    CompiledChoose,
+    CompiledDivide,
+    CompiledForWorkloads,
+    CompiledPolicy,
+)
+
+COPIES, AS_PLACEMENT = "copies", "as placement"
+MOST_REPLICAS = 2**31 - 1
+"""As many as a workload can ask for."""
+_WHOLE = (COPIES, AS_PLACEMENT)
+Rule = TypeVar("Rule", CompiledChoose, CompiledDivide)
+
+
+def decide(
+    workload: Workload, fleet: Fleet, policy: CompiledPolicy | None = None, given: Given | None = None
+) -> Outcome:
+    """Return where a workload is to run, or why it cannot be placed.
+
+    Args:
+        workload: what is decided.
+        fleet: the clusters, in the order of their names.
+        policy: that governs it; None: its Placement alone decides.
+        given: the time, metrics, and what is kept between decisions.
+    """
+    if policy is None or policy.workloads is None:
+        return place(workload, fleet)
+    rules, asked = policy.workloads, (given or Given()).of(fleet)
+    keep = rules.keeps_running and not workload.fresh
+
+    def by_term(question: Question) -> Outcome:
+        verdicts: dict[str, Verdict] = {}
+        try:
+            judged = judge(question, policy, asked, verdicts)
+            return _Division(question, rules, judged, verdicts, keep=keep).outcome()
+        except PlacementError as error:
+            return failed(question, error, verdicts)
+        except (StaysError, TooFewError) as error:
+            reason = error.reason if isinstance(error, StaysError) else Reason.UNSCHEDULABLE
+            return Outcome(reason, str(error), workload.has, verdicts=verdicts)
+
+    return by_terms(workload, fleet, by_term)
+
+
+def first_of(rules: Sequence[Rule], frame: FleetFrame) -> Rule | None:
+    """Return the first of several statements whose condition holds for the workload; None if there is none."""
+    return next((each for each in rules if each.condition is None or each.condition(frame)), None)
+
+
+class _Division:
+    """The replicas of one workload among the clusters that pass."""
+
+    def __init__(
+        self,
+        question: Question,
+        rules: CompiledForWorkloads,
+        judged: Judged,
+        verdicts: dict[str, Verdict],
+        *,
+        keep: bool,
+    ) -> None:
+        self.question = question
+        self.workload = question.workload
+        self.judged = judged
+        self.verdicts = verdicts
+        self.keep = keep
+        self.choose = first_of(rules.chooses, judged.frame)
+        divide_by = first_of(rules.divides, judged.frame)
+        has_parts = self.workload.has_pods and len(self.workload.components) <= 1
+        self.rule = divide_by if has_parts and divide_by is not None else None
+        self.how = self.rule.levels[-1].word if self.rule is not None else AS_PLACEMENT
+
+    def outcome(self) -> Outcome:
+        """Return the answer.
+
+        Raises:
+            PlacementError: the Placement decides, and cannot be met.
+            TooFewError: there are fewer clusters than `choose` asks for.
+        """
+        chosen = self._chosen()
+        if self.rule is None or self.how == AS_PLACEMENT:
+            targets = assign(self.question, chosen)
+            if self.question.fleet.keep_empty:
+                targets = {each.name: 0 for each in chosen} | targets
+            return placed(self.question, targets, self._told(targets, chosen, "by the Placement"))
+        if self.how == COPIES:
+            targets = dict.fromkeys((each.name for each in chosen), self.workload.replicas)
+            return placed(self.question, targets, self._told(targets, chosen, "a copy"))
+        return self._divided(chosen, self.rule)
+
+    # --- which clusters ----------------------------------------------------------------------------------
+
+    def _chosen(self) -> list[Candidate]:
+        candidates = self.judged.candidates
+        if self.choose is None:
+            return self._selected(candidates)
+        frame = self.judged.frame
+        divides = self.how not in _WHOLE
+        topology = self.choose.topology
+        options = [
+            Option(
+                each.name,
+                runs=self.keep and each.has > 0,
+                most=each.available,
+                place=self._group(each, topology) if topology is not None else None,
+            )
+            for each in candidates
+            if not divides or each.available > 0
+        ]
+        fewest = _whole(self.choose.fewest(frame))
+        places = _whole(self.choose.least(frame)) if self.choose.least is not None else 0
+        most = max(fewest, _whole(self.choose.most(frame)))
+        wanted = Wanted(fewest, most, places, self.workload.replicas if divides else 0)
+        names = set(choose(options, wanted))
+        self._pass_over(names, f"not among the {len(names)} chosen")
+        return [each for each in candidates if each.name in names]
+
+    def _selected(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return the clusters by the spread constraints of the Placement; those where it runs stay among them."""
+        names = {each.name for each in select(self.question, candidates)}
+        if self.rule is not None and self.keep:
+            names |= {each.name for each in candidates if each.has > 0}
+        self._pass_over(names, "not chosen by the spread constraints")
+        return [each for each in candidates if each.name in names]
+
+    def _pass_over(self, names: set[str], why: str) -> None:
+        for each in self.judged.candidates:
+            if each.name not in names:
+                self.verdicts[each.name] = msgspec.structs.replace(self.verdicts[each.name], message=why)
+
+    def _group(self, each: Candidate, topology: str) -> str | None:
+        """Return the region, zone, … of a cluster; None if it has none."""
+        columns = self.judged.frame.columns
+        return columns.cluster.nodes.infos[columns.rows[each.name]].labels.get(topology)
+
+    # --- how many replicas -------------------------------------------------------------------------------
+
+    def _divided(self, chosen: Sequence[Candidate], rule: CompiledDivide) -> Outcome:
+        members = self._members(chosen, rule)
+        levels = [Level(level.word, level.targets) for level in rule.levels]
+        if self.question.overflows:
+            levels.insert(0, Level(TIERS, {}))
+        places = ranks({each.name: None for each in members}, self.workload.uid)
+        found = divide(self.workload.replicas, members, levels, places, keep=self.keep) if members else {}
+        count, asked = sum(found.values()), self.workload.replicas
+        targets = {name: count for name, count in found.items() if count > 0}
+        told = self._told(found, chosen, rule.text, members)
+        if count >= asked:
+            return placed(self.question, targets, told)
+        if rule.partly and count > 0:
+            message = f"{count} of {asked} replicas have room"
+            done = placed(self.question, targets, told)
+            return msgspec.structs.replace(done, reason=Reason.UNSCHEDULABLE, message=message)
+        message = f"there is room for {count} of {asked} replicas"
+        return Outcome(Reason.UNSCHEDULABLE, message, self.workload.has, verdicts=self.verdicts)
+
+    def _members(self, chosen: Sequence[Candidate], rule: CompiledDivide) -> list[Member]:
+        frame, found = self.judged.frame, []
+        most = _column(rule.most, frame, math.inf)
+        least = _column(rule.least, frame, 0.0)
+        votes = [_column(level.value, frame, 0.0) for level in rule.levels]
+        for each in chosen:
+            row = frame.columns.rows[each.name]
+            groups = [self._group(each, level.topology) for level in rule.levels if level.topology is not None]
+            if None in groups and each.has == 0:
+                self._say(each.name, "it has no value for a level of `divide`")
+                continue
+            limit = min(each.available, _whole(most[row]))
+            found.append(
+                Member(
+                    each.name,
+                    has=each.has,
+                    most=max(limit, each.has) if self.keep else limit,
+                    floor=_whole(least[row]),
+                    groups=(*self._tier(each), *(group or "" for group in groups)),
+                    votes=(*(0.0 for _ in self._tier(each)), *(_vote(column[row]) for column in votes)),
+                )
+            )
+        return found
+
+    def _tier(self, each: Candidate) -> tuple[str, ...]:
+        return (f"{each.tier:06}",) if self.question.overflows else ()
+
+    # --- why ---------------------------------------------------------------------------------------------
+
+    def _say(self, name: str, message: str) -> None:
+        self.verdicts[name] = msgspec.structs.replace(self.verdicts[name], message=message)
+
+    def _told(
+        self, targets: Mapping[str, int], chosen: Sequence[Candidate], by: str, members: Sequence[Member] = ()
+    ) -> Mapping[str, Verdict]:
+        """Return the verdicts with the reason of each number of replicas."""
+        limits = {each.name: each.most for each in members}
+        full = [each.name for each in chosen if 0 < targets.get(each.name, 0) >= limits.get(each.name, MOST_REPLICAS)]
+        for each in chosen:
+            if each.name not in targets and members:
+                continue
+            got = targets.get(each.name, 0)
+            self._say(each.name, _reason(each, got, by, [name for name in full if name != each.name], limits))
+        return self.verdicts
+
+
+def _reason(each: Candidate, got: int, by: str, full: Sequence[str], limits: Mapping[str, int]) -> str:
+    """Return why a cluster got so many replicas."""
+    limit = limits.get(each.name)
+    kept = f", {min(got, each.has)} of them ran there" if 0 < each.has < got else ""
+    if each.has == got > 0:
+        return f"keeps {got}"
+    if got < each.has:
+        return f"{each.has - got} of {each.has} taken away: {by}"
+    if limit is not None and got == limit:
+        return f"all that it may have{kept}" if got else "no room"
+    if not got:
+        return f"not needed: {by}"
+    rest = f": rest after {', '.join(full)} {'was' if len(full) == 1 else 'were'} full" if full else f": {by}"
+    return f"{got}{rest}{kept}"
+
+
+def _whole(value: Any) -> int:
+    """Return a number of replicas or clusters, rounded down and bounded; a missing one is 0."""
+    number = float(value)
+    return 0 if number != number else int(max(0.0, min(number, MOST_REPLICAS)))
+
+
+def _vote(value: float) -> float:
+    return float(value) if value > 0 and math.isfinite(value) else 0.0
+
+
+def _column(evaluate: Any, frame: FleetFrame, default: float) -> Any:
+    """Return `float64[clusters]`."""
+    value = default if evaluate is None else evaluate(frame)
+    return value if isinstance(value, np.ndarray) else np.full(frame.size, float(value))
