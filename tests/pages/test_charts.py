@@ -17,7 +17,7 @@ from kube_policy_scheduler.pages.charts import (
     histogram,
     line_chart,
 )
-from kube_policy_scheduler.pages.environment import page
+from kube_policy_scheduler.pages.environment import coded, page, sentence
 from tests.fakes.browser import Browser
 
 CHARTS: dict[str, Callable[[], Chart]] = {
@@ -118,3 +118,20 @@ def test_counts_have_no_fractions_beside_their_axis() -> None:
     ticks = re.findall(r">\s*([\d.]+)\s*</text>", bar_chart("Nodes", ["x"], {"n": [2]}, up="nodes").svg)
     assert ticks
     assert not [tick for tick in ticks if "." in tick]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("clause `a < b` of `c`", "clause <code>a &lt; b</code> of <code>c</code>"),
+        ("<i>`<b>`</i>", "&lt;i&gt;<code>&lt;b&gt;</code>&lt;/i&gt;"),
+        ("one ` alone", "one ` alone"),
+    ],
+)
+def test_what_stands_in_backticks_is_shown_as_code_and_everything_is_escaped(text: str, shown: str) -> None:
+    assert str(coded(text)) == shown
+
+
+@pytest.mark.parametrize(("text", "begins"), [("if a node is lost", "If"), ("shop/web fits", "shop/web"), ("", "")])
+def test_a_sentence_begins_with_a_capital_and_a_name_as_it_is(text: str, begins: str) -> None:
+    assert sentence(text).partition(" ")[0] == begins

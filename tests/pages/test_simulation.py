@@ -40,6 +40,23 @@ def dropped() -> str:
     return simulation_page(data(results, experiment.scenario(0)), summary(results, experiment.scenario(0)))
 
 
+def test_charts_fit_on_a_phone_and_their_texts_can_be_read(browser: Browser, queued: str) -> None:
+    with browser.open(queued, width=400) as view:
+        wider = view.run(
+            lambda page: page.eval_on_selector_all(
+                "figure.chart", "all => all.filter(e => e.scrollWidth > e.clientWidth)"
+            )
+        )
+        heights = view.run(
+            lambda page: page.eval_on_selector_all(
+                "figure.chart svg text", "all => all.map(e => Math.max(e.getBoundingClientRect().height,"
+                " e.getBoundingClientRect().width))"
+            )
+        )  # fmt: skip
+    assert wider == 0
+    assert min(heights) >= 8.0
+
+
 def test_pods_that_wait_are_shown_over_time(browser: Browser, queued: str) -> None:
     with browser.open(queued) as view:
         assert view.troubles == []

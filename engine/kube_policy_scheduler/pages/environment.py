@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,7 +25,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters.update(amount=amount, percent=percent, plural=plural, signed=signed)
+    made.filters.update(amount=amount, coded=coded, percent=percent, plural=plural, sentence=sentence, signed=signed)
     return made
 
 
@@ -40,6 +42,29 @@ def page(template: str, /, **values: Any) -> str:
         jinja2.UndefinedError: the template names what is not there.
     """
     return _environment().get_template(template).render(values)
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+class _Html(str):
+    """A text that templates take as it is."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
+def coded(text: str) -> str:
+    """Return a text for a page, with what it has in backticks as code; all that others wrote is escaped."""
+    return _Html(_CODE.sub(r"<code>\1</code>", escape(text)))
+
+
+def sentence(text: str) -> str:
+    """Return a text as it stands at the beginning of a paragraph; a name in it stays as it is."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() else text
 
 
 @dataclass(frozen=True, slots=True)

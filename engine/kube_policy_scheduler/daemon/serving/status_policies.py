@@ -99,7 +99,7 @@ def rules(taken: Snapshot) -> list[shown.Rule]:
 def counted(taken: Snapshot) -> str:
     """Return what the counts are of, in words."""
     return (
-        f"Beside each clause: what it said on the nodes of {plural(taken.looked_at, 'decision')} under these policies,"
-        " evaluated alone, and how long that took for one of them. A close look is taken at as many decisions as a"
-        " small share of the time allows."
+        f"Each clause shows its results on the nodes of {plural(taken.looked_at, 'decision')} under these policies,"
+        " evaluated alone, and how long one evaluation took. The scheduler samples decisions, so that this takes only a"
+        " small share of its time."
     )
