@@ -74,8 +74,8 @@ MAY_USE: dict[str, set[str]] = {
     "pages": {"jinja2", "matplotlib", "msgspec"},
     "adapters": {
         "aiohttp", "cryptography", "distributed", "highspy", "hpack", "httptools", "joblib", "kubernetes", "msgspec",
-        "numba", "numpy", "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client", "promql_parser",
-        "pyarrow", "ray", "requests", "urllib3", "watchdog", "yaml", "zlib_ng",
+        "numba", "numpy", "opentelemetry", "optuna", "orjson", "prometheus_api_client", "prometheus_client",
+        "promql_parser", "pyarrow", "ray", "requests", "urllib3", "watchdog", "yaml", "zlib_ng",
     },
     "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client"},

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from kube_policy_scheduler.daemon.configuration.flags import Flags, override
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
-from kube_policy_scheduler.daemon.main import Flags, main, override
+from kube_policy_scheduler.daemon.main import main
 from kube_policy_scheduler.daemon.serving.server import shown_settings, without_password
 
 

@@ -26,6 +26,7 @@ class SchedulerProcess:
 
     Args:
         command: started instead, from an empty interpreter.
+        subcommand: of `policy-scheduler`, such as "fleet"; "" for the scheduler of pods.
     """
 
     def __init__(
@@ -35,12 +36,18 @@ class SchedulerProcess:
         arguments: Sequence[str],
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
+        subcommand: str = "",
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log_file = directory / "scheduler.log"
         self._address_file = directory / "address"
         self._command = command
-        self._arguments = ["--http-address-file", str(self._address_file), *arguments]
+        self._arguments = [
+            *([subcommand] if subcommand else []),
+            "--http-address-file",
+            str(self._address_file),
+            *arguments,
+        ]
         if not any(argument.startswith("--http-address=") for argument in arguments):
             self._arguments.append("--http-address=127.0.0.1:0")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("KUBE", "PYTEST"))}

@@ -10,25 +10,24 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
 from kube_policy_scheduler.adapters.process.garbage_collector import short_collections
 from kube_policy_scheduler.adapters.process.turn_watch import TurnWatch
 from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread
 from kube_policy_scheduler.daemon import logs
-from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
-from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
+from kube_policy_scheduler.daemon.configuration.flags import Flags, override
+from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
 from kube_policy_scheduler.daemon.ending import end_on_signals, end_process
 from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.wording import listed
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.process.loops import Loops
@@ -64,11 +63,11 @@ class _Commands(click.Group):
     """Imports a subcommand when it is asked for: a start needs none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["config", "webhook"]
+        return ["config", "fleet", "webhook"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in (known := self.list_commands(ctx)):
-            ctx.fail(f"unknown command `{cmd_name}`: there are {' and '.join(known)}")
+            ctx.fail(f"unknown command `{cmd_name}`: there are {listed(known)}")
         found: click.Command = getattr(import_module(f"kube_policy_scheduler.daemon.commands.{cmd_name}"), cmd_name)
         return found
 
@@ -135,61 +134,6 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
     with turns, asyncio.Runner(loop_factory=turns.new_loop) as runner:
         code = runner.run(_run(settings, http_address_file, turns))
     end_process(code)
-
-
-@dataclass(frozen=True)
-class Flags:
-    """What the command line says of the settings; None: nothing."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    policies: Path | None = None
-    prometheus_url: str | None = None
-    scheduler_name: tuple[str, ...] = ()
-    http_address: str | None = None
-    http_secure: bool | None = None
-    leader_election: bool | None = None
-    sharding: bool | None = None
-    mode: Literal["scheduler", "shadow", "extender"] | None = None
-    log_format: Literal["text", "json"] | None = None
-    log_level: Literal["debug", "info", "warning", "error"] | None = None
-
-
-def override(settings: Settings, flags: Flags) -> Settings:
-    """Return the settings with what the command line says."""
-    changes: dict[str, Any] = {}
-    if flags.kubeconfig is not None or flags.context is not None:
-        changes["kubernetes"] = replace(
-            settings.kubernetes,
-            kubeconfig=flags.kubeconfig or settings.kubernetes.kubeconfig,
-            context=flags.context or settings.kubernetes.context,
-        )
-    if flags.policies is not None:
-        changes["policies"] = replace(settings.policies, path=flags.policies)
-    if flags.prometheus_url is not None:
-        address = url(flags.prometheus_url, hint="--prometheus-url")
-        before = settings.prometheus
-        changes["prometheus"] = replace(before, url=address) if before else PrometheusSettings(url=address)
-    if flags.scheduler_name:
-        changes["scheduler_names"] = flags.scheduler_name
-    http = settings.http
-    if flags.http_address is not None:
-        host, port = host_and_port(flags.http_address, hint="--http-address")
-        http = replace(http, host=host, port=port)
-    if flags.http_secure:
-        http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
-    elif flags.http_secure is False:
-        http = replace(http, tls=None, authentication="none")
-    changes["http"] = http
-    if flags.leader_election is not None:
-        changes["leader_election"] = replace(settings.leader_election, enabled=flags.leader_election)
-    if flags.sharding is not None:
-        changes["sharding"] = replace(settings.sharding, enabled=flags.sharding)
-    if flags.mode is not None:
-        changes["mode"] = flags.mode
-    log = settings.log
-    changes["log"] = replace(log, format=flags.log_format or log.format, level=flags.log_level or log.level)
-    return replace(settings, **changes)
 
 
 async def _run(settings: Settings, address_file: Path | None, turns: TurnWatch[QueuedPod]) -> int:

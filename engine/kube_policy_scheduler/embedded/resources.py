@@ -157,6 +157,11 @@ def _groups(version: str, plural: str, kind: str, **more: Any) -> Resource:
     return Resource("scheduling.k8s.io", version, plural, kind, subresources=_STATUS, counts_generation=True, **more)
 
 
+def _bindings(plural: str, kind: str, **more: Any) -> Resource:
+    """Return a resource of Karmada: the embedded cluster can stand in for its control plane."""
+    return Resource("work.karmada.io", "v1alpha2", plural, kind, subresources=_STATUS, counts_generation=True, **more)
+
+
 def _workloads(version: str, **more: Any) -> Resource:
     return Resource("scheduling.k8s.io", version, "workloads", "Workload", counts_generation=True, **more)
 
@@ -328,6 +333,17 @@ _TABLE = (
         subresources=_STATUS,
         counts_generation=True,
     ),
+    Resource(
+        "cluster.karmada.io",
+        "v1alpha1",
+        "clusters",
+        "Cluster",
+        namespaced=False,
+        subresources=_STATUS,
+        counts_generation=True,
+    ),
+    _bindings("resourcebindings", "ResourceBinding", short_names=("rb",)),
+    _bindings("clusterresourcebindings", "ClusterResourceBinding", namespaced=False, short_names=("crb",)),
     _cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass", short_names=("pc",), counts_generation=True),
     _cluster(_STORAGE, "csidrivers", "CSIDriver"),
     _cluster(_STORAGE, "csinodes", "CSINode"),

@@ -329,6 +329,23 @@ class ExtenderSettings(Section, frozen=True):
     and more."""
 
 
+KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "WorkloadAffinity"]
+
+
+class FleetSettings(Section, frozen=True):
+    """Settings for `policy-scheduler fleet`, which decides placement over the clusters of a Karmada control plane."""
+
+    lease_name: Name = "policy-scheduler-fleet"
+    """Name of its lease, in place of `leaderElection.leaseName`. Do not use the lease of karmada-scheduler."""
+    feature_gates: Annotated[tuple[KarmadaGate, ...], EACH_ONCE] = ()
+    """Feature gates that are on in your Karmada and concern its scheduler: `MultiplePodTemplatesScheduling`,
+    `WorkloadAffinity`."""
+    enable_empty_workload_propagation: bool = False
+    """Also propagate a workload to clusters where it gets no replicas, as the flag of karmada-scheduler does."""
+    parallel_writes: Annotated[int, Meta(ge=1, le=256)] = 16
+    """Maximum number of bindings that are written at a time. One binding is never written twice at a time."""
+
+
 class TracingSettings(Section, frozen=True):
     """Attempts to schedule pods as OpenTelemetry traces; needs the extra `tracing`."""
 
@@ -365,6 +382,7 @@ class Settings(Section, frozen=True):
     """HTTP extenders that the scheduler asks about pods, as kube-scheduler does; `policyctl import --settings` writes
     them from its configuration. Only with `mode: scheduler`. See deploy/EXTENDERS.md."""
     extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
+    fleet: FleetSettings = msgspec.field(default_factory=FleetSettings)
     tracing: TracingSettings | None = None
     """None: no traces; OpenTelemetry is not loaded."""
 

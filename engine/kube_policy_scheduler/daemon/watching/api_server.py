@@ -7,7 +7,7 @@ answers. So handlers and the observer of requests come after construction, with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Self
@@ -17,6 +17,7 @@ from kube_policy_scheduler.adapters.kube.decoding import Malformed
 from kube_policy_scheduler.adapters.kube.discovery import server_version
 from kube_policy_scheduler.adapters.kube.errors import Unreachable
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.resources import WATCHED, Resource
 from kube_policy_scheduler.adapters.kube.transport import Observe, Transport
 from kube_policy_scheduler.adapters.process.loops import Loop, Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
@@ -32,8 +33,17 @@ SPARE_CONNECTIONS = 32
 class ApiServer:
     """A context manager: lists begin when it is entered; when it is left, requests under way fail."""
 
-    def __init__(self, settings: Settings, *, random: Random, loops: Loops) -> None:
-        """Set up; nothing is read or requested yet. loops: of the process."""
+    def __init__(
+        self, settings: Settings, *, random: Random, loops: Loops, resources: Sequence[Resource[Any]] = WATCHED
+    ) -> None:
+        """Set up; nothing is read or requested yet.
+
+        Args:
+            settings: of the process.
+            random: spreads pauses.
+            loops: of the process.
+            resources: what is watched; nodes and pods first.
+        """
         kubernetes = settings.kubernetes
         self.credentials = find_credentials(
             kubeconfig=str(kubernetes.kubeconfig) if kubernetes.kubeconfig else None, context=kubernetes.context
@@ -50,11 +60,12 @@ class ApiServer:
             self.transport,
             random=random,
             on_malformed=_report_malformed,
+            resources=resources,
             node_selector=kubernetes.node_selector,
             pod_selector=kubernetes.pod_selector,
             compiled=settings.scheduling.compiled_kernels,
         )
-        """One per watched resource; nodes and pods first."""
+        """One per watched resource, in their order."""
         self.version = VersionWatch(kubernetes, ask=partial(server_version, self.transport))
         """Of which Kubernetes it is."""
         self._loops = loops

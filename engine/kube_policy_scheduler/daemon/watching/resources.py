@@ -21,7 +21,7 @@ from kube_policy_scheduler.adapters.kube.reflector import (
     Reflector,
     Selector,
 )
-from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read
+from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS, WATCHED, Read, Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster import objects
 
@@ -84,15 +84,17 @@ def reflectors(
     *,
     random: Random,
     on_malformed: Callable[[Malformed], None],
+    resources: Sequence[Resource[Any]] = WATCHED,
     few_objects: int = FEW_OBJECTS,
     node_selector: str = "",
     pod_selector: str = "",
     compiled: bool = True,
 ) -> list[Reflector[Any]]:
-    """Return one reflector per watched resource, nodes and pods first; `attach` gives them their handlers.
+    """Return one reflector per watched resource, in their order; `attach` gives them their handlers.
 
     The first pods are handed over when all nodes are known: pods of unknown nodes are counted one by one.
 
+    resources: what is watched; nodes stand before pods.
     node_selector: labels of the nodes that are watched, "" for all; `pod_selector` is the same for pods.
     compiled: whether long lists of nodes and pods are read with a compiled loop, where numba is installed.
     """
@@ -101,7 +103,7 @@ def reflectors(
     selectors = {NODES: Selector(labels=node_selector), PODS: Selector(UNFINISHED_PODS, pod_selector)}
     usual = Patience(few_objects=few_objects)
     added = Patience(few_objects=few_objects, optional_seconds=ADDED_PATIENCE_SECONDS)
-    for resource in WATCHED:
+    for resource in resources:
         is_large = resource.read is Read.FIRST
         found.append(
             Reflector(

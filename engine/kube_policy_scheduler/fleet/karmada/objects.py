@@ -143,6 +143,7 @@ class Condition(ApiStruct):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
+    observed_generation: Int64 = 0
 
 
 class BindingStatus(ApiStruct):
@@ -154,11 +155,15 @@ class BindingStatus(ApiStruct):
 
 
 class ResourceBinding(ApiStruct):
-    """A ResourceBinding, or a ClusterResourceBinding: one without a namespace."""
+    """What places a template that has a namespace."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: BindingSpec = field(default_factory=BindingSpec)
     status: BindingStatus = field(default_factory=BindingStatus)
+
+
+class ClusterResourceBinding(ResourceBinding):
+    """The same for a template without a namespace; it has none itself."""
 
 
 class ResourceModelRange(ApiStruct):

@@ -1,0 +1,225 @@
+"""One replica of the decision maker: puts adapters and decision maker together, starts and ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from random import Random
+from uuid import uuid4
+
+import msgspec
+from aiohttp import web
+from msgspec.structs import replace
+
+from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks, Remark
+from kube_policy_scheduler.adapters.http.port import HttpPort
+from kube_policy_scheduler.adapters.http.server import Routes, Scrapes
+from kube_policy_scheduler.adapters.kube.events import EventRecorder
+from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.process.loops import Loop, Loops
+from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
+from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
+from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
+from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaFence
+from kube_policy_scheduler.daemon.serving.server import http_server, make_certificate
+from kube_policy_scheduler.daemon.watching.api_server import ApiServer
+from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
+from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker
+from kube_policy_scheduler.fleet.placement.place import place
+
+logger = logging.getLogger(__name__)
+
+LEASE_NAMESPACE = "karmada-system"
+"""Each Karmada control plane has it."""
+DRAIN_SECONDS = 10.0
+"""Time for all writes and events under way when the process ends."""
+
+
+class FleetDaemon:
+    """Decides the bindings of a Karmada control plane."""
+
+    def __init__(self, settings: Settings, api_server: ApiServer, *, random: Random, loops: Loops) -> None:
+        """Put everything together; nothing is decided before `run`."""
+        self._settings = settings = replace(settings, http=settings.http.in_force())
+        self._api_server = api_server
+        self._loops = loops
+        identity = f"{socket.gethostname()}_{uuid4()}"
+        name = settings.scheduler_names[0]
+        transport = api_server.transport
+        self._view = Freshness(api_server.reflectors, is_reachable=lambda: transport.is_reachable)
+        self._fence = ReplicaFence(settings.leader_election, shares=False)
+        fleet = settings.fleet
+        self.maker = DecisionMaker(
+            settings.scheduler_names,
+            decide=place,
+            features=frozenset(fleet.feature_gates),
+            keep_empty=fleet.enable_empty_workload_propagation,
+        )
+        self._events = EventRecorder(transport, controller=name, instance=f"{name}-{identity}", random=random)
+        writer = BindingWriter(transport, self.maker, self._events, fence=Fence(self._fence.allows))
+        self.metrics = FleetMetrics(self._state)
+        self._scheduler = FleetScheduler(
+            self.maker,
+            writer,
+            view=self._view,
+            parallel_writes=fleet.parallel_writes,
+            observe=self.metrics.decision_seconds.observe,
+        )
+        self._lists = FirstLists(api_server.reflectors, counts=self._scheduler.counts)
+        self._port = HttpPort(settings.http.host, settings.http.port)
+        self._elector = self._make_elector(identity, random) if self._fence.is_needed else None
+
+    def _make_elector(self, identity: str, random: Random) -> LeaderElector:
+        election, views = self._settings.leader_election, self._api_server.reflectors
+        lease = LeaseSettings(
+            namespace=election.lease_namespace or LEASE_NAMESPACE,
+            name=self._settings.fleet.lease_name,
+            identity=identity,
+            lease_seconds=election.lease_duration,
+            renew_deadline_seconds=election.renew_deadline,
+            retry_seconds=election.retry_period,
+        )
+
+        def prove() -> None:
+            for view in views:
+                view.prove()
+
+        return LeaderElector(
+            self._api_server.transport,
+            lease,
+            held=self._fence.held,
+            random=random,
+            on_started=self._begin,
+            on_stopped=lambda _: self._scheduler.lead(False),
+            on_silence=prove,
+            vouch=self._vouch,
+        )
+
+    def _begin(self) -> None:
+        """Decide from now on; after another replica only by views that have everything that it did."""
+        elector = self._elector
+        if elector is not None and not elector.follows_nobody:
+            for view in self._api_server.reflectors:
+                view.prove(elector.vouched.get(str(view.resource)), at=elector.silent_since)
+        self._scheduler.lead(True)
+
+    def _vouch(self) -> Mapping[str, int]:
+        """Return the last change that each view shows; nothing where one may lack something."""
+        views = self._api_server.reflectors
+        if self._scheduler.writes_under_way or not all(view.is_current for view in views):
+            return {}
+        return {str(view.resource): view.last_change for view in views if view.last_change}
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    async def run(self, *, announce: Callable[[str], None]) -> int:
+        """Run until cancelled, or until the lease is lost or a loop breaks; then return 1: a new process starts afresh.
+
+        announce: receives the address of the HTTP server once it listens.
+
+        Raises:
+            ServerError: the HTTP address is taken.
+            CertificateError: there is no certificate to serve with.
+        """
+        self._api_server.observe(self.metrics.api_request)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._port)
+            certificate = await asyncio.to_thread(make_certificate, self._settings.http)
+            server = http_server(
+                HealthChecks(live={"ping": lambda: None}, ready=self._readiness()),
+                Scrapes(self.metrics.registry),
+                Routes({"/debug/bindings": self._bindings}),
+                settings=self._settings,
+                transport=self._api_server.transport,
+                port=self._port,
+                certificate=certificate,
+                loops=self._loops,
+            )
+            await stack.enter_async_context(server)
+            announce(server.url)
+            events = self._loops.start("events", self._events.run, restarts=True)
+            stack.push_async_callback(self._loops.end, events)
+            self._api_server.attach(self._scheduler.handler, self._scheduler.kind_unavailable)
+            await self._lists.wait()
+            deciding = self._loops.start("deciding", self._scheduler.run, restarts=False)
+            leading = self._loops.start("lease", self._lead, restarts=False)
+            stack.push_async_callback(self._end, deciding, leading)
+            logger.error("stopping: %s", await self._loops.lost())
+            return 1
+
+    async def _lead(self) -> str:
+        if self._elector is not None:
+            return await self._elector.run()
+        self._begin()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    async def _end(self, deciding: Loop, leading: Loop) -> None:
+        """Let the writes under way come to their end, give the lease back, then send the events."""
+        deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+        await self._loops.end(deciding)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._scheduler.drained()
+        await self._loops.end(leading)
+        await self._events.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
+
+    # --- what others may ask -------------------------------------------------------------------------
+
+    def _state(self) -> FleetState:
+        return FleetState(self.maker, self._scheduler.leading, self._scheduler.writes_under_way)
+
+    def _readiness(self) -> dict[str, Check]:
+        return {
+            "sync": self._lists.problem,
+            "watches": self._look_at_watches,
+            "lease": self._look_at_lease,
+            "loops": self._look_at_loops,
+        }
+
+    def _look_at_watches(self) -> str | None:
+        shown = "; ".join(self._view.problems())
+        if not shown:
+            return None
+        return shown if self._view.late_seconds >= PATIENCE_SECONDS else Remark(shown)
+
+    def _look_at_lease(self) -> str | None:
+        elector = self._elector
+        if elector is None:
+            return None
+        if elector.trouble:
+            return f"failed to acquire the lease: {elector.trouble}"
+        if self._fence.allows():
+            return Remark("held by this replica")
+        return Remark(f"held by {elector.leader}" if elector.leader else "held by nobody yet")
+
+    def _look_at_loops(self) -> str | None:
+        broken = [loop.problem for loop in self._loops if loop.problem]
+        return Remark("; ".join(broken)) if broken else None
+
+    async def _bindings(self, request: web.Request) -> web.Response:
+        """Answer what would be decided about a binding now: `?namespace=shop&name=web-deployment`."""
+        unknown = sorted(request.query.keys() - {"namespace", "name"})
+        if unknown:
+            text = f"unknown parameter {unknown[0]}; the parameters are: namespace, name\n"
+            return web.Response(status=400, text=text)
+        key = request.query.get("namespace", ""), request.query.get("name", "")
+        workload, outcome = self.maker.workload(key), self.maker.would_decide(key)
+        if outcome is None:
+            return web.Response(status=404, text="no binding of this scheduler has this namespace and name\n")
+        return web.json_response(
+            {
+                "has": dict(workload.has) if workload is not None else {},
+                "reason": outcome.reason.value,
+                "message": outcome.message,
+                "targets": dict(outcome.targets),
+                "term": outcome.term,
+                "clusters": msgspec.to_builtins(dict(outcome.verdicts)),
+            }
+        )

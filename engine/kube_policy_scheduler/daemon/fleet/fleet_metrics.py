@@ -1,0 +1,81 @@
+"""The metrics of the decision maker of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker
+
+PREFIX = "policy_scheduler_fleet_"
+SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class FleetState:
+    """What is asked for each scrape."""
+
+    maker: DecisionMaker
+    leading: bool
+    writes_under_way: int
+
+
+class FleetMetrics:
+    """Counts what happens, and reads from the decision maker what is."""
+
+    def __init__(self, state: Callable[[], FleetState]) -> None:
+        self.registry = CollectorRegistry()
+        self.decision_seconds = Histogram(
+            f"{PREFIX}decision_seconds",
+            "Seconds that the decision about a binding took, without its writes.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "policy_scheduler_api_requests",
+            "Number of requests to the API server, by verb, resource and code.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+        self.registry.register(_Live(state))
+
+    def api_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(verb.lower(), resource, code).inc()
+
+
+class _Live(Collector):
+    def __init__(self, state: Callable[[], FleetState]) -> None:
+        self._state = state
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        state = self._state()
+        maker, tallies = state.maker, state.maker.tallies
+        yield _gauge("leading", "1 if this replica decides, 0 if it stands by.", float(state.leading))
+        yield _gauge("clusters", "Number of clusters that are known.", len(maker.fleet.clusters))
+        yield _gauge("bindings", "Number of bindings that ask for this scheduler.", len(maker.waiting))
+        yield _gauge("unplaced_bindings", "Number of bindings whose last decision failed.", maker.waiting.failing)
+        yield _gauge("writes_under_way", "Number of bindings that are being written.", state.writes_under_way)
+        decisions = CounterMetricFamily(
+            f"{PREFIX}decisions", "Number of decisions, by the reason of the condition.", labels=["reason"]
+        )
+        for reason, count in sorted(tallies.decisions.items()):
+            decisions.add_metric([reason], count)
+        yield decisions
+        yield _counter("conflicts", "Number of writes refused because the binding had changed.", tallies.conflicts)
+        yield _counter("failed_writes", "Number of writes that failed otherwise.", tallies.failed_writes)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(PREFIX + name, text, value=value)

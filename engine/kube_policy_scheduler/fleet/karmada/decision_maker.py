@@ -1,0 +1,359 @@
+"""The decision maker: what is known of a Karmada control plane, and what is to be written to which binding next.
+
+It does no I/O: its caller hands in what a watch shows, carries out the work that `next` hands out, and says how that
+ended. All that it knows follows from the objects; after a restart, a new one goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.fleet import model
+from kube_policy_scheduler.fleet.karmada import reading
+from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
+from kube_policy_scheduler.fleet.karmada.writes import Patch, observed_patch, placement_patch, status_patch
+from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
+from kube_policy_scheduler.fleet.waiting import Waiting, Wake
+from kube_policy_scheduler.times import Steady
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name of a binding; the namespace of a ClusterResourceBinding is empty."""
+Decide: TypeAlias = Callable[[Workload, Fleet], Outcome]
+NO_CLUSTERS = "no clusters are known; nothing is taken away before there are some"
+
+
+class Work(msgspec.Struct, frozen=True, eq=False):
+    """What is to be done about a binding: at first the patch of its placement, then that of its status."""
+
+    key: Key
+    binding: ResourceBinding
+    """As it was decided."""
+    outcome: Outcome | None
+    """None if there is nothing to decide, but that is to be said."""
+    trigger: Trigger | None
+    patch: Patch | None
+    """Of the object; None if it has all of it."""
+
+
+class _Known(msgspec.Struct, eq=False):
+    """A binding that is ours."""
+
+    binding: ResourceBinding
+    workload: Workload | None = None
+    problem: str = ""
+    """Why it cannot be read."""
+
+
+class Tallies(msgspec.Struct):
+    """What happened so far."""
+
+    decisions: dict[str, int] = msgspec.field(default_factory=dict)
+    """By the reason of the condition."""
+    conflicts: int = 0
+    """Writes that were refused, as the binding had changed."""
+    failed_writes: int = 0
+
+
+class DecisionMaker:
+    """Knows the clusters, and the bindings of a scheduler."""
+
+    def __init__(
+        self,
+        scheduler_names: Iterable[str],
+        *,
+        decide: Decide,
+        features: frozenset[str] = frozenset(),
+        keep_empty: bool = False,
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            scheduler_names: `spec.schedulerName` of the bindings that it decides.
+            decide: returns what becomes of a workload.
+            features: feature gates of Karmada that are on.
+            keep_empty: whether clusters without replicas are chosen, too.
+        """
+        self._names = frozenset(scheduler_names)
+        self._decide = decide
+        self._features, self._keep_empty = features, keep_empty
+        self._clusters: dict[str, FleetCluster] = {}
+        self._generations: dict[str, int] = {}
+        self._known: dict[Key, _Known] = {}
+        self._fleet: Fleet | None = None
+        self._groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
+        self._anti_groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
+        self.waiting: Waiting[Key] = Waiting()
+        self.tallies = Tallies()
+
+    def use(self, decide: Decide, now: Steady) -> None:
+        """Decide by another policy from now on; all workloads are looked at again."""
+        self._decide = decide
+        for key in self._known:
+            self.waiting.wake(key, Wake.SPEC, now)
+
+    # --- what is there ------------------------------------------------------------------------------
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the clusters as they are now."""
+        if self._fleet is None:
+            self._fleet = Fleet(
+                tuple(self._clusters[name] for name in sorted(self._clusters)),
+                groups=self._groups,
+                anti_groups=self._anti_groups,
+                features=self._features,
+                keep_empty=self._keep_empty,
+            )
+        return self._fleet
+
+    @property
+    def bindings(self) -> Mapping[Key, ResourceBinding]:
+        """Return the bindings that are ours."""
+        return {key: known.binding for key, known in self._known.items()}
+
+    def workload(self, key: Key) -> Workload | None:
+        """Return what a binding of ours places; None if there is none, or it cannot be read."""
+        known = self._known.get(key)
+        return known.workload if known is not None else None
+
+    def replace_clusters(self, clusters: Sequence[KarmadaCluster], now: Steady) -> None:
+        """Take a whole list of clusters."""
+        gone = self._clusters.keys() - {each.metadata.name for each in clusters}
+        for each in clusters:
+            self.set_cluster(each, now)
+        for name in gone:
+            self.delete_cluster(name, now)
+
+    def set_cluster(self, written: KarmadaCluster, now: Steady) -> None:
+        """Take a cluster that is new or has changed.
+
+        Its labels, its specification and its end concern the bindings whose affinity matches it. Its status concerns
+        those that could not be placed, and them not more often than every few seconds.
+        """
+        name = written.metadata.name
+        before, after = self._clusters.get(name), reading.cluster(written)
+        generation, self._generations[name] = self._generations.get(name), written.metadata.generation
+        if before == after:
+            return
+        self._clusters[name], self._fleet = after, None
+        is_new = before is None or before.labels != after.labels or before.deleting != after.deleting
+        if is_new or generation != written.metadata.generation:
+            self._wake_matching(tuple(each for each in (before, after) if each is not None), now)
+        self.waiting.wake_failing(Wake.STATUS, now)
+
+    def delete_cluster(self, name: str, now: Steady) -> None:
+        """Take note that a cluster is gone."""
+        before = self._clusters.pop(name, None)
+        self._generations.pop(name, None)
+        if before is not None:
+            self._fleet = None
+            self._wake_matching((before,), now)
+
+    def _wake_matching(self, clusters: tuple[FleetCluster, ...], now: Steady) -> None:
+        for key, known in self._known.items():
+            workload = known.workload
+            if workload is not None and any(_concerns(cluster, workload) for cluster in clusters):
+                self.waiting.wake(key, Wake.SPEC, now)
+
+    def replace_bindings(self, bindings: Sequence[ResourceBinding], now: Steady, *, namespaced: bool) -> None:
+        """Take a whole list of ResourceBindings, or of ClusterResourceBindings."""
+        listed = {_key(each) for each in bindings}
+        for key in [key for key in self._known if bool(key[0]) is namespaced and key not in listed]:
+            self.delete_binding(key)
+        for each in bindings:
+            self.set_binding(each, now)
+
+    def set_binding(self, binding: ResourceBinding, now: Steady) -> None:
+        """Take a binding that is new or has changed. What is older than what we know, as of our own write, is not."""
+        key = _key(binding)
+        if not serves(self._names, binding):
+            self.delete_binding(key)
+            return
+        known = self._known.get(key)
+        if known is not None and known.binding.metadata.uid == binding.metadata.uid:
+            mine, theirs = known.binding.metadata.resource_version, binding.metadata.resource_version
+            if version_number(theirs) and version_number(theirs) < version_number(mine):
+                return
+            is_new = known.binding.metadata.generation != binding.metadata.generation
+        else:
+            is_new = True
+        self._know(key, binding)
+        if is_new:
+            priority = binding.spec.schedule_priority.priority if binding.spec.schedule_priority is not None else 0
+            self.waiting.wake(key, Wake.OWN, now, priority=priority)
+
+    def delete_binding(self, key: Key) -> None:
+        """Take note that a binding is gone, or no longer ours."""
+        known = self._known.pop(key, None)
+        self.waiting.forget(key)
+        if known is not None and known.workload is not None:
+            self._join_groups(known.workload, frozenset())
+
+    def _know(self, key: Key, binding: ResourceBinding) -> None:
+        before = self._known.get(key)
+        if before is not None and before.workload is not None:
+            self._join_groups(before.workload, frozenset())
+        try:
+            workload = reading.workload(binding)
+        except reading.BindingError as error:
+            self._known[key] = _Known(binding, problem=str(error))
+            return
+        self._known[key] = _Known(binding, workload)
+        self._join_groups(workload, frozenset(workload.has))
+
+    def _join_groups(self, workload: Workload, clusters: frozenset[str]) -> None:
+        """Note where a member of workload affinity groups runs; nowhere takes it out."""
+        for groups, group in (
+            (self._groups, workload.affinity_group),
+            (self._anti_groups, workload.anti_affinity_group),
+        ):
+            if not group:
+                continue
+            place, member = (workload.namespace, group), (workload.kind, workload.name)
+            if clusters:
+                groups.setdefault(place, {})[member] = clusters
+            elif place in groups:
+                groups[place].pop(member, None)
+                if not groups[place]:
+                    del groups[place]
+
+    # --- what is to be done -------------------------------------------------------------------------
+
+    def next(self, now: Steady) -> Work | None:
+        """Decide the next binding whose turn it is, and return what is to be done; None if there is nothing to do now.
+
+        Who gets work says how it ended: `done`, `conflicted` or `refused`.
+        """
+        while (key := self.waiting.next(now)) is not None:
+            work = self._work(key)
+            if work is not None:
+                return work
+            self.waiting.settled(key, now)
+        return None
+
+    def _work(self, key: Key) -> Work | None:
+        known = self._known[key]
+        binding, workload = known.binding, known.workload
+        if workload is None:
+            outcome = Outcome(Reason.ERROR, known.problem, {})
+            return Work(key, binding, outcome, None, None)
+        why = trigger(binding, is_leaving=self._is_leaving)
+        if why is None:
+            patch = observed_patch(binding)
+            return Work(key, binding, None, None, None) if patch is not None else None
+        outcome = self._answer(self._as_observed(workload, why, key))
+        self.tallies.decisions[outcome.reason.value] = self.tallies.decisions.get(outcome.reason.value, 0) + 1
+        return Work(key, binding, outcome, why, placement_patch(binding, outcome))
+
+    def _answer(self, workload: Workload) -> Outcome:
+        if not self._clusters:
+            # an API server that has lost its clusters, or does not show them, must not end all workloads
+            return Outcome(Reason.NO_CLUSTER_FITS, NO_CLUSTERS, workload.has)
+        return self._decide(workload, self.fleet)
+
+    def _as_observed(self, workload: Workload, why: Trigger, key: Key) -> Workload:
+        """Return the workload with what its last decision did not come to say, and how often it was tried."""
+        found = replace(workload, attempts=self.waiting.attempts(key))
+        if why is not Trigger.INTERRUPTED or not workload.has or not workload.placement.terms:
+            return found
+        clusters = [self._clusters[name] for name in workload.has if name in self._clusters]
+        term = next((each for each in workload.placement.terms if _covers(each, clusters)), None)
+        return replace(found, observed_term=term.name) if term is not None else found
+
+    def _is_leaving(self, name: str) -> bool:
+        cluster = self._clusters.get(name)
+        return cluster is None or cluster.deleting
+
+    def status_of(self, work: Work, binding: ResourceBinding, *, generation: int, now: float) -> Patch | None:
+        """Return the patch of the status after the placement was written; None if it says all of it.
+
+        Args:
+            work: what was done.
+            binding: as it is now.
+            generation: that the write of the placement led to.
+            now: Unix seconds.
+        """
+        if work.outcome is None:
+            return observed_patch(binding)
+        return status_patch(binding, work.outcome, generation=generation, now=now)
+
+    def would_decide(self, key: Key) -> Outcome | None:
+        """Return what would be decided about a binding now, whether or not anything says that it is to be.
+
+        None if it is none of ours.
+        """
+        known = self._known.get(key)
+        if known is None:
+            return None
+        if known.workload is None:
+            return Outcome(Reason.ERROR, known.problem, {})
+        return self._answer(known.workload)
+
+    # --- how it ended -------------------------------------------------------------------------------
+
+    def done(self, work: Work, binding: ResourceBinding, now: Steady) -> None:
+        """Take note that all was written; binding: as it is now."""
+        self._know_newer(work.key, binding)
+        if work.outcome is None or work.outcome.placed:
+            self.waiting.settled(work.key, now)
+        else:
+            self.waiting.parked(work.key, now)
+
+    def _know_newer(self, key: Key, binding: ResourceBinding) -> None:
+        known = self._known.get(key)
+        if known is None:
+            return
+        mine, theirs = known.binding.metadata.resource_version, binding.metadata.resource_version
+        if version_number(theirs) > version_number(mine):
+            self._know(key, binding)
+
+    def conflicted(self, work: Work, now: Steady) -> None:
+        """Take note that the binding had changed: it is decided again, once the watch shows how."""
+        self.tallies.conflicts += 1
+        self.waiting.refused(work.key, now)
+
+    def refused(self, work: Work, binding: ResourceBinding, now: Steady) -> None:
+        """Take note that a write failed; it is decided and tried again after a pause. binding: as it is now."""
+        self.tallies.failed_writes += 1
+        self._know_newer(work.key, binding)
+        self.waiting.refused(work.key, now)
+
+
+def quota_exceeded(work: Work, message: str) -> Outcome:
+    """Return what becomes of a decision that a quota does not allow: what runs stays."""
+    return _not_written(work, Reason.QUOTA_EXCEEDED, message)
+
+
+def write_failed(work: Work, message: str) -> Outcome:
+    """Return what becomes of a decision that the API server refuses: what runs stays."""
+    return _not_written(work, Reason.ERROR, message)
+
+
+def _not_written(work: Work, reason: Reason, message: str) -> Outcome:
+    has = {each.name: each.replicas for each in work.binding.spec.clusters or ()}
+    return Outcome(reason, message, has, verdicts=work.outcome.verdicts if work.outcome is not None else model.NOTHING)
+
+
+def _key(binding: ResourceBinding) -> Key:
+    return binding.metadata.namespace, binding.metadata.name
+
+
+def _concerns(cluster: FleetCluster, workload: Workload) -> bool:
+    """Return whether a change of the cluster may change what becomes of a workload."""
+    placement = workload.placement
+    if cluster.name in workload.has:
+        return True
+    if placement.affinity is not None:
+        return matches(placement.affinity, cluster)
+    return not placement.terms or any(tier_of(term, cluster) is not None for term in placement.terms)
+
+
+def _covers(term: AffinityTerm, clusters: Sequence[FleetCluster]) -> bool:
+    return all(tier_of(term, cluster) is not None for cluster in clusters)

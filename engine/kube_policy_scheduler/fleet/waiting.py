@@ -1,0 +1,172 @@
+"""Which workload is decided next: by priority, then by how long it waits; and when what failed is tried again."""
+
+from __future__ import annotations
+
+import heapq
+from enum import Enum
+from itertools import count
+from math import inf
+from typing import Generic, TypeVar
+
+import msgspec
+
+from kube_policy_scheduler.times import Steady
+
+Key = TypeVar("Key")
+
+RECHECK_SECONDS = 300.0
+"""A workload that waits for an event is looked at again after this time."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 10.0
+"""Pauses of what the API server refused: each twice as long as the one before."""
+LONGEST_STATUS_PAUSE_SECONDS = 30.0
+"""Pause between two tries of one workload for the sake of a cluster's status: that may change at any rate."""
+
+
+class Wake(Enum):
+    """Why a workload is looked at."""
+
+    OWN = "it changed itself"
+    SPEC = "a cluster changed"
+    STATUS = "the status of a cluster changed"
+
+
+class _Entry(msgspec.Struct, Generic[Key], eq=False):
+    key: Key
+    priority: int
+    since: float
+    """On the steady clock: when it began to wait for a decision."""
+    due: float
+    """On the steady clock: when it is to be decided."""
+    ticket: int = 0
+    """Of its place in the heaps; places with another one are void."""
+    attempts: int = 0
+    """In vain, in a row."""
+    tried: float = -inf
+    """On the steady clock: when it was decided last."""
+    is_out: bool = False
+    """Whether it is being decided or written."""
+    wanted: Wake | None = None
+    """Why it is to be looked at again once that has ended."""
+
+
+class Waiting(Generic[Key]):
+    """The workloads that are to be decided. One that is handed out is not handed out again before it is put back."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, _Entry[Key]] = {}
+        self._failing: dict[Key, None] = {}
+        self._later: list[tuple[float, int, _Entry[Key]]] = []
+        self._now: list[tuple[int, float, int, _Entry[Key]]] = []
+        self._tickets = count(1)
+
+    def __len__(self) -> int:
+        """Return how many workloads there are, decided or not."""
+        return len(self._entries)
+
+    @property
+    def failing(self) -> int:
+        """Return how many workloads were last tried in vain."""
+        return len(self._failing)
+
+    def attempts(self, key: Key) -> int:
+        """Return how often in a row a workload was tried in vain."""
+        entry = self._entries.get(key)
+        return entry.attempts if entry is not None else 0
+
+    def wake(self, key: Key, why: Wake, now: Steady, *, priority: int | None = None) -> None:
+        """Have a workload decided: at once if it changed itself, else not more often than its pauses allow."""
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry(key, priority or 0, since=now, due=now)
+        elif priority is not None:
+            entry.priority = priority
+        if why is Wake.OWN:
+            entry.attempts = 0
+            self._failing.pop(key, None)
+        if entry.is_out:
+            entry.wanted = why if entry.wanted is not Wake.OWN else Wake.OWN
+            return
+        due = max(now, entry.tried + _pause(why, entry.attempts))
+        if entry.ticket == 0 or due < entry.due:
+            self._place(entry, due)
+
+    def wake_failing(self, why: Wake, now: Steady) -> None:
+        """Have all workloads decided that were last tried in vain."""
+        for key in self._failing:
+            self.wake(key, why, now)
+
+    def forget(self, key: Key) -> None:
+        """Drop a workload."""
+        entry = self._entries.pop(key, None)
+        self._failing.pop(key, None)
+        if entry is not None:
+            entry.ticket = -1
+
+    def next(self, now: Steady) -> Key | None:
+        """Hand out the workload that is to be decided now; None if there is none."""
+        while self._later and self._later[0][0] <= now:
+            _, ticket, entry = heapq.heappop(self._later)
+            if entry.ticket == ticket:
+                heapq.heappush(self._now, (-entry.priority, entry.since, ticket, entry))
+        while self._now:
+            *_, ticket, entry = heapq.heappop(self._now)
+            if entry.ticket == ticket:
+                entry.ticket, entry.is_out = 0, True
+                return entry.key
+        return None
+
+    def due(self) -> float | None:
+        """Return the steady time at which the next workload is to be decided; None if none is."""
+        if self._now:
+            return -inf
+        while self._later and self._later[0][2].ticket != self._later[0][1]:
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+    def settled(self, key: Key, now: Steady) -> None:
+        """Take back a workload that has what it is to have; it waits for the next event."""
+        self._back(key, now, failed=False, pause=None)
+
+    def parked(self, key: Key, now: Steady) -> None:
+        """Take back a workload that cannot be placed; it waits for an event, and for a while at most."""
+        self._back(key, now, failed=True, pause=RECHECK_SECONDS)
+
+    def refused(self, key: Key, now: Steady) -> None:
+        """Take back a workload whose write failed; it is tried again soon."""
+        entry = self._entries.get(key)
+        attempts = entry.attempts if entry is not None else 0
+        self._back(key, now, failed=True, pause=_growing(attempts, LONGEST_PAUSE_SECONDS))
+
+    def _back(self, key: Key, now: Steady, *, failed: bool, pause: float | None) -> None:
+        entry = self._entries.get(key)
+        if entry is None or not entry.is_out:
+            return
+        wanted, entry.wanted = entry.wanted, None
+        entry.is_out, entry.tried = False, now
+        entry.attempts = entry.attempts + 1 if failed else 0
+        if failed:
+            self._failing[key] = None
+        else:
+            self._failing.pop(key, None)
+            entry.since = now
+        if pause is not None:
+            self._place(entry, now + pause)
+        if wanted is not None:
+            self.wake(key, wanted, now)
+
+    def _place(self, entry: _Entry[Key], due: float) -> None:
+        entry.due, entry.ticket = due, next(self._tickets)
+        heapq.heappush(self._later, (due, entry.ticket, entry))
+
+
+def _pause(why: Wake, attempts: int) -> float:
+    match why:
+        case Wake.OWN:
+            return 0.0
+        case Wake.SPEC:
+            return FIRST_PAUSE_SECONDS if attempts else 0.0
+    return _growing(attempts - 1, LONGEST_STATUS_PAUSE_SECONDS) if attempts else FIRST_PAUSE_SECONDS
+
+
+def _growing(attempts: int, longest: float) -> float:
+    return min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts, 16))

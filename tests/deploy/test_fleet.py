@@ -1,0 +1,60 @@
+"""The manifests of the decision maker: valid, together with its settings, and described by its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kube_policy_scheduler.daemon.configuration.settings import load_settings
+from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker
+from kube_policy_scheduler.fleet.placement.place import place
+from tests.deploy.manifests import DEPLOY, Json
+from tests.deploy.test_manifests import VERSIONS, invalid
+
+FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host")]
+PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
+
+
+def objects(folder: Path) -> list[Json]:
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [found for name in names for found in yaml.safe_load_all((folder / name).read_text())]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.name))
+def test_the_manifests_are_valid_and_every_file_is_used(folder: Path) -> None:
+    for version in VERSIONS:
+        assert invalid(objects(folder), version) == []
+    loaded = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    files = [file for made in loaded.get("configMapGenerator", ()) for file in made["files"]]
+    used = {"kustomization.yaml", *loaded["resources"], *files}
+    assert used == {path.name for path in folder.iterdir()}
+
+
+def test_the_configuration_fits_the_deployment() -> None:
+    host = DEPLOY / "fleet" / "host"
+    settings = load_settings(host / "config.yaml")
+    (deployment,) = [each for each in objects(host) if each["kind"] == "Deployment"]
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"][0] == "fleet"
+    assert container["ports"][0]["containerPort"] == settings.http.port
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert str(settings.kubernetes.kubeconfig.parent) in mounted  # type: ignore[union-attr]
+    assert settings.http.in_force().tls is None
+    assert {container[probe]["httpGet"].get("scheme", "HTTP") for probe in ("livenessProbe", "readinessProbe")} == {
+        "HTTP"
+    }
+    assert spec["serviceAccountName"] == settings.fleet.lease_name
+
+
+def test_each_metric_has_a_row_in_the_page() -> None:
+    maker = DecisionMaker(["fleet"], decide=place)
+    metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0))
+    made = {family.name: family.documentation for family in metrics.registry.collect()}
+    rows = dict(re.findall(r"^\| `(policy_scheduler_\w+)` \| (.+) \|$", PAGE, re.MULTILINE))
+    told = {name.removesuffix("_total"): f"{text[0].upper()}{text[1:]}." for name, text in rows.items()}
+    assert told == made

@@ -1,0 +1,294 @@
+"""The decision maker as a process, beside what the test does as Karmada's controller manager."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_policy_scheduler.fleet.karmada.triggers import APPLIED
+from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.front import Exchange, Front, Hold, Reply
+from tests.integration.karmada import NAMESPACE, Karmada
+from tests.integration.permissions import granted_by, used
+from tests.integration.process import SchedulerProcess
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def karmada(cluster: Cluster) -> Karmada:
+    return Karmada(cluster.api)
+
+
+class Fleet:
+    """Makes processes of the decision maker."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        self._folder, self._kubeconfig = folder, kubeconfig
+        self.made: list[SchedulerProcess] = []
+
+    def __call__(self, *arguments: str, kubeconfig: Path | None = None) -> SchedulerProcess:
+        given = [f"--kubeconfig={kubeconfig or self._kubeconfig}", "--scheduler-name=fleet", "--log-format=json"]
+        if not any("leader-election" in each for each in arguments):
+            given.append("--no-leader-election")
+        process = SchedulerProcess(
+            self._folder / f"fleet-{len(self.made)}", arguments=(*given, *arguments), subcommand="fleet"
+        )
+        self.made.append(process)
+        return process
+
+
+@pytest.fixture
+def fleet(cluster: Cluster, tmp_path: Path) -> Iterator[Fleet]:
+    make = Fleet(tmp_path, cluster.kubeconfig(tmp_path / "kubeconfig"))
+    yield make
+    for process in make.made:
+        process.kill()
+        print(f"--- log of {process.log_file.parent.name}\n{process.log()[-8000:]}")
+
+
+def three(karmada: Karmada) -> None:
+    for name, cpu in (("a", 6), ("b", 12), ("c", 18)):
+        karmada.add_cluster(name, cpu=cpu)
+
+
+def writes(front: Front, resource: str = "resourcebindings") -> list[Exchange]:
+    return [each for each in front.exchanges if each.verb == "patch" and each.resource.startswith(resource)]
+
+
+def test_a_binding_is_written_once_and_its_status_once(
+    karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    three(karmada)
+    fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    web = karmada.add_binding(replicas=12)
+    found = karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    status = found["status"]
+    assert (found["metadata"]["generation"], status["schedulerObservedGeneration"]) == (2, 2)
+    assert status["lastScheduledTime"]
+    (condition,) = status["conditions"]
+    assert (condition["status"], condition["reason"]) == ("True", "Success")
+    assert condition["message"] == "Binding has been scheduled successfully."
+    assert json.loads(found["metadata"]["annotations"][APPLIED]) == DYNAMIC
+    eventually(lambda: len(karmada.api.list("events", namespace=NAMESPACE)) == 2)
+    told = {each["regarding"]["kind"]: each["note"] for each in karmada.api.list("events", namespace=NAMESPACE)}
+    note = "Binding has been scheduled successfully. Result: {a:2, b:4, c:6}"
+    assert told == {"ResourceBinding": note, "Deployment": note}
+    mine = [each for each in writes(front) if each.name == web]
+    assert [(each.resource, each.code) for each in mine] == [
+        ("resourcebindings", 200),
+        ("resourcebindings/status", 200),
+    ]
+    assert all(json.loads(each.body)["metadata"]["resourceVersion"] for each in mine)
+
+
+def test_what_clusters_do_moves_no_divided_workload(karmada: Karmada, fleet: Fleet) -> None:
+    three(karmada)
+    fleet().start_ready()
+    web = karmada.add_binding(replicas=12)
+    placed = karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    karmada.set_cpu("a", 60)
+    karmada.add_cluster("d", cpu=1000)
+    karmada.set_cluster("b", {"metadata": {"labels": {"tier": "gold"}}, "spec": {"region": "eu"}})
+    taint = {"key": "cluster.karmada.io/not-ready", "effect": "NoExecute"}
+    karmada.set_cluster("c", {"spec": {"taints": [taint]}})
+    later = karmada.add_binding("later", replicas=182)
+    # it has room only once all of this is known; c takes nothing new
+    karmada.wait_placed(later, {"a": 60, "b": 12, "d": 110})
+    assert karmada.binding(web) == placed
+
+
+def test_replicas_that_are_lost_or_wanted_are_placed_and_others_stay(karmada: Karmada, fleet: Fleet) -> None:
+    three(karmada)
+    fleet().start_ready()
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    karmada.change(web, {"replicas": 18})
+    karmada.wait_placed(web, {"a": 3, "b": 6, "c": 9})
+    edited = [{"name": "a", "replicas": 9}, {"name": "b", "replicas": 9}]
+    karmada.change(web, {"clusters": edited})
+    karmada.wait_placed(web, {"a": 9, "b": 9})
+    karmada.change(web, {"clusters": edited[:1]})
+    karmada.wait_placed(web, {"a": 11, "b": 3, "c": 4})
+    karmada.evict(web, "a")
+    karmada.wait_placed(web, {"b": 7, "c": 11})
+    karmada.api.delete("clusters", "b")
+    karmada.wait_placed(web, {"c": 18})
+
+
+def test_a_duplicated_workload_follows_its_clusters(karmada: Karmada, fleet: Fleet) -> None:
+    karmada.add_cluster("a", labels={"tier": "gold"})
+    karmada.add_cluster("b")
+    fleet().start_ready()
+    gold = {"clusterAffinity": {"labelSelector": {"matchLabels": {"tier": "gold"}}}}
+    web = karmada.add_binding(placement=DUPLICATED | gold)
+    karmada.wait_placed(web, {"a": 3})
+    karmada.set_cluster("b", {"metadata": {"labels": {"tier": "gold"}}})
+    karmada.wait_placed(web, {"a": 3, "b": 3})
+    karmada.set_cluster("a", {"metadata": {"labels": {"tier": "silver"}}})
+    karmada.wait_placed(web, {"b": 3})
+    karmada.set_cluster("b", {"metadata": {"labels": {"tier": "silver"}}})
+    said = karmada.wait_reason(web, "NoClusterFit")
+    assert said["message"] == (
+        "0/2 clusters are available: 2 cluster(s) did not match the placement cluster affinity constraint."
+    )
+    assert karmada.targets(web) == {}
+
+
+def test_a_workload_without_room_waits_for_the_status_of_clusters(karmada: Karmada, fleet: Fleet) -> None:
+    karmada.add_cluster("a", cpu=3)
+    fleet().start_ready()
+    web = karmada.add_binding(replicas=5)
+    said = karmada.wait_reason(web, "Unschedulable")
+    assert said["message"].endswith("Clusters available replicas 3 are not enough to schedule.")
+    assert "schedulerObservedGeneration" not in karmada.binding(web)["status"]
+    karmada.set_cpu("a", 5)
+    karmada.wait_placed(web, {"a": 5})
+
+
+def test_a_quota_that_refuses_is_told_and_what_runs_stays(
+    karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    three(karmada)
+    is_full = True
+
+    def plan(exchange: Exchange) -> Reply | None:
+        is_placement = exchange.is_about("patch", "resourcebindings")
+        return Reply(403, "QuotaExceeded", "the quota of shop is used up") if is_placement and is_full else None
+
+    front.plan = plan
+    fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    web = karmada.add_binding(replicas=12, has={"a": 3})
+    said = karmada.wait_reason(web, "QuotaExceeded")
+    assert (said["status"], said["message"]) == ("False", "the quota of shop is used up")
+    assert karmada.targets(web) == {"a": 3}
+    is_full = False
+    assert sum(eventually(lambda: karmada.scheduled(web)["status"] == "True" and karmada.targets(web)).values()) == 12
+
+
+def test_another_writer_is_never_overwritten(karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path) -> None:
+    three(karmada)
+    raced: list[str] = []
+
+    def plan(exchange: Exchange) -> None:
+        if exchange.is_about("patch", "resourcebindings") and not raced:
+            raced.append(exchange.name)
+            task = {"fromCluster": "c", "reason": "TaintUntolerated", "producer": "TaintManager"}
+            karmada.change(exchange.name, {"gracefulEvictionTasks": [task]})
+
+    front.plan = plan
+    fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 4, "b": 8})
+    assert [each.code for each in writes(front) if each.resource == "resourcebindings"][:2] == [409, 200]
+
+
+def test_one_that_was_killed_between_the_two_writes_goes_on(
+    karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    three(karmada)
+    front.plan = lambda exchange: Hold() if exchange.is_about("patch", "resourcebindings/status") else None
+    killed = fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    web = karmada.add_binding(replicas=12)
+    eventually(lambda: front.asked("patch", "resourcebindings/status"))
+    killed.kill()
+    assert karmada.targets(web) == {"a": 2, "b": 4, "c": 6}
+    assert karmada.scheduled(web) == {}
+    karmada.set_cpu("a", 1000)
+    fleet().start_ready()
+    karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+
+
+def test_only_the_leader_decides_and_the_next_one_follows(karmada: Karmada, fleet: Fleet) -> None:
+    three(karmada)
+    first = fleet("--leader-election").start_ready()
+    second = fleet("--leader-election").start_serving()
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    lease = karmada.api.get("leases", "policy-scheduler-fleet", namespace="karmada-system")
+    assert lease["spec"]["holderIdentity"]
+    first.signal(signal.SIGTERM)
+    assert first.exit_code() == 0
+    eventually(lambda: second.metrics()["policy_scheduler_fleet_leading"] == 1.0)
+    karmada.change(web, {"replicas": 18})
+    karmada.wait_placed(web, {"a": 3, "b": 6, "c": 9})
+    assert second.metrics()["policy_scheduler_fleet_bindings"] == 1.0
+    assert second.metrics()['policy_scheduler_fleet_decisions_total{reason="Success"}'] >= 1.0
+
+
+def test_bindings_of_other_schedulers_and_suspended_ones_are_left_alone(karmada: Karmada, fleet: Fleet) -> None:
+    three(karmada)
+    fleet().start_ready()
+    strangers = [
+        karmada.add_binding("default", schedulerName="default-scheduler"),
+        karmada.add_binding("suspended", suspension={"scheduling": True}),
+        karmada.add_binding("unowned", meta={"labels": {}}),
+    ]
+    before = [karmada.binding(name) for name in strangers]
+    karmada.add_cluster_binding("role", replicas=12)
+    eventually(lambda: karmada.api.get("clusterresourcebindings", "role")["spec"]["clusters"])
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    assert [karmada.binding(name) for name in strangers] == before
+    karmada.change("suspended-deployment", {"suspension": None})
+    karmada.wait_placed("suspended-deployment", {"a": 1, "b": 1, "c": 1})
+
+
+def test_what_would_be_decided_can_be_asked(karmada: Karmada, fleet: Fleet) -> None:
+    three(karmada)
+    process = fleet().start_ready()
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    karmada.set_cluster("a", {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}})
+
+    def shown() -> Any:
+        return json.loads(process.get(f"/debug/bindings?namespace={NAMESPACE}&name={web}")[1])
+
+    assert shown()["targets"] == {"a": 2, "b": 4, "c": 6}
+    assert shown()["clusters"]["b"] | {"room": 12, "room_by": "summary"} == shown()["clusters"]["b"]
+    assert process.get("/debug/bindings?name=none")[0] == 404
+    assert process.get("/debug/bindings?pod=none")[0] == 400
+
+
+@pytest.mark.parametrize(("flag", "problem"), [("--config=missing.yaml", "missing.yaml"), ("--http-address=x", "x")])
+def test_what_cannot_be_used_is_said_at_the_start(fleet: Fleet, flag: str, problem: str) -> None:
+    process = fleet(flag).start()
+    assert process.exit_code() == 2
+    assert problem in process.log()
+
+
+def test_what_is_granted_is_what_is_used(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    manifests = list(yaml.safe_load_all((ROOT / "deploy/fleet/control-plane/access.yaml").read_text()))
+    for each in manifests:
+        cluster.ensure(f"{each['kind'].lower()}s", each)
+    token = cluster.token("karmada-system", "policy-scheduler-fleet")
+    three(karmada)
+    process = fleet("--leader-election", kubeconfig=front.kubeconfig(tmp_path / "front", user={"token": token}))
+    process.start_ready()
+    karmada.add_cluster_binding("role", replicas=12)
+    eventually(lambda: karmada.api.get("clusterresourcebindings", "role").get("status"))
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    big = karmada.add_binding("big", replicas=1200)
+    karmada.wait_reason(big, "Unschedulable")
+    for number in range(2):  # the same again is counted up in its event
+        karmada.change(big, {"replicas": 1201 + number})
+        karmada.change(big, {"replicas": 1200})
+    eventually(lambda: ("coordination.k8s.io", "leases", "update") in used(front))
+    eventually(lambda: karmada.api.list("events", namespace=NAMESPACE))
+    assert process.terminate() == 0
+    granted = granted_by(manifests, account="policy-scheduler-fleet")
+    assert {(each.resource, each.verb) for each in front.exchanges if each.code in (401, 403)} == set()
+    assert used(front) - granted == set()
+    optional = {("events.k8s.io", "events", "patch"), ("coordination.k8s.io", "leases", "watch")}
+    assert {what for what in granted - used(front) - optional if what[2] != "get"} == set()
