@@ -117,6 +117,10 @@ def advice_for(place: Place) -> str:
         rest = rest[found.end() :] if (found := _PER.match(rest)) is not None else rest
         rest = rest.partition(" by ")[2] or rest
         return f"write `{place.keyword} by {one_line(_PER.sub('over ', rest), 60)}`"
+    if word == "max" and place.keyword == "reclaim":
+        return "write `reclaim above max`"
+    if word == "whole" and place.keyword == "gang":
+        return "write `evict whole`"
     if last == "evict" and place.keyword == "gang":
         return "write `evict whole`: members are evicted all together only"
     if last == "evict":

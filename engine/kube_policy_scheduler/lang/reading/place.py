@@ -105,7 +105,7 @@ class Place(msgspec.Struct, frozen=True):
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
             statement = BY_KEYWORD.get(self.keyword)
             taken = (*statement.clauses, *statement.joins, *statement.words) if statement is not None else ()
-            accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
+            accepts -= _SUFFIXES - {word.upper() for clause in taken for word in clause.split()} - {"IF"}
         return accepts
 
     def expected(self) -> str:
