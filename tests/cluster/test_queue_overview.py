@@ -167,12 +167,13 @@ def test_units_of_queues_that_are_left_out_are_shown_together() -> None:
 
 def test_a_scrape_counts_the_units_of_the_queues_in_force() -> None:
     scene = Scene()
-    scene.pods("n", ["a"] * 3, cpu="1")  # one of them is guaranteed in team/a, another one in all
+    scene.pods("n", ["a"] * 3, cpu="1")  # one of them is guaranteed in team/a, two in all
     rules = [scene.stage.policy_set.queues]
     census = PendingCensus(SchedulingQueue(), scene.cluster, rules=lambda: rules[0], clock=lambda: 100.0)
     for _ in census.steps():
         pass
-    assert census.queues.units["team/a"] == UnitCounts(Counter(cpu=2), Counter(cpu=1))
+    assert census.queues.units["team/a"] == UnitCounts(Counter(cpu=1), Counter(cpu=2))
+    assert census.queues.units["all"] == UnitCounts(Counter(cpu=2), Counter(cpu=1))
     rules[0] = policies("queue other\nfilter fits(cpu)\n").queues  # not those by which pods are counted
     for _ in census.steps():
         pass

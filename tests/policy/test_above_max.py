@@ -9,7 +9,7 @@ import pytest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.preempt.above_max import EVERY_SECONDS, AboveMaxReclaim, next_above_max
+from kube_policy_scheduler.framework.preempt.above_max import EVERY_SECONDS, AboveMaxReclaim, all_above_max, next_above_max
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
@@ -64,7 +64,11 @@ CASES = {
 @pytest.mark.parametrize(("pods", "where", "wanted"), CASES.values(), ids=CASES)
 def test_who_goes(pods: list[tuple[str, float, int, str]], where: str, wanted: list[str]) -> None:
     cluster, rules = running(*pods), rules_of(f"{QUEUE}{GANG}reclaim above max{where}\n")
-    assert evicted(cluster, rules) == wanted
+    listed = all_above_max(cluster, rules, now=NOW, most=9)
+    assert [name for each in listed for name in sorted(pod.name for pod in each.unit.pods)] == wanted
+    (first,) = all_above_max(cluster, rules, now=NOW, most=1)
+    assert first.unit.pods == listed[0].unit.pods
+    assert evicted(cluster, rules) == wanted, "the list changed nothing"
 
 
 def test_nobody_goes_without_the_statement_or_within_the_max() -> None:

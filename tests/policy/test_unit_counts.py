@@ -40,11 +40,11 @@ def test_each_is_guaranteed_by_one_resource_or_borrows_all_that_it_holds() -> No
     found = now(counted_units(world.cluster, world.rules.queues, now=world.now))
     shown = {name: (dict(each.guaranteed), dict(each.borrowed)) for name, each in found.items()}
     assert shown == {
-        "top": ({}, {}),
-        "a": ({GPU: 2}, {}),  # the second one in `top`
-        "b": ({}, {GPU: 1}),
-        "jobs": ({GPU: 2}, {}),  # the gang, and the member beyond its size
         "alone": ({}, {GPU: 1}),
+        "top": ({GPU: 4}, {GPU: 1}),  # both of a, the gang, and the member beyond its size
+        "a": ({GPU: 1}, {GPU: 1}),
+        "b": ({}, {GPU: 1}),
+        "jobs": ({}, {GPU: 2}),  # the gang is larger than what is guaranteed here
     }
 
 
@@ -72,4 +72,7 @@ def test_the_numbers_are_those_of_the_list(pods: Sequence[tuple[str, int, int]])
         there = counted[queue["name"]]
         assert queue["guaranteedUnits"] == dict(there.guaranteed)
         assert queue["borrowedUnits"] == dict(there.borrowed)
-        assert sum(there.guaranteed.values()) == sum(bool(unit["guaranteedBy"]) for unit in queue["units"])
+        own = [unit for unit in queue["units"] if unit["in"] == queue["name"]]
+        below = {name["name"] for name in listed if name["parent"] == queue["name"]}
+        if not below:
+            assert sum(there.guaranteed.values()) == len(own)

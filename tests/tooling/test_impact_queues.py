@@ -83,6 +83,16 @@ def test_without_pending_pods_nobody_is_evicted() -> None:
     assert (found.pending, found.new) == (0, ())
 
 
+def test_pods_above_a_lower_max_are_evicted_for_nobody() -> None:
+    def above(most: int) -> str:
+        return f'queue a for pods where pod.label.q == "a" max cpu {most}\nreclaim above max\n{FITS}'
+
+    found = evicted(running("a", 4), above(4), above(2))
+    assert (found.pending, found.old) == (0, ())
+    assert [(one.by, one.queue) for one in found.more] == [("", "a")] * 2
+    assert "its `max` is 2" in found.more[0].why
+
+
 def test_a_gang_is_evicted_as_a_whole() -> None:
     gang = "gang by pod.label.job size 4 if pod.label.job is not missing\n"
     job = [{**pod, "labels": {"q": "a", "job": "train"}} for pod in running("a", 4)]

@@ -210,9 +210,9 @@ class QueueRow:
     """What is used when the evictions under way are done."""
     borrowed: str
     guaranteed_units: str
-    """Pods and gangs of the queue itself that are guaranteed by the resource."""
+    """Pods and gangs that are guaranteed by the resource in the queue."""
     borrowed_units: str
-    """Those that borrow, and hold some of it."""
+    """Those that borrow there, and hold some of it."""
     most: str
     share: str
     pods: str

@@ -12,8 +12,10 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Unit
 from kube_policy_scheduler.cluster.quotas.quota_overview import UnitCounts
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaState, QuotaUsage
+from kube_policy_scheduler.cluster.steps import now as at_once
+from kube_policy_scheduler.framework.preempt.above_max import EVERY_SECONDS, AboveMax, all_above_max
 from kube_policy_scheduler.framework.preempt.reclaim import next_victims
-from kube_policy_scheduler.framework.preempt.standing import UnitStanding, standings, unit_counts
+from kube_policy_scheduler.framework.preempt.standing import UnitStanding, counted_units, standings
 from kube_policy_scheduler.framework.preempt.victims import by_importance
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.tooling.text_table import DIM, YELLOW, Terminal
@@ -39,10 +41,12 @@ class QueueReport:
     """What the nodes offer, by resource in column units."""
     victims: tuple[Unit, ...]
     """Who would be evicted next, the first one first."""
+    above_max: tuple[AboveMax, ...] = ()
+    """Who is evicted next because queues use more than their `max`, the first one first."""
     standings: Mapping[str, tuple[UnitStanding, ...]] = field(default_factory=dict)
     """By queue, its own units, those below it left out: the strongest guarantees first, then what is borrowed."""
     units: Mapping[str, UnitCounts] = field(default_factory=dict)
-    """By queue, how many these are."""
+    """By queue, how many are guaranteed and borrowed there, those below it included."""
     unmet: tuple[UnmetGuarantee, ...] = ()
     """What the cluster cannot keep of what is guaranteed."""
 
@@ -54,17 +58,18 @@ def report(cluster: Cluster, rules: QuotaRules, pending: Iterable[PodInfo], *, n
     outside = sum(usage.quota_of(pod.template) is None for pod in cluster.pods.values())
     capacity = dict(zip(rules.tree.resources, usage.capacity(), strict=True))
     victims = next_victims(cluster, rules, now=now, most=MOST_VICTIMS)
-    by_queue: dict[Quota, list[UnitStanding]] = {}
+    by_queue: dict[str, list[UnitStanding]] = {}
     for queue, standing in standings(cluster, rules, now=now):
-        by_queue.setdefault(queue, []).append(standing)
+        by_queue.setdefault(queue.name, []).append(standing)
     return QueueReport(
         tuple(usage.states()),
         counts,
         outside,
         capacity,
         tuple(victims),
-        {queue.name: tuple(there) for queue, there in by_queue.items()},
-        {queue.name: unit_counts(usage, queue, there) for queue, there in by_queue.items()},
+        tuple(all_above_max(cluster, rules, now=now, most=MOST_VICTIMS)),
+        {name: tuple(there) for name, there in by_queue.items()},
+        at_once(counted_units(cluster, rules, now=now)),
         tuple(unmet_guarantees(usage)),
     )
 
@@ -119,6 +124,10 @@ def data(found: QueueReport) -> dict[str, Any]:
         "nextVictims": [
             {"queue": unit.queue.name, "pods": [pod.key for pod in unit.pods], "priority": unit.priority}
             for unit in found.victims
+        ],
+        "aboveMax": [
+            {"queue": each.queue, "pods": [pod.key for pod in each.unit.pods], "why": each.why}
+            for each in found.above_max
         ],
     }
 
@@ -184,19 +193,22 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
         yield ""
     if found.outside:
         yield f"{plural(found.outside, 'pod')} on nodes outside every queue"
+    if found.above_max:
+        yield f"`reclaim above max` evicts these, one every {EVERY_SECONDS:g} seconds:"
+        for above in found.above_max:
+            yield from to.item("  ", f"{_named(above.unit)}: {above.why}")
     if not found.victims:
         yield "no pod would be evicted for another queue now"
         return
     yield "if other queues need what they are guaranteed, these go first:"
     for unit in found.victims:
-        others = f" and {plural(len(unit.pods) - 1, 'more pod')} of its gang" if len(unit.pods) > 1 else ""
-        yield from to.item("  ", f"{unit.queue.name}: {unit.pods[0].key}{others} (priority {unit.priority})")
+        yield from to.item("  ", f"{unit.queue.name}: {_named(unit)} (priority {unit.priority})")
 
 
 def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the units of a queue that stand alike, in one row."""
     shown = name
-    for text, alike in groupby(there, key=lambda standing: standing.text.removesuffix(f" in {name}")):
+    for text, alike in groupby(there, key=lambda standing: _without_own(standing.text, name)):
         units = list(alike)
         named = [_called(standing.unit) for standing in units[:MOST_UNITS]]
         more = f" and {len(units) - MOST_UNITS} more" if len(units) > MOST_UNITS else ""
@@ -205,11 +217,20 @@ def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str,
         shown = ""
 
 
+def _without_own(text: str, name: str) -> str:
+    """Return how a unit stands, in a row that names its queue already."""
+    return text.removesuffix(f" in {name}").replace(f"borrowed in {name}, ", "borrowed, ", 1)
+
+
 def _called(unit: Unit) -> str:
-    """Return what a unit is called: its pod, or its gang with the number of its pods."""
-    if len(unit.pods) > 1:
-        return f"{unit.pods[0].key} and {plural(len(unit.pods) - 1, 'more pod')} of its gang"
-    return f"{unit.pods[0].key} (surplus)" if unit.is_surplus else unit.pods[0].key
+    """Return what a unit is called, and whether it is more than its gang needs."""
+    return f"{_named(unit)} (surplus)" if unit.is_surplus else _named(unit)
+
+
+def _named(unit: Unit) -> str:
+    """Return the pod of a unit, with how many more its gang has there."""
+    others = f" and {plural(len(unit.pods) - 1, 'more pod')} of its gang" if len(unit.pods) > 1 else ""
+    return f"{unit.pods[0].key}{others}"
 
 
 def _row(state: QuotaState, name: str, found: QueueReport, *, is_first: bool) -> tuple[str, ...]:

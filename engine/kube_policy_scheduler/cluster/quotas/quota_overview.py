@@ -24,19 +24,12 @@ At: TypeAlias = tuple[int, str | None]
 
 
 class UnitCounts(msgspec.Struct):
-    """How many of the units of a queue, those of the queues below it left out, are guaranteed and borrowed."""
+    """How many units of a queue, those of the queues below it included, are guaranteed and borrowed there."""
 
     guaranteed: Counter[str] = msgspec.field(default_factory=Counter)
-    """By the resource that guarantees them, in the queue or in one above it."""
+    """By the resource that guarantees them."""
     borrowed: Counter[str] = msgspec.field(default_factory=Counter)
     """By resource that they hold: one that holds several counts for each."""
-
-    def add(self, guaranteed_by: str, holds: Iterable[str]) -> None:
-        """Count one. guaranteed_by: a resource; "": it is borrowed."""
-        if guaranteed_by:
-            self.guaranteed[guaranteed_by] += 1
-        else:
-            self.borrowed.update(holds)
 
 
 class QuotaOverview(msgspec.Struct, frozen=True):

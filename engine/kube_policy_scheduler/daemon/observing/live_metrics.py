@@ -244,7 +244,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     past_usage: PastUsageState | None = None
     """None where no queue has a memory, or the mode places no pods."""
     queue_units: Mapping[str, UnitCounts] = msgspec.field(default_factory=dict)
-    """By queue: its own pods and gangs that are guaranteed and borrowed."""
+    """By queue: pods and gangs that are guaranteed and borrowed there, those of the queues below included."""
     queue_refused: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By queue: those of the pods that wait that no node took at their last attempt."""
     queue_reclaimed: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -421,16 +421,16 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_queue_guaranteed_units",
-        "Number of pods and gangs of a queue, without those of the queues below it, that are guaranteed, by the"
-        " resource that guarantees them; members of a gang beyond its size count one by one.",
+        "Number of pods and gangs that are guaranteed in a queue, those of the queues below it included, by the"
+        " resource that guarantees them. Members of a gang beyond its size count one by one.",
         ("queue", "resource"),
         lambda live: _units(live, lambda units: units.guaranteed),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_queue_borrowed_units",
-        "Number of pods and gangs of a queue, without those of the queues below it, that borrow, by resource that they"
-        " hold; one that holds several resources counts for each.",
+        "Number of pods and gangs that borrow in a queue, those of the queues below it included, by resource that they"
+        " hold. One that holds several resources counts for each.",
         ("queue", "resource"),
         lambda live: _units(live, lambda units: units.borrowed),
     ),

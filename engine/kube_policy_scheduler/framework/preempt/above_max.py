@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from kube_policy_scheduler.framework.preempt.victims import Budgets
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
@@ -81,6 +82,27 @@ def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveM
         if whole:
             return AboveMax(min(whole, key=lambda unit: _key(unit, budgets)), queue.name, _why(usage, queue, over[0]))
     return None
+
+
+def all_above_max(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) -> list[AboveMax]:
+    """Return who is evicted one after the other because queues use more than their `max`; changes nothing.
+
+    Args:
+        cluster: with its pods.
+        rules: the queues.
+        now: Unix seconds.
+        most: how many at most.
+    """
+    found: list[AboveMax] = []
+    gone = Departures(cluster, frees_devices=False)
+    with cluster.ledger.silent():
+        try:
+            while len(found) < most and (following := next_above_max(cluster, rules, now=now)) is not None:
+                found.append(following)
+                gone.take(following.unit.pods)
+        finally:
+            gone.put_all_back()
+    return found
 
 
 def _holding(ranks: Mapping[Unit, int | None], queue: Quota, over: Sequence[int]) -> Iterator[Unit]:

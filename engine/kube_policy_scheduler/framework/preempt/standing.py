@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import msgspec
 
@@ -25,10 +25,16 @@ class UnitStanding(msgspec.Struct, frozen=True):
     queue: str = ""
     """The queue that guarantees it, the nearest one."""
 
+    own: str = ""
+    """The queue of its first pod."""
+
     @property
     def text(self) -> str:
-        """Return it in words: `guaranteed by cpu in research`, `borrowed`."""
-        return f"guaranteed by {self.resource} in {self.queue}" if self.resource else "borrowed"
+        """Return it in words: `guaranteed by cpu in a`, `borrowed`, `borrowed in a, guaranteed by cpu in all`."""
+        guaranteed = f"guaranteed by {self.resource} in {self.queue}" if self.resource else ""
+        if guaranteed and self.queue == self.own:
+            return guaranteed
+        return f"borrowed in {self.own}, {guaranteed}" if guaranteed else "borrowed"
 
 
 def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tuple[Quota, UnitStanding]]:
@@ -49,7 +55,7 @@ def standings(cluster: Cluster, rules: QuotaRules, *, now: float) -> Iterator[tu
 def counted_units(
     cluster: Cluster, rules: QuotaRules, *, now: float
 ) -> Generator[None, None, Mapping[str, UnitCounts]]:
-    """Return how many units of each queue, without those of the queues below it, are guaranteed and borrowed.
+    """Return how many units are guaranteed and borrowed in each queue, by its name; those of the queues below count.
 
     They are counted in steps. Between two of them anything may happen; what is counted already stays as it was.
     now: Unix seconds.
@@ -60,29 +66,20 @@ def counted_units(
     for queue in queues:
         yield from units.preparing(queue)
         units.own(queue)
+    resources = usage.tree.resources
     for queue in queues:
         yield from guarantees.preparing(queue)
-    for queue in queues:
         counts = found[queue.name] = UnitCounts()
-        for place, unit in enumerate(units.own(queue)):
+        for place, unit in enumerate(units.of(queue)):
             if place % WALKED_AT_ONCE == WALKED_AT_ONCE - 1:
                 yield
-            counts.add(_standing(usage, unit, queue, guarantees).resource, _held(usage, unit, queue))
+            rank = guarantees.rank(unit, queue)
+            if rank is not None:
+                counts.guaranteed[resources[rank]] += 1
+            else:
+                counts.borrowed.update(resources[held] for held, _ in unit.within(queue))
         yield
     return found
-
-
-def unit_counts(usage: QuotaUsage, queue: Quota, there: Iterable[UnitStanding]) -> UnitCounts:
-    """Return how many of the units of a queue are guaranteed and borrowed."""
-    counts = UnitCounts()
-    for each in there:
-        counts.add(each.resource, _held(usage, each.unit, queue))
-    return counts
-
-
-def _held(usage: QuotaUsage, unit: Unit, queue: Quota) -> list[str]:
-    """Return the counted resources that a unit holds in a queue itself."""
-    return [usage.tree.resources[place] for of, amounts in unit.parts if of is queue for place, _ in amounts]
 
 
 def standing_after(frame: Frame, rules: QuotaRules) -> UnitStanding | None:
@@ -97,13 +94,26 @@ def standing_after(frame: Frame, rules: QuotaRules) -> UnitStanding | None:
     for each in queue.path():
         rank = guarantees.rank_after(unit, each, ())
         if rank is not None:
-            return UnitStanding(unit, usage.tree.resources[rank], each.name)
-    return UnitStanding(unit)
+            return UnitStanding(unit, usage.tree.resources[rank], each.name, queue.name)
+    return UnitStanding(unit, own=queue.name)
+
+
+def standing_on(frame: Frame, rules: QuotaRules, node_name: str) -> UnitStanding | None:
+    """Return how a pod stands that was taken off its node; None: it belongs to no queue. Changes nothing."""
+    cluster = frame.cluster
+    usage = cluster.track_usage(rules.tree)
+    queue = usage.quota_of(frame.template)
+    if queue is None:
+        return None
+    with cluster.dry_run():
+        cluster.place(frame.pod, node_name)
+        units = QueueUnits(cluster, usage, rules, now=frame.now)
+        return _standing(usage, units.unit_of(frame.pod), queue, Guarantees(usage, units.of))
 
 
 def _standing(usage: QuotaUsage, unit: Unit, queue: Quota, guarantees: Guarantees) -> UnitStanding:
     for each in queue.path():
         rank = guarantees.rank(unit, each)
         if rank is not None:
-            return UnitStanding(unit, usage.tree.resources[rank], each.name)
-    return UnitStanding(unit)
+            return UnitStanding(unit, usage.tree.resources[rank], each.name, queue.name)
+    return UnitStanding(unit, own=queue.name)

@@ -35,11 +35,13 @@ class GivesWay:
     node: str
     """Where it runs."""
     by: str
-    """The pod that gets the room, or a member of the gang that does."""
+    """The pod that gets the room, or a member of the gang that does; "": nobody, see `why`."""
     queue: str = ""
     """Of the evicted pod; "" if it belongs to none."""
     by_queue: str = ""
     after_seconds: float = 0.0
+    why: str = ""
+    """Why it has to leave though nobody gets the room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,16 @@ def evictions(
         kubernetes=kubernetes,
     )
     sides = (
-        _evicted(scenario, side, read, seed=seed) if taken else ()
+        _evicted(scenario, side, read, seed=seed) if taken or _evicts_for_nobody(side) else ()
         for side, read in zip((old, new), signals, strict=True)
     )
     before, after = sides
     return Evictions(before, after, len(taken), len(pending) - len(taken))
+
+
+def _evicts_for_nobody(side: Ruleset) -> bool:
+    """Return whether pods may have to leave though no pod waits: those of a queue above its `max`."""
+    return side.policy_set is not None and side.policy_set.queues is not None and bool(side.policy_set.queues.above_max)
 
 
 def _evicted(scenario: Scenario, side: Ruleset, signals: Signals, *, seed: int) -> tuple[GivesWay, ...]:
@@ -122,20 +129,21 @@ def _evicted(scenario: Scenario, side: Ruleset, signals: Signals, *, seed: int) 
     Waiting(simulated).run(progress=lambda done: None)
     found: dict[str, GivesWay] = {}
     for eviction in simulated.tally.evictions:
-        if eviction.ran_before and eviction.by is not None:  # not one that started in the meantime, or came back
-            made = _gives_way(eviction, eviction.by, variant.tree, since=scenario.starts_at)
+        if eviction.ran_before:  # not one that started in the meantime, or came back
+            made = _gives_way(eviction, variant.tree, since=scenario.starts_at)
             found.setdefault(made.pod, made)
     return tuple(found.values())
 
 
-def _gives_way(eviction: Eviction, by: PodInfo, tree: QuotaTree | None, *, since: float) -> GivesWay:
+def _gives_way(eviction: Eviction, tree: QuotaTree | None, *, since: float) -> GivesWay:
     return GivesWay(
         eviction.victim.key,
         eviction.ran_on,
-        by.key,
+        eviction.by.key if eviction.by is not None else "",
         _queue(tree, eviction.victim),
-        _queue(tree, by),
+        _queue(tree, eviction.by) if eviction.by is not None else "",
         eviction.at - since,
+        eviction.why,
     )
 
 

@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.cost import NO_PRICES, Cost, PriceSources, cost, in_use
-from kube_policy_scheduler.tooling.impact.evictions import Evictions
+from kube_policy_scheduler.tooling.impact.evictions import Evictions, GivesWay
 from kube_policy_scheduler.tooling.impact.queue_changes import QueueChange
 from kube_policy_scheduler.tooling.impact.replay import Change, Reason, Replay
 from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, YELLOW, Terminal
@@ -290,10 +290,11 @@ def _eviction_lines(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     if listed:
         yield ""
         said = f"{plural(evictions.pending, 'pending pod')} decided while the others stay where they are:"
+        said = said if evictions.pending else "Without pending pods:"
         yield f"{said} {len(evictions.old):,} evicted by the old policies, {len(evictions.new):,} by the new ones"
-        rows: list[tuple[str, ...]] = [("pod", "node", "under the new policies", "for")]
+        rows: list[tuple[str, ...]] = [("pod", "node", "under the new policies", "for, or why")]
         rows += [
-            (printable(_in_queue(one.pod, one.queue)), one.node, verb, printable(_in_queue(one.by, one.by_queue)))
+            (printable(_in_queue(one.pod, one.queue)), one.node, verb, printable(_reason_to_go(one)))
             for _, verb, one in listed[:most]
         ]
         styles = {at: colour for at, (colour, _, _) in enumerate(listed[:most], 1)}
@@ -302,6 +303,11 @@ def _eviction_lines(found: Impact, to: Terminal, most: int) -> Iterator[str]:
             yield to.paint(DIM, f"and {plural(len(listed) - most, 'more pod')}")
     if evictions.left:
         yield to.paint(DIM, f"evictions for {plural(evictions.left, 'more pending pod')} were not looked at")
+
+
+def _reason_to_go(one: GivesWay) -> str:
+    """Return for whom a pod is evicted, or why."""
+    return _in_queue(one.by, one.by_queue) if one.by else one.why
 
 
 def _in_queue(pod: str, queue: str) -> str:
@@ -440,11 +446,11 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
             yield f"| {' | '.join(map(_cell, (one.queue, one.what, one.old, one.new, one.text)))} |"
     if found.evictions is not None and (found.evictions.more or found.evictions.fewer):
         yield ""
-        yield "| pod | under the new policies | for |"
+        yield "| pod | under the new policies | for, or why |"
         yield "|---|---|---|"
         for verb, given in (("is evicted", found.evictions.more), ("stays", found.evictions.fewer)):
             for each in given[:most]:
-                names = (_in_queue(each.pod, each.queue), _in_queue(each.by, each.by_queue))
+                names = (_in_queue(each.pod, each.queue), _reason_to_go(each))
                 yield f"| {_cell(names[0])} | {verb} | {_cell(names[1])} |"
     shown = [change for kind in ("lost", "gained", "moved", "devices") for change in found.of(kind)][:most]
     if shown:

@@ -226,13 +226,15 @@ class Eviction:
 
     victim: PodInfo
     by: PodInfo | None
-    """The pod that gets the room, or a member of the gang that does; None: nobody, its own gang lost pods."""
+    """The pod that gets the room, or a member of the gang that does; None: nobody, see `why`."""
     ran_on: str
     """Where the victim was."""
     ran_before: bool
     """Whether it was there at the beginning."""
     at: float
     """Unix seconds."""
+    why: str = ""
+    """Why it had to leave though nobody gets the room, for people."""
 
 
 @dataclass(slots=True)
@@ -575,9 +577,9 @@ class Waiting:
             self._look()
             self._waiting_pods.expire(now)
             for gang in self._waiting_pods.short.due(now):
-                self._evict_each(gang.rest, by=None)
+                self._evict_each(gang.rest, by=None, why="its gang has lost pods")
             if (above := self._above_max.due(lambda: self._algorithm.rules.queues, now)) is not None:
-                self._evict_each(above.unit.pods, by=None)
+                self._evict_each(above.unit.pods, by=None, why=above.why)
             self._decide_all(stop)
             progress(following)
             watch(now - start, simulated.cluster)
@@ -885,14 +887,14 @@ class Waiting:
         self._queue.activate(queued, self._simulated.now)
         self._look_later(queued)
 
-    def _evict_each(self, victims: Iterable[PodInfo], *, by: PodInfo | None) -> None:
+    def _evict_each(self, victims: Iterable[PodInfo], *, by: PodInfo | None, why: str = "") -> None:
         simulated = self._simulated
         for victim in victims:
             ran_on = simulated.cluster.node_of(victim.uid) or ""
             simulated.cluster.remove(victim.uid)
             simulated.tally.evicted += 1
             ran_before = victim.uid not in self._lasts
-            simulated.tally.evictions.append(Eviction(victim, by, ran_on, ran_before, simulated.now))
+            simulated.tally.evictions.append(Eviction(victim, by, ran_on, ran_before, simulated.now, why))
             if simulated.queues is not None:
                 simulated.queues.evicted(victim)
             self._create_again(victim)

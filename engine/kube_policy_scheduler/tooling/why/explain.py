@@ -206,7 +206,7 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
         preemption_node=preemption.nominated_node if preemption is not None else None,
         limits=tuple(limits(asked.frame, inputs.profile)),
         queues=tuple(standings(asked.frame, inputs.profile)),
-        rank=rank_sentence(asked.frame, inputs.profile, bound=bound is not None),
+        rank=rank_sentence(asked.frame, inputs.profile, bound=bound),
         lacks=short_resources(asked.frame, inputs.profile, decision) if fails and held is None else (),
         reclaim=reclaim_message(decision) if fails and held is None else "",
         reclaims=preemption is not None and preemption.reclaims,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, Quota, QuotaUsage
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.standing import standing_after
+from kube_policy_scheduler.framework.preempt.standing import standing_after, standing_on
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import quantity
-from kube_policy_scheduler.wording import amount, listed
+from kube_policy_scheduler.wording import amount, listed, plural
 
 _MOST_BORROWERS = 3
 _INSUFFICIENT = "Insufficient "
@@ -99,17 +99,25 @@ def short_resources(frame: Frame, profile: Profile, decision: Decision) -> tuple
     return tuple(dict.fromkeys((*found, *sorted(insufficient))))
 
 
-def rank_sentence(frame: Frame, profile: Profile, *, bound: bool) -> str:
+def rank_sentence(frame: Frame, profile: Profile, *, bound: str | None) -> str:
     """Return whether a pod is guaranteed or borrowed, and by which resource; "" if it belongs to no queue.
 
-    bound: whether it is on a node, from which it was taken off.
+    bound: the node that it was taken off; None: it has none.
     """
-    if profile.queues is None or frame.cluster.track_usage(profile.queues.tree).quota_of(frame.template) is None:
+    rules = profile.queues
+    if rules is None:
         return ""
-    found = standing_after(frame, profile.queues)
+    found = standing_after(frame, rules) if bound is None else standing_on(frame, rules, bound)
     if found is None:
         return ""
-    what = ("It is" if bound else "It would be") + f" {found.text}"
+    what = ("It is" if bound is not None else "It would be") + f" {found.text}"
+    if len(found.unit.pods) > 1:
+        what += f", with {plural(len(found.unit.pods) - 1, 'more pod')} of its gang"
+    if found.resource and found.queue != found.own:
+        return (
+            f"{what}: queues below {found.queue} may take its place for what is guaranteed to them, others only for"
+            " what is guaranteed by the same resource or a stronger one"
+        )
     if found.resource:
         return f"{what}: only what is guaranteed by the same resource or a stronger one may take its place"
     return f"{what}: pods that are guaranteed what it holds may take its place"
