@@ -9,7 +9,12 @@ import pytest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.framework.preempt.above_max import EVERY_SECONDS, AboveMaxReclaim, all_above_max, next_above_max
+from kube_policy_scheduler.framework.preempt.above_max import (
+    EVERY_SECONDS,
+    AboveMaxReclaim,
+    all_above_max,
+    next_above_max,
+)
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
