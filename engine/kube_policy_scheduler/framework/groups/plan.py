@@ -33,7 +33,6 @@ from kube_policy_scheduler.framework.groups.eviction import Nominations, evictio
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
 from kube_policy_scheduler.framework.groups.whole_preemption import (
-    Wanted,
     choices_for,
     is_whole,
     preempt_whole,
@@ -362,7 +361,7 @@ class Planner:
                 frame, profile = self.algorithm.frame(queued), self.algorithm.profile(queued.pod)
                 unplaced = self.members.unplaced(queued, requirement, anywhere=True)
                 within = where.mask(self.cluster) if isinstance(where, Domain) else None
-                wanted = Wanted(requirement, unplaced, within)
+                wanted = NeededRoom(requirement, unplaced, within)
                 for units in choices_for(frame, profile, wanted) if profile is not None else ():
                     seat = partial(self.seating.seat_all, attempt, requirement, members)
                     found = yield from preempt_whole(

@@ -61,7 +61,7 @@ def is_whole(requirement: GangRequirement, rules: KubernetesRules) -> bool:
     return Feature.WORKLOAD_AWARE_PREEMPTION in rules and requirement.group.rule in _RULES
 
 
-class Wanted(NamedTuple):
+class NeededRoom(NamedTuple):
     """What a group needs room for."""
 
     requirement: GangRequirement
@@ -71,7 +71,7 @@ class Wanted(NamedTuple):
     """`bool[nodes]`: where they must be; None: anywhere."""
 
 
-def choices_for(frame: Frame, profile: Profile, wanted: Wanted) -> list[list[EvictionUnit]]:
+def choices_for(frame: Frame, profile: Profile, wanted: NeededRoom) -> list[list[EvictionUnit]]:
     """Return what may be evicted for a group, each in the order in which it comes back; the next if one is not enough.
 
     Args:
@@ -113,7 +113,7 @@ def told_of(found: Nominations, requirement: GangRequirement, short: Shortfall, 
     return msgspec.structs.replace(short, verdict=text)
 
 
-def _lower(cluster: Cluster, priority: int, wanted: Wanted) -> Iterator[list[PodInfo]]:
+def _lower(cluster: Cluster, priority: int, wanted: NeededRoom) -> Iterator[list[PodInfo]]:
     """Yield pods with a lower priority to be taken away: all of them, or else as `MOST_AWAY` says."""
     counters = cluster.counters
     by_priority: dict[int, Counter[int]] = {}
@@ -147,7 +147,7 @@ def _on_rows(cluster: Cluster, rows: Sequence[int], priorities: Sequence[int], m
 
 
 def _best_cleared(
-    cluster: Cluster, wanted: Wanted, by_priority: Mapping[int, Mapping[int, int]], priorities: Sequence[int]
+    cluster: Cluster, wanted: NeededRoom, by_priority: Mapping[int, Mapping[int, int]], priorities: Sequence[int]
 ) -> list[int]:
     """Return the rows with room for members once pods of some priorities are gone, those that are best cleared first.
 
