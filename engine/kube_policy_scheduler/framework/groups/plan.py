@@ -33,6 +33,7 @@ from kube_policy_scheduler.framework.groups.eviction import Nominations, evictio
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
 from kube_policy_scheduler.framework.groups.whole_preemption import (
+    NeededRoom,
     choices_for,
     is_whole,
     preempt_whole,
