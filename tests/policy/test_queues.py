@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas import quota_usage
 from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
 from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods, QuotaUsage
-from kube_policy_scheduler.framework.quota import any_evictable
+from kube_policy_scheduler.framework.quota import any_evictable, has_precedence
 from kube_policy_scheduler.times import Steady
 from tests.lang.clusters import NOW
 from tests.policy.queue_worlds import GPU, World
@@ -275,6 +275,66 @@ def test_pods_of_no_queue_do_not_take_the_room_of_a_nominated_pod_that_is_guaran
     world.cluster.nominate(borrows, "")
     world.cluster.nominate(guaranteed, "n0")
     assert not len(world.cycle.feasible(world.frame(outside), profile))
+
+
+@pytest.mark.parametrize(
+    ("nominated", "asks", "shares_decide", "keeps"),
+    [
+        pytest.param(("b", 1), ("a", 2, 9), False, True, id="what may become guaranteed"),
+        pytest.param(("b", 2), ("a", 2, 9), False, False, id="what its queue does not guarantee, by priority"),
+        pytest.param(("b", 2), ("a", 2, 0), False, True, id="from an equal priority"),
+        pytest.param(("b", 2), ("a", 1, -9), False, False, id="what borrows, from what is guaranteed"),
+        pytest.param(("b", 1), ("a", 1, 9), False, True, id="what is guaranteed, from what is too"),
+        pytest.param(("b", 2), ("a", 2, 9), True, True, id="of another queue where shares decide"),
+        pytest.param(("b", 2), ("b", 2, 9), True, False, id="of its own queue where shares decide"),
+    ],
+)
+def test_a_nominated_pod_keeps_its_room(
+    nominated: tuple[str, float], asks: tuple[str, float, int], shares_decide: bool, keeps: bool
+) -> None:
+    world = World.of(queues("a min 1", "b min 1", reclaim="reclaim fair" if shares_decide else "reclaim"), 6)
+    assert world.usage.tree.shares_decide is shares_decide
+    other = world.pod(*nominated)
+    world.cluster.nominate(other, "n0")
+    queue, gpus, priority = asks
+
+    assert has_precedence(world.cluster, other, world.pod(queue, gpus, priority=priority)) is keeps
+
+
+def test_a_nominated_pod_keeps_its_room_if_only_a_queue_above_its_own_may_guarantee_it() -> None:
+    world = World.of(queues("c min 1", "p all min 2", "b@p"), 6)
+    other = world.pod("b", 1)
+    world.cluster.nominate(other, "n0")
+
+    assert has_precedence(world.cluster, other, world.pod("c", 2, priority=9))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "min_of_a", "evicted"),
+    [
+        pytest.param(9, "", 0, id="a young pod is not evicted for a share"),
+        pytest.param(11, "", 1, id="an older one is"),
+        pytest.param(9, " min 1", 1, id="a guarantee waits for nobody"),
+    ],
+)
+def test_pods_have_some_time_before_they_are_evicted_for_a_share(minutes: int, min_of_a: str, evicted: int) -> None:
+    world = World.of(queues("c min 1", f"a{min_of_a}", "b", reclaim="reclaim fair rest 10min"), 2, returns=False)
+    for _ in range(2):
+        world.cluster.place(msgspec.structs.replace(world.pod("b"), started=world.now + 10 - 60 * minutes), "n0")
+
+    world.submit(world.pod("a"))
+    world.settle()
+    assert len(world.evicted) == evicted
+
+
+def test_shares_become_fair_below_a_queue_whose_guarantee_all_of_them_use() -> None:
+    """All that run are guaranteed in the queue above; who goes and who comes is as much guaranteed there."""
+    world = World.of(queues("c min 2", "p all min 4", "a@p", "b@p", reclaim="reclaim fair"), 6)
+    world.runs("b", *[1] * 4)
+    world.runs("c", *[1] * 2)
+
+    world.asks("a", 1, 1)
+    assert world.used("a", "b", "c") == [2, 2, 2]
 
 
 # --- what always holds -------------------------------------------------------------------------------------
