@@ -419,13 +419,21 @@ class Count:
     ceiling: int
     """The number now; it may only fall."""
     found: Callable[[Sources], Iterator[str]]
+    why: str = ""
+    """Why the aim is not 0."""
 
 
 TABLE: Sequence[Count] = (
     Count("lists of changes that are not the journal", 0, 0, journals_by_hand),
-    Count("who must be told that the clock was set", 3, 3, clocks_set),
+    Count(
+        "who must be told that the clock was set",
+        3,
+        3,
+        clocks_set,
+        "past usage and metrics are kept by the wall clock; the scheduler hears of it and tells them",
+    ),
     Count("ways to ask for one pod's decision beside `answer`", 0, 0, deciders),
-    Count("clusters for trials that can be undone", 1, 1, undoable_classes),
+    Count("clusters for trials that can be undone", 1, 1, undoable_classes, "it is the one"),
     Count("attributes of plugins found by name", 0, 0, attributes_by_name),
     Count("messages compared with texts", 0, 0, texts_as_control_flow),
     Count("values compared with sentences", 0, 0, sentences_compared),
@@ -433,13 +441,25 @@ TABLE: Sequence[Count] = (
     Count("signatures that hand a budget or a mode of turns down", 0, 0, budgets_passed_down),
     Count("protocols of one class that the package could name", 0, 0, lonely_protocols),
     Count("classes for metadata beside `ObjectMeta`", 0, 0, metadata_classes),
-    Count("commands with a prelude of their own", 1, 1, preludes),
-    Count("modules that write the state of a pod in the queue", 1, 1, lambda sources: iter(set(states_moved(sources)))),
+    Count("commands with a prelude of their own", 1, 1, preludes, "`fmt` goes on after a file that it cannot read"),
+    Count(
+        "modules that write the state of a pod in the queue",
+        1,
+        1,
+        lambda sources: iter(set(states_moved(sources))),
+        "it is the table of transitions",
+    ),
     Count("names of classes that two classes have", 0, 0, twice_named),
     Count("modules of a package whose names are alike", 0, 0, like_named_modules),
     Count("private methods that other modules override", 0, 0, private_overrides),
-    Count("tables by group", 1, 1, tables_of_groups),
-    Count("classes that measure their bytes", 1, 1, measured_by_hand),
+    Count("tables by group", 1, 1, tables_of_groups, "it is the one"),
+    Count(
+        "classes that measure their bytes",
+        1,
+        1,
+        measured_by_hand,
+        "counters grow with each pod: they are measured together when they grew by an eighth, not one by one when kept",
+    ),
     Count("collections whose oldest item is dropped by hand", 0, 0, bounded_by_hand),
     Count("functions named as questions that change something", 0, 0, questions_that_change),
     Count("conditions that do something", 0, 0, work_in_conditions),
@@ -458,6 +478,8 @@ def main() -> None:
     for row in TABLE:
         numbers = [len(list(row.found(tree))) for tree in trees]
         print(f"{row.what:58}" + "".join(f"{number:>8}" for number in numbers) + f"{row.aim:>6}")
+        if row.why:
+            print(f"    {row.why}")
         if given.where:
             print("".join(f"    {place}\n" for place in row.found(trees[-1])), end="")
     lines = [sum(text.count("\n") for text in tree.texts.values()) for tree in trees]

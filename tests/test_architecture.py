@@ -248,6 +248,7 @@ def test_what_changes_in_the_cluster_is_noted_by_the_cluster_alone() -> None:
 def test_there_are_no_more_of(row: Count) -> None:
     """What stays above its aim may only fall: lower the ceiling in `tests/mechanisms.py` with it."""
     found = list(row.found(sources()))
+    assert bool(row.why) is (row.aim > 0), "say in one sentence why some may stay"
     assert len(found) <= row.ceiling, f"{len(found)}, at most {row.ceiling}:\n" + "\n".join(found)
 
 
@@ -395,6 +396,28 @@ def test_the_top_level_holds_nothing_else() -> None:
 def test_every_module_begins_with_its_purpose() -> None:
     silent = [file.relative_to(ROOT).as_posix() for file in FILES if not ast.get_docstring(tree(file))]
     assert not silent, f"no docstring: {silent}"
+
+
+DETAILED = ("adapters", "cluster", "fleet", "framework")
+"""The packages whose own packages are on the map, too."""
+_ON_MAP = re.compile(r"(?<!\S)[a-z_]+(?:/[a-z_]+)*(?:/|\.py)(?![^\s,])")
+
+
+def test_every_room_is_on_the_map() -> None:
+    """A stranger finds a package by its name, and no name leads nowhere."""
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    plan = page.partition(f"engine/{PACKAGE}/\n")[2].partition("\ndeploy/")[0]
+    found, room = set[str](), ""
+    for line in plan.splitlines():
+        for name in _ON_MAP.findall(line):
+            if line.startswith(f"  {name}"):
+                room = name
+            found.add(name if name.endswith(".py") or name == room else f"{room}{name}")
+    inside = [file.relative_to(ENGINE).parts for file in FILES]
+    rooms = {f"{parts[0]}/" if len(parts) > 1 else parts[0] for parts in inside if parts[0] != "grammar"}
+    rooms |= {f"{parts[0]}/{parts[1]}/" for parts in inside if len(parts) > 2 and parts[0] in DETAILED}
+    assert sorted(rooms - found - {f"{name.partition('/')[0]}/" for name in found}) == [], "say what they are there"
+    assert [name for name in sorted(found) if not (ENGINE / name).exists()] == []
 
 
 def test_the_layout_of_the_tests_mirrors_the_engine() -> None:
