@@ -303,6 +303,7 @@ def test_a_nominated_pod_keeps_its_room(
 
 def test_a_nominated_pod_keeps_its_room_if_only_a_queue_above_its_own_may_guarantee_it() -> None:
     world = World.of(queues("c min 1", "p all min 2", "b@p"), 6)
+    assert world.usage.named("p") is not None, "usage is tracked from now on"
     other = world.pod("b", 1)
     world.cluster.nominate(other, "n0")
 
