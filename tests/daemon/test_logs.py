@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import logging
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.daemon.logs import MOST_CHARACTERS, JsonLines, TextLines
+from kube_policy_scheduler.daemon.logs import MOST_CHARACTERS, MOST_LINES, JsonLines, LinesOfATurn, TextLines
 
 NASTY = 'web\n2027-01-15T08:00:00.000Z INFO    Successfully bound pod to node pod=a/b node="n1"\x1b[2J'
 
@@ -106,3 +108,49 @@ def test_a_traceback_is_one_value_for_collectors() -> None:
     assert "\n" not in line
     assert "ValueError: no\nnode" in json.loads(line)["exception"]
     assert "Traceback" in TextLines().format(made)
+
+
+class Stream(io.StringIO):
+    """Remembers what was written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return len(text)
+
+
+def test_the_lines_of_a_turn_are_written_at_once_and_a_warning_without_delay() -> None:
+    stream = Stream()
+    log = logging.Logger("a test")
+    log.addHandler(LinesOfATurn(stream))
+
+    async def turns() -> None:
+        for n in range(3):
+            log.info("bound %d", n)
+        assert stream.writes == []
+        await asyncio.sleep(0)
+        assert stream.writes == ["bound 0\nbound 1\nbound 2\n"]
+        log.info("bound 3")
+        log.warning("careful")
+        assert stream.writes[1:] == ["bound 3\ncareful\n"]
+
+    asyncio.run(turns())
+    log.info("no loop runs")
+    assert stream.writes[2:] == ["no loop runs\n"]
+
+
+def test_a_turn_with_very_many_lines_keeps_few_of_them() -> None:
+    stream = Stream()
+    log = logging.Logger("a test")
+    log.addHandler(LinesOfATurn(stream))
+
+    async def turn() -> None:
+        for n in range(2 * MOST_LINES + 1):
+            log.info("%d", n)
+        assert len(stream.writes) == 2
+
+    asyncio.run(turn())
+    assert "".join(stream.writes).count("\n") == 2 * MOST_LINES + 1

@@ -47,7 +47,9 @@ class Stage:
 
         def costly(queued: QueuedPod, **more: Any) -> Any:
             self.decided.append(queued.pod.name)
-            self.cpu += self.costs.get(queued.pod.name, 0.0001)
+            spent = self.costs.get(queued.pod.name, 0.0001)
+            self.cpu += spent
+            self.now += spent
             return deciding(queued, **more)
 
         self.scheduler.algorithm.deciding = costly  # type: ignore[method-assign]

@@ -5,14 +5,16 @@ One record is one line, whatever a pod, a policy or an API server put into it; o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
@@ -21,6 +23,8 @@ from kube_policy_scheduler.times import rfc3339
 
 MOST_CHARACTERS = 4096
 """Of one value; an API server's answer, say, can be longer."""
+MOST_LINES = 256
+"""Lines that are written at once, at the most."""
 _FIRST = len(logging.makeLogRecord({}).__dict__)
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -38,7 +42,7 @@ def configure(settings: LogSettings) -> None:
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LinesOfATurn(sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for noisy in ("aiohttp.access", "urllib3", "asyncio", "watchdog"):
@@ -49,6 +53,38 @@ def warn_of_ignored(keys: Iterable[str]) -> None:
     """Log the keys of a configuration that this version does not know."""
     for key in keys:
         logger.warning("this version does not know a key of the configuration, ignoring it", extra={"key": key})
+
+
+class LinesOfATurn(logging.StreamHandler[TextIO]):
+    """Writes the lines of one turn of the event loop at once: each write is a call of the kernel.
+
+    A warning, and what is logged where no event loop runs, is written at once, with what was logged before it. A
+    process that is killed loses the lines of its last turn.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or keep it until the turn ends; called with the lock of the handler."""
+        try:
+            self._lines.append(self.format(record))
+            loop = asyncio._get_running_loop() if record.levelno < logging.WARNING else None
+            if loop is None or len(self._lines) >= MOST_LINES:
+                self.flush()
+            elif len(self._lines) == 1:
+                loop.call_soon(self.flush)
+        except Exception:  # as in the library: a log that cannot be written stops nothing
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+            if lines:
+                self.stream.write("\n".join(lines) + "\n")
+            super().flush()
 
 
 class TextLines(logging.Formatter):

@@ -1,8 +1,10 @@
 """Watches the turns of the event loop: nothing else runs while one lasts, no probe, no renewal of the lease, no signal.
 
 A turn is what the loop does between two looks at its selector. Its CPU time is measured, as a machine that is busy with
-others makes each turn longer; and the longest step in it that was named, such as the decision of a pod. After the turn
-it is too late where it never ends: so a thread looks, too, and says once in which step and in which function a turn is.
+others makes each turn longer; and the longest step in it that was named, such as the decision of a pod. CPU time is
+read only where something has taken long by the steady clock: reading it is a call of the kernel, and there are several
+steps for each pod. After the turn it is too late where it never ends: so a thread looks, too, and says once in which
+step and in which function a turn is.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ LONG_SECONDS = 0.1
 """CPU time from which on a turn is long."""
 HANG_SECONDS = 1.0
 """Time that has passed after which a turn that is still under way is reported. Probes time out after 3 and 5 s."""
+READ_SECONDS = 0.02
+"""CPU time is read no more often than this: a turn or a step may seem so much longer than it was."""
 LOOK_SECONDS = 0.5
 SAID_SECONDS = 10.0
 """Of long turns in the same step, one is logged in this many seconds; all are counted."""
@@ -55,7 +59,6 @@ class LongTurn(msgspec.Struct, Generic[ThingT], frozen=True):
 class _Turn(msgspec.Struct):
     began: float
     """By the steady clock."""
-    began_cpu: float
     step: str = ""
     """The one under way."""
     name: str = ""
@@ -87,6 +90,11 @@ class TurnWatch(Generic[ThingT]):
         self._turn: _Turn | None = None
         """The one under way; None while the loop waits for something to happen."""
         self._step_began = 0.0
+        """By the steady clock."""
+        self._read_at = -READ_SECONDS
+        """When CPU time was read last, by the steady clock."""
+        self._read_cpu = 0.0
+        """What it was then."""
         self._longest: tuple[float, str, str, ThingT | None] = (0.0, "", "", None)
         self._thing: ThingT | None = None
         self._thread_id = 0
@@ -131,15 +139,20 @@ class TurnWatch(Generic[ThingT]):
             return
         self._thread_id = threading.get_ident()
         self._longest = (0.0, "", "", None)
-        self._turn = _Turn(self._steady(), self._cpu())
+        now = self._steady()
+        self._turn = _Turn(now)
+        if now - self._read_at >= READ_SECONDS:
+            self._read_at, self._read_cpu = now, self._cpu()
 
     def end_turn(self) -> None:
         """Note that the loop waits again."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
-        seconds = self._cpu() - turn.began_cpu
-        if seconds >= self._long_seconds:
+        seconds = self._steady() - turn.began
+        if seconds >= self._long_seconds and (seconds := min(seconds, self._cpu() - self._read_cpu)) >= (
+            self._long_seconds
+        ):
             step_seconds, step, name, thing = self._longest
             self._report(LongTurn(seconds, step, step_seconds, thing, name))
 
@@ -155,15 +168,17 @@ class TurnWatch(Generic[ThingT]):
         """
         if self._turn is not None:
             self._turn.step, self._turn.name, self._thing = step, name, thing
-            self._step_began = self._cpu()
+            self._step_began = self._steady()
 
     def end(self) -> None:
         """End the step."""
         turn = self._turn
         if turn is not None and turn.step:
-            seconds = self._cpu() - self._step_began
-            if seconds > self._longest[0]:
-                self._longest = seconds, turn.step, turn.name, self._thing
+            seconds = self._steady() - self._step_began
+            if seconds > self._longest[0] and seconds >= READ_SECONDS:
+                seconds = min(seconds, self._cpu() - self._read_cpu)
+                if seconds > self._longest[0]:
+                    self._longest = seconds, turn.step, turn.name, self._thing
             turn.step = turn.name = ""
             self._thing = None
 
@@ -221,7 +236,7 @@ class TurnWatch(Generic[ThingT]):
         fields = {"seconds": round(seconds, 3), **_fields(turn.step, turn.name)}
         with contextlib.suppress(OSError):  # it says whether the loop computes, or waits for a file or the processor
             clock = time.pthread_getcpuclockid(self._thread_id)
-            fields["cpu_seconds"] = round(time.clock_gettime(clock) - turn.began_cpu, 3)
+            fields["cpu_seconds"] = round(min(seconds, time.clock_gettime(clock) - self._read_cpu), 3)
         frame = sys._current_frames().get(self._thread_id)
         if frame is not None:
             fields["where"] = where(frame)

@@ -17,8 +17,9 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.observing.metrics import Children, QuickHistogram
+from kube_policy_scheduler.daemon.observing.metrics import Children
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer, PodBound
+from kube_policy_scheduler.daemon.observing.quick_metrics import QuickHistogram
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.policy.answer import Answer, Unschedulable
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules

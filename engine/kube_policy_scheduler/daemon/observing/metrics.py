@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Generic, TypeVar
@@ -29,25 +28,13 @@ from kube_policy_scheduler.daemon.observing.observers import (
     PodBound,
     PodMoved,
 )
+from kube_policy_scheduler.daemon.observing.quick_metrics import QuickCounter, QuickHistogram
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
-
-
-class QuickHistogram(Histogram):
-    """Finds the bucket of a value by bisection: the library compares it with one bound after the other."""
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Observe a value; as in the library, one that is not a number is in no bucket."""
-        buckets = getattr(self, "_buckets", None)  # one with labels has its values in its children
-        if buckets is None or exemplar is not None or amount != amount:
-            super().observe(amount, exemplar)
-            return
-        self._sum.inc(amount)
-        buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
 
 class Children(Generic[MetricT]):
@@ -107,7 +94,7 @@ class SchedulerMetrics(Observer):
         GCCollector(registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+            return QuickCounter(name, text, labels, registry=registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, labels, registry=registry)

@@ -1,0 +1,89 @@
+"""Counters and histograms that cost a placed pod next to nothing: what is counted is added up when somebody reads it.
+
+The library takes a lock for each number, 1.2 µs, and a pod has some twenty. An append to a deque needs none: it is one
+step of the interpreter, from any thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from threading import Lock
+from typing import Any
+
+from prometheus_client import Counter, Histogram
+
+MOST_PENDING = 1_024
+"""Numbers that are added up at once, at the latest."""
+
+
+class Amounts:
+    """A sum, as the library's own value of a metric."""
+
+    __slots__ = ("_exemplar", "_lock", "_pending", "_sum")
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._pending: deque[float] = deque()
+        self._lock = Lock()
+        self._exemplar: Any = None
+
+    def inc(self, amount: float) -> None:
+        """Add a number."""
+        self._pending.append(amount)
+        if len(self._pending) >= MOST_PENDING:
+            self.get()
+
+    def get(self) -> float:
+        """Return the sum of all numbers so far."""
+        with self._lock:
+            for _ in range(len(self._pending)):
+                self._sum += self._pending.popleft()
+            return self._sum
+
+    def set(self, value: float, timestamp: float | None = None) -> None:
+        """Begin again with this sum."""
+        with self._lock:
+            self._pending.clear()
+            self._sum = value
+
+    def set_exemplar(self, exemplar: Any) -> None:
+        """Keep an example."""
+        self._exemplar = exemplar
+
+    def get_exemplar(self) -> Any:
+        """Return the example."""
+        return self._exemplar
+
+
+class QuickCounter(Counter):
+    """A counter that is added up when it is read."""
+
+    def _metric_init(self) -> None:
+        self._value = Amounts()
+
+    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
+        """Count; as in the library, what is negative or has no label values is an error."""
+        value = getattr(self, "_value", None)  # one with labels has its values in its children
+        if value is None or amount < 0 or exemplar is not None:
+            super().inc(amount, exemplar)
+        else:
+            value.inc(amount)
+
+
+class QuickHistogram(Histogram):
+    """Is added up when it is read, and finds a bucket by bisection: the library compares a value with each bound."""
+
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self._sum = Amounts()
+        self._buckets = [Amounts() for _ in self._upper_bounds]
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Observe a value; as in the library, one that is not a number is in no bucket."""
+        buckets = getattr(self, "_buckets", None)  # one with labels has its values in its children
+        if buckets is None or exemplar is not None or amount != amount:
+            super().observe(amount, exemplar)
+            return
+        self._sum.inc(amount)
+        buckets[bisect_left(self._upper_bounds, amount)].inc(1)
