@@ -39,6 +39,7 @@ include_patterns = [
     "deploy/*.md",
     "grammar/README.md",
     "editors/README.md",
+    "examples/learned/README.md",
 ]
 include_patterns += [".github/CONTRIBUTING.md", ".github/SECURITY.md", "tests/benchmarks/README.md"]
 myst_enable_extensions = ["colon_fence"]

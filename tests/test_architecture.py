@@ -36,6 +36,7 @@ TOP_LEVEL = {
     "docs",
     "editors",
     "engine",
+    "examples",
     "grammar",
     "policies",
     "pyproject.toml",

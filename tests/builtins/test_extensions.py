@@ -24,6 +24,7 @@ from kube_policy_scheduler.cli.main import policyctl
 from kube_policy_scheduler.diagnostics import Severity, Source
 from kube_policy_scheduler.lang.signature import Builtin, MaybeNumber, Number, Text, Truth, Unavailable, builtin
 from kube_policy_scheduler.policy.policy_set import load
+from tests.cli.transcript import command
 
 FOLDER = Path(__file__).parents[1] / "fakes" / "extension"
 
@@ -177,6 +178,15 @@ class TestGuard:
         assert guard.kernel(1.0) == 1.0
         assert guard.kernel(1.0) == 1.0
 
+    def test_without_a_stopwatch_nothing_is_switched_off(self) -> None:
+        @builtin()
+        def quick(x: Number) -> Number:
+            """Return it."""
+            return x
+
+        guard = guarded(quick, extension="e", stopwatch=None)
+        assert [guard.kernel(1.0) for _ in range(2 * MOST_SLOW)] == [1.0] * 2 * MOST_SLOW
+
     def test_a_function_that_reads_the_frame_knows_how_many_rows_there_are(self) -> None:
         frame = SimpleNamespace(size=2)
 
@@ -206,3 +216,20 @@ def test_a_value_that_is_not_there_for_now_is_missing_and_counted() -> None:
     counts = {("waiting", "failed"): 0, ("promising", "failed"): 1}
     counts |= {("waiting", "unavailable"): 1, ("promising", "unavailable"): 0}
     assert calls_without_value(functions) == counts
+
+
+@pytest.mark.usefixtures("_package")
+def test_a_function_that_fails_is_an_error_of_the_command_not_a_bug_in_it(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\npolicies: {extensions: [example]}\n"
+    )
+    (tmp_path / "cluster.yaml").write_text(
+        'apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: "4"}}\n'
+    )
+    where = f"--cluster {tmp_path}/cluster.yaml --config {tmp_path}/config.yaml"
+    printed, code = command(f"policyctl eval 'broken(node.free.cpu / 1core)' {where}", tmp_path)
+    assert code == 2
+    assert printed.splitlines() == [
+        "policyctl: `broken` failed in 1 call",
+        "Error: function `broken` of extension example failed: ZeroDivisionError: no such price",
+    ]

@@ -29,12 +29,12 @@ from kube_policy_scheduler.lang.signature import Builtin
 from kube_policy_scheduler.lang.types import Depends
 
 
-def install_extensions(names: Sequence[str], *, stopwatch: Callable[[], float]) -> None:
+def install_extensions(names: Sequence[str], *, stopwatch: Callable[[], float] | None) -> None:
     """Let policies of this process call functions of installed packages, from now on; of no others.
 
     Args:
         names: of their entry points, as the configuration has them.
-        stopwatch: returns seconds.
+        stopwatch: returns seconds; None: no function is switched off because it is slow, as nothing waits for it.
 
     Raises:
         ExtensionError: a package is not installed or not usable.

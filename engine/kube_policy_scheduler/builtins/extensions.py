@@ -38,14 +38,14 @@ class ExtensionFault(RuntimeError):
 
 
 def load_extensions(
-    names: Sequence[str], own: Mapping[str, Builtin], *, stopwatch: Callable[[], float]
+    names: Sequence[str], own: Mapping[str, Builtin], *, stopwatch: Callable[[], float] | None
 ) -> dict[str, Builtin]:
     """Return the functions of installed packages, guarded.
 
     Args:
         names: of their entry points.
         own: the functions that are built in; no other may have their names.
-        stopwatch: returns seconds.
+        stopwatch: returns seconds; None: no function is switched off because it is slow.
 
     Raises:
         ExtensionError: a package is not installed or not usable.
@@ -100,16 +100,20 @@ def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def guarded(function: Builtin, *, extension: str, stopwatch: Callable[[], float]) -> Builtin:
+def guarded(function: Builtin, *, extension: str, stopwatch: Callable[[], float] | None) -> Builtin:
     """Return a function whose mistakes are errors with its name, and which is switched off while it is slow.
 
     Args:
         function: of a package.
         extension: the name of its entry point.
-        stopwatch: returns seconds.
+        stopwatch: returns seconds; None: it is never switched off.
     """
-    guard = _Guard(function, f"function `{function.name}` of extension {extension}", stopwatch)
+    guard = _Guard(function, f"function `{function.name}` of extension {extension}", stopwatch or _no_time)
     return msgspec.structs.replace(function, kernel=guard.staged if function.staged else guard.call)
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 def untrained(function: Builtin) -> Builtin:

@@ -123,10 +123,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except Exception as error:
-        from kube_policy_scheduler.documents.yaml_document import DocumentError  # most commands end without one
+        from kube_policy_scheduler.builtins.extensions import ExtensionFault  # most commands end without one
+        from kube_policy_scheduler.documents.yaml_document import DocumentError
 
         if isinstance(error, DocumentError):
             say(rendered(error.diagnostics, err=True), err=True)
+            return COULD_NOT_RUN
+        if isinstance(error, ExtensionFault):
+            say(f"Error: {error}", err=True)
             return COULD_NOT_RUN
         say(traceback.format_exc(), err=True, nl=False)
         say("policyctl: this is a bug in policyctl: please report it with the text above", err=True)

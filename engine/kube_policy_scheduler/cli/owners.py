@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from kube_policy_scheduler.cli.terminal import say
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.lang.owner import Owner
@@ -169,6 +169,16 @@ def use_config_map(name: str) -> None:
         click.get_current_context().meta[_OWNERS] = replace(found, chosen=chosen)
 
 
+def _say_without_value() -> None:
+    """Say how often a function of an extension had no value, such as a model that took too long."""
+    from kube_policy_scheduler.builtins.environment import extension_failures
+
+    for (function, reason), number in extension_failures().items():
+        if number:
+            said = "failed" if reason == "failed" else "had no value"
+            say(f"policyctl: `{function}` {said} in {plural(number, 'call')}", err=True)
+
+
 def _read(config: Path, chosen: str | None) -> Owners:
     from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.builtins.extensions import ExtensionError
@@ -178,7 +188,8 @@ def _read(config: Path, chosen: str | None) -> Owners:
 
     try:
         document, shared = read_shared(config)
-        install_extensions(shared.extensions, stopwatch=time.perf_counter)
+        install_extensions(shared.extensions, stopwatch=None)
+        click.get_current_context().call_on_close(_say_without_value)
         own, settings = shared.path, shared.owners
         if problems := tuple(scope_problems(document, settings, scope_problem)):
             raise DocumentError(problems)

@@ -42,7 +42,7 @@ def _of_call(inspection: Inspection, policy: Policy, call: ModelCall) -> Iterato
         return
     card = call.card()
     if card is None:
-        advice = "add a card when you train it, as policies/EXTENDING.md says"
+        advice = "add a card when you train it, as examples/learned/train.py does"
         yield finding(Status.UNCHECKED, "the file has no card: drift and errors are not watched", advice)
         return
     if problem := call.card_problem(card):
