@@ -41,6 +41,12 @@ from tests.shipped import POLICIES
         ("queue top min cpu 8\nqueue a of to|p", "queue top min cpu 8"),
         ("filter node.ready as al|ive", "filter node.ready as alive"),
         ('score promql("x") |?? 5', ""),
+        ("reclaim fair re|st 10min", "[rest DURATION]"),
+        ("reclaim above m|ax", "reclaim above max [evict where CONDITION]"),
+        ("order by pod.queued str|ict", "[strict]"),
+        ("backfill lasts pod.waiting at mo|st 3h", "at most DURATION"),
+        ("gang by pod.label.job size 2 evict who|le", "evict whole"),
+        ("filter node.ready a|nd node.ready", ""),
     ],
 )  # fmt: skip
 def test_hover_says_what_a_word_means(text: str, said: str) -> None:

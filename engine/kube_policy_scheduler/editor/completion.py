@@ -24,7 +24,7 @@ from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.reading.parse_tokens import Slot, Token, keywords, slot_after, statement_before
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, Statement
 from kube_policy_scheduler.lang.types import RESOURCE_WORDS, Depends
 from kube_policy_scheduler.wording import plural
 
@@ -190,12 +190,19 @@ def _keywords(at: _Place) -> Iterator[Item]:
             continue
         if behind_a_value and word in clauses_by_word:
             for clause in clauses_by_word[word]:
-                if clause in statement.clauses and not _has(at.before, clause):
+                if clause in statement.clauses and not _has(at.before, clause) and _is_allowed(at, statement, clause):
                     yield Item(clause, ItemKind.KEYWORD, at.start, f"{clause} ", CLAUSES[clause], rank=3)
             if word not in own:
                 continue
         alone = word in _COMPLETE
         yield Item(word, ItemKind.KEYWORD, at.start, word if alone else f"{word} ", rank=4)
+
+
+def _is_allowed(at: _Place, statement: Statement, clause: str) -> bool:
+    """Return whether no clause that is written already excludes another one."""
+    pairs = ((one, other) for one, others in statement.apart.items() for other in others)
+    excluded = [two for two in pairs if clause in two]
+    return not any(_has(at.before, each) for two in excluded for each in two if each != clause)
 
 
 def _has(before: Sequence[Token], clause: str) -> bool:

@@ -16,7 +16,7 @@ from kube_policy_scheduler.lang.checking.queues import declared_queues
 from kube_policy_scheduler.lang.environment import Environment, Field
 from kube_policy_scheduler.lang.reading.parse_tokens import Token, keywords, tokens
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.statements import BY_KEYWORD, Statement
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, EXPRESSION_WORDS, Statement
 from kube_policy_scheduler.lang.types import Info, Kind
 from kube_policy_scheduler.wording import one_line, plural, some
 
@@ -148,7 +148,20 @@ def _text(project: Project, name: str, words: tuple[Token, ...], index: int, clu
     value = value_at(project, name, token.start)
     if value is not None and token.kind in ("NAME", "POD", "MEMBER", "NUMBER", "RPAR", "LPAR"):
         return f"{code(value.span.text)}\n{type_text(value.info)}, {value.info.shape.value}"
-    return ""
+    return _part_text(project, name, token)
+
+
+def _part_text(project: Project, name: str, token: Token) -> str:
+    """Return the forms of the statement of which a word is a part; "": it is none, or a word of expressions."""
+    if token.kind not in keywords() or token.text in EXPRESSION_WORDS:
+        return ""
+    spans = (each.span for each in project.files[name].statements)
+    span = next((each for each in spans if each.start <= token.start < each.end), None)
+    statement = BY_KEYWORD.get(span.text.split(maxsplit=1)[0]) if span is not None else None
+    if statement is None:
+        return ""
+    parts = (*statement.clauses, *statement.joins, *statement.words)
+    return statement_text(statement) if token.text in " ".join(parts).split() else ""
 
 
 def _begins(project: Project, name: str, token: Token) -> bool:

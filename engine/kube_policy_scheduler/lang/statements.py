@@ -54,6 +54,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """In policies of which subject it may stand; of its parts, the checker knows."""
     behind: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """Of its clauses that end with a further word: which word."""
+    apart: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    """Of its clauses those that exclude others, and which."""
     foreign: tuple[str, ...] = ()
     """Words of other languages that begin such a line, in lower case."""
     advice: str = ""
@@ -706,6 +708,7 @@ STATEMENTS: tuple[Statement, ...] = (
         ),
         rules=("reclaim",),
         clauses=("fair", "above max", "after", "rest", "if", "evict where"),
+        apart=MappingProxyType({"above max": ("fair", "after", "rest", "if")}),
         joins=("where",),
     ),
     Statement(

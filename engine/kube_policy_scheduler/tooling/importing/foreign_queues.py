@@ -430,7 +430,7 @@ def _kai(things: Things, forest: Forest) -> None:
         fields.get("spec", "displayName")
         fields.lost("spec", "priority", why="shares decide between queues, and priorities of pods within one")
         fields.lost("spec", "preemptMinRuntime", why="write `preempt if … evict where victim.running > …`")
-        fields.lost("spec", "reclaimMinRuntime", why="write `reclaim evict where victim.running > …`")
+        fields.lost("spec", "reclaimMinRuntime", why="write `reclaim rest …`, which does not delay a guarantee")
         fields.unread(*_COMMON)
     forest.reclaim = "reclaim fair"
 
