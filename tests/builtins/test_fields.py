@@ -126,7 +126,7 @@ VALUES: dict[str, Any] = {
 """By the field as a policy writes it: a list has one value per node."""
 
 
-OF_RUNNING_PODS = {"pod.ready", "pod.started", "pod.running", "pod.breaks_budget"}
+OF_RUNNING_PODS = {"pod.ready", "pod.started", "pod.restarts", "pod.running", "pod.breaks_budget"}
 """Their values: tests/policy/test_pod_states.py, tests/policy/test_preempt.py."""
 
 

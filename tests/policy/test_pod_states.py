@@ -36,12 +36,13 @@ def running_pod(
     started: bool = False,
     since: float | None = None,
     leaving: bool = False,
+    restarts: int = 0,
 ) -> PodInfo:
     raw = raw_pod(name, labels={"app": app}, cpu="100m")
     raw.status = objects.PodStatus(
         start_time=rfc3339(since) if since is not None else None,
         conditions=[objects.PodCondition(type="Ready", status=str(ready))],
-        container_statuses=[objects.ContainerStatus(name="c", started=started)],
+        container_statuses=[objects.ContainerStatus(name="c", started=started, restart_count=restarts)],
     )
     raw.metadata.deletion_timestamp = "2027-01-01T00:00:00Z" if leaving else None
     return cluster.templates.pod(raw)
@@ -108,6 +109,23 @@ def test_a_pod_has_started_once_each_container_has_or_has_ended(status: dict[str
 
 
 @pytest.mark.parametrize(
+    ("status", "restarts"),
+    [
+        ({}, 0),
+        ({"containerStatuses": [{"name": "c", "restartCount": 2}, {"name": "d", "restartCount": 3}]}, 5),
+        ({"containerStatuses": [{"name": "c"}], "initContainerStatuses": [{"name": "i", "restartCount": 4}]}, 0),
+        ({"containerStatuses": [{"name": "c"}], "initContainerStatuses": [{"name": "sidecar", "restartCount": 4}]}, 4),
+    ],
+)
+def test_restarts_are_those_of_containers_and_sidecars(status: dict[str, Any], restarts: int) -> None:
+    raw = raw_pod("x")
+    raw.spec.init_containers = [objects.Container(name="i"), objects.Container(name="sidecar", restart_policy="Always")]
+    raw.status = msgspec.convert(status, objects.PodStatus)
+
+    assert Cluster().templates.pod(raw).restarts == restarts
+
+
+@pytest.mark.parametrize(
     ("text", "wakes", "sleeps"),
     [
         ("filter any(p in node.pods where p.ready)", {ClusterEvent.POD_STATE}, {ClusterEvent.CLOCK}),
@@ -160,6 +178,13 @@ CLAUSES: list[tuple[str, Callable[[list[PodInfo], float], float]]] = [
         "(avg(p.running for p in node.pods) / 1s) ?? -1",
         lambda ps, now: sum(ran(p, now) for p in ps) / len(ps) if ps else -1,
     ),
+    ("count(p in node.pods where p.restarts > 3)", lambda ps, now: sum(p.restarts > 3 for p in ps)),
+    (
+        "count(p in node.pods where 1 <= p.restarts and p.restarts < 4 or p.restarts == 9 and p.running > 30s)",
+        lambda ps, now: sum(1 <= p.restarts < 4 or (p.restarts == 9 and ran(p, now) > 30) for p in ps),
+    ),
+    ("sum(p.restarts for p in node.pods where p.ready)", lambda ps, now: sum(p.restarts for p in ps if p.ready)),
+    ("max(p.restarts for p in node.pods) ?? -1", lambda ps, now: max((p.restarts for p in ps), default=-1)),
     (
         "count(distinct p.label.app for p in node.pods where p.started)",
         lambda ps, now: len({p.labels["app"] for p in ps if p.all_started}),
@@ -183,6 +208,7 @@ events = st.lists(
                     "started": st.booleans(),
                     "since": st.sampled_from([None, NOW - 60, NOW - 30, NOW, NOW + 45]),
                     "leaving": st.sampled_from([False, False, False, True]),
+                    "restarts": st.sampled_from([0, 0, 1, 3, 4, 9]),
                 }
             ),
         ),

@@ -59,7 +59,15 @@ def pod(name: str, on: str = "", *, cpu: str = "1", ready: bool = True, priority
             "phase": "Running",
             "startTime": started,
             "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [{"name": "c", "ready": ready, "started": ready, "state": {"running": {}}}],
+            "containerStatuses": [
+                {
+                    "name": "c",
+                    "ready": ready,
+                    "started": ready,
+                    "restartCount": 0 if ready else 5,
+                    "state": {"running": {}},
+                }
+            ],
         }
     return made
 
@@ -122,6 +130,7 @@ class Form:
 FORMS = {
     "ready": Form('filter any(p.ready for p in node.pods where p.label.app == "web") else "x"', "goes to a"),
     "started": Form("filter count(p in node.pods where not p.started) < 1", "2 of 3 nodes fit"),
+    "restarts": Form("filter count(p in node.pods where p.restarts > 3) < 1", "2 of 3 nodes fit"),
     "running": Form("filter not any(p.running < 10min for p in node.pods)", "2 of 3 nodes fit"),
     "victim": Form("preempt if pod.priority > 5 evict where victim.running > 10min", "3 of 3 nodes fit"),
     "quantity": Form(

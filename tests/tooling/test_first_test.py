@@ -88,6 +88,7 @@ SHOWN = [
     'filter node.arch == "arm64" if pod.label.arch == "arm"',
     "filter not node.unschedulable",
     "filter any(p in node.pods where p.ready)",
+    "filter count(p in node.pods where p.restarts > 3) < 2",
     "filter count(p in node.pods where not p.started and p.running < 10min) < 3",
     "filter quantity(node.label.slots) ?? 0 > 4Gi",
     "require duration(pod.annotation.wait) ?? 0s < 10min",

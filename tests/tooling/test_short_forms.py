@@ -81,6 +81,7 @@ PODS: dict[str, st.SearchStrategy[Any]] = {
     "created": CREATED,
     "running_since": CREATED,
     "ready": st.booleans(),
+    "restarts": st.integers(0, 5),
     "started": st.booleans(),
     "claims": st.just({"gpu": 2}),
     "spec": st.sampled_from(

@@ -224,6 +224,23 @@ def running(frame: Frame) -> Duration:
 
 
 @pod_field(
+    "pod.restarts",
+    depends=_RUN,
+    low=0,
+    high=2**31,
+    foreign=("restart_count", "restartcount", "crashes", "crashing"),
+    advice="write `pod.restarts > 3`",
+)
+def restarts(frame: Frame) -> Number:
+    """How often containers of a running pod were restarted, all together: `count(p in node.pods where p.restarts > 3)`.
+
+    It is the number that `kubectl get pods` shows: sidecars count, init containers that end do not. Compare it with a
+    constant. Other uses look at each pod, which takes long in large clusters.
+    """
+    return float(frame.pod.restarts)
+
+
+@pod_field(
     "pod.breaks_budget",
     depends=_RUN | Depends.CLUSTER,
     foreign=("pdb", "budget", "disruption_budget", "protected"),

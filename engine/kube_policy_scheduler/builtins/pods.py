@@ -23,7 +23,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.own_facts import NO_FACTS, OwnFacts
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
-from kube_policy_scheduler.cluster.pod_states import PodStates, RunningState
+from kube_policy_scheduler.cluster.pod_states import Edges, PodStates, RunningState
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
@@ -125,7 +125,7 @@ class MemberStateSet(msgspec.Struct, frozen=True):
     """The pods that an expression chooses by their state too, as `cluster.pod_states` knows sets."""
 
     members: Members
-    thresholds: tuple[float, ...]
+    thresholds: Edges
     value: Members | None = None
     """What each counts for; None: 1."""
 
@@ -156,14 +156,15 @@ def set_of(read: PodsRead) -> PlainSet | None:
 
 
 def _state_set(members: Members, value: Members | None = None) -> MemberStateSet | None:
-    """Return the set whose counts follow each change; None where running times are used in a way that allows none."""
-    edges: set[float] = set()
+    """Return the set whose counts follow each change; None where numbers are used in a way that allows none."""
+    running, restarts = set[float](), set[float]()
     for each in (members, value):
         if each is not None and each.state is not None:
             if each.state.thresholds is None:
                 return None
-            edges.update(each.state.thresholds)
-    return MemberStateSet(members, tuple(sorted(edges)), value)
+            running.update(each.state.thresholds)
+            restarts.update(each.state.restarts)
+    return MemberStateSet(members, Edges(tuple(sorted(running)), tuple(sorted(restarts))), value)
 
 
 class CountedPods:

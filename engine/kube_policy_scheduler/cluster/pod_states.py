@@ -1,4 +1,4 @@
-"""Counts of pods by their current state (ready, started, running time), kept up to date by every change.
+"""Counts of pods by their current state (ready, started, restarts, running time), kept up to date by every change.
 
 What a template decides is computed once per template (`StateSet.worth`), for every state that its pods can be in. A
 pod then counts by a look into that table: when it comes or goes, when its status changes, and when time passes one of
@@ -43,8 +43,18 @@ class RunningState(NamedTuple):
     ready: bool
     all_started: bool
     started: float | None
+    restarts: float
     name: str = ""
     annotations: Mapping[str, str] = NO_WORDS.annotations
+
+
+class Edges(NamedTuple):
+    """The numbers that the state of pods is compared with: where they may join or leave a set."""
+
+    running: tuple[float, ...] = ()
+    """Running times in seconds, ascending, none negative."""
+    restarts: tuple[float, ...] = ()
+    """Numbers of restarts, ascending, none negative."""
 
 
 class StateSet(Hashable, Protocol):
@@ -56,8 +66,8 @@ class StateSet(Hashable, Protocol):
         ...
 
     @property
-    def thresholds(self) -> tuple[float, ...]:
-        """Return the running times at which pods may join or leave, in seconds, ascending, none negative."""
+    def thresholds(self) -> Edges:
+        """Return where pods may join or leave."""
         ...
 
     def worth(self, template: PodTemplate, state: RunningState, now: float) -> float | None:
@@ -72,16 +82,17 @@ def worths(pods: StateSet, template: PodTemplate) -> tuple[float | None, ...] | 
     """Return what pods of a template count for in a set, by their `kind_of`; None if none belongs to it."""
     edges = pods.thresholds
     table = tuple(
-        pods.worth(template, RunningState(ready, all_started, 0.0, *template.own), running)
+        pods.worth(template, RunningState(ready, all_started, 0.0, restarts, *template.own), running)
         for ready in (False, True)
         for all_started in (False, True)
-        for running in _examples(edges)
+        for restarts in _examples(edges.restarts)
+        for running in _examples(edges.running)
     )
     return table if any(worth is not None for worth in table) else None
 
 
 def _examples(edges: Sequence[float]) -> list[float]:
-    """Return a running time in each range: below the first threshold, equal to it, between it and the next, …"""
+    """Return a number in each range: below the first threshold, equal to it, between it and the next, …"""
     found, before = [], 0.0
     for edge in edges:
         found += [(before + edge) / 2, edge]
@@ -89,12 +100,18 @@ def _examples(edges: Sequence[float]) -> list[float]:
     return [*found, before + 1.0]
 
 
-def kind_of(pod: PodInfo, edges: Sequence[float], now: float) -> int:
+def _place(edges: Sequence[float], value: float) -> int:
+    """Return which of `_examples` is in the range of a value."""
+    at = bisect_left(edges, value)
+    return 2 * at + (at < len(edges) and edges[at] == value)
+
+
+def kind_of(pod: PodInfo, edges: Edges, now: float) -> int:
     """Return which of the kinds of `worths` a pod is of."""
-    running = running_seconds(pod.started, now)
-    at = bisect_left(edges, running)
-    place = 2 * at + (at < len(edges) and edges[at] == running)
-    return (2 * pod.ready + pod.all_started) * (2 * len(edges) + 1) + place
+    kind = 2 * pod.ready + pod.all_started
+    if edges.restarts:  # most sets have none
+        kind = kind * (2 * len(edges.restarts) + 1) + _place(edges.restarts, pod.restarts)
+    return kind * (2 * len(edges.running) + 1) + _place(edges.running, running_seconds(pod.started, now))
 
 
 def running_seconds(started: float | None, now: float) -> float:
@@ -161,7 +178,7 @@ class _StateCounter(msgspec.Struct, eq=False):
 
     pods: StateSet
     capacity: int
-    edges: tuple[float, ...]
+    edges: Edges
     now: float = float("-inf")
     """The time of these counts."""
     tallies: dict[float, Tally] = msgspec.field(default_factory=dict)
@@ -232,18 +249,19 @@ class _StateCounter(msgspec.Struct, eq=False):
     def _wait_for(self, placed: _Placed) -> None:
         """Check a pod again when it crosses the next threshold."""
         started = placed.pod.started
-        if started is None or not self.edges:
+        edges = self.edges.running
+        if started is None or not edges:
             return
-        at = bisect_left(self.edges, running_seconds(started, self.now))
-        if at < len(self.edges):
-            heapq.heappush(self.changes, (started + self.edges[at], next(self.serials), placed))
+        at = bisect_left(edges, running_seconds(started, self.now))
+        if at < len(edges):
+            heapq.heappush(self.changes, (started + edges[at], next(self.serials), placed))
             if len(self.changes) > 2 * len(self.counted) + _MOST_STALE:
                 self.changes = [entry for entry in self.changes if not entry[2].gone]
                 heapq.heapify(self.changes)
 
     def advance(self, now: float) -> None:
         """Advance the time to `now`; it may also have been set back."""
-        if now == self.now or not self.edges:
+        if now == self.now or not self.edges.running:
             return
         back, self.now = now < self.now, now
         if back:
@@ -438,4 +456,9 @@ def _end(
 
 def differs(old: PodInfo, new: PodInfo) -> bool:
     """Return whether a pod's state changed."""
-    return (old.ready, old.all_started, old.started) != (new.ready, new.all_started, new.started)
+    return (old.ready, old.all_started, old.started, old.restarts) != (
+        new.ready,
+        new.all_started,
+        new.started,
+        new.restarts,
+    )

@@ -166,6 +166,8 @@ class PodInfo(msgspec.Struct, eq=False, gc=False):
     """Names of ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
     local_volumes: tuple[str, ...] = ()
     """Names of the volumes whose data is lost with the node: `emptyDir` on disk, and `hostPath`."""
+    restarts: int = 0
+    """How often its containers were restarted, all together, without init containers that end."""
 
     @property
     def size(self) -> int:
@@ -311,6 +313,7 @@ class Templates:
             started=unix_seconds(status.start_time),
             ready=ready,
             all_started=_all_started(status.container_statuses),
+            restarts=_restarts(spec, status),
             terminating=meta.deletion_timestamp is not None,
             terminal=status.phase in ("Succeeded", "Failed"),
             resource_version=meta.resource_version,
@@ -463,6 +466,15 @@ def _all_started(statuses: list[objects.ContainerStatus] | None) -> bool:
         if not each.started and not _has_ended(each):
             return False
     return bool(statuses)
+
+
+def _restarts(spec: objects.PodSpec, status: objects.PodStatus) -> int:
+    """Return the restarts of containers and sidecars, as `kubectl get pods` counts those of a pod that runs."""
+    total = sum(each.restart_count for each in status.container_statuses or ())
+    if status.init_container_statuses:
+        sidecars = {each.name for each in spec.init_containers or () if each.restart_policy == "Always"}
+        total += sum(each.restart_count for each in status.init_container_statuses if each.name in sidecars)
+    return total
 
 
 def _has_ended(status: objects.ContainerStatus) -> bool:

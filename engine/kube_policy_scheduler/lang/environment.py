@@ -244,12 +244,14 @@ class CapturingFrame:
 
 
 class StateReads(msgspec.Struct, frozen=True):
-    """What an expression over existing pods reads of their state: ready, started, for how long running."""
+    """What an expression over existing pods reads of their state: ready, started, restarts, for how long running."""
 
     thresholds: tuple[float, ...] | None
-    """Seconds that running times are compared with, ascending; None if they are used in another way too."""
+    """Seconds that running times are compared with, ascending; None if they or restarts are used in another way."""
     is_running: bool = False
     """Whether it is the running time itself."""
+    restarts: tuple[float, ...] = ()
+    """What numbers of restarts are compared with, ascending."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,8 +341,21 @@ def _set_pod_ready(obj: Json, ready: Any) -> None:
 
 
 def _set_started(obj: Json, started: Any) -> None:
-    names = [container["name"] for container in obj["spec"]["containers"]]
-    _child(obj, "status")["containerStatuses"] = [{"name": name, "started": bool(started)} for name in names]
+    for status in _statuses(obj):
+        status["started"] = bool(started)
+
+
+def _set_restarts(obj: Json, restarts: Any) -> None:
+    _statuses(obj)[0]["restartCount"] = restarts
+
+
+def _statuses(obj: Json) -> list[Json]:
+    """Return the status of each container of a pod; they are made where there are none."""
+    status = _child(obj, "status")
+    if "containerStatuses" not in status:
+        status["containerStatuses"] = [{"name": container["name"]} for container in obj["spec"]["containers"]]
+    made: list[Json] = status["containerStatuses"]
+    return made
 
 
 def _set_taints(obj: Json, value: list[Any]) -> None:
@@ -462,6 +475,7 @@ _POD_KEYS: Mapping[str, _ShortKey] = {
     "running_since": _field("status", "startTime"),
     "ready": _ShortKey(_set_pod_ready),
     "started": _ShortKey(_set_started),
+    "restarts": _ShortKey(_set_restarts),
     "claims": _ShortKey(_set_claims),
     "previous_node": _ShortKey(_no_part_of_it),
 }

@@ -151,6 +151,7 @@ class ContainerState(ApiStruct):
 class ContainerStatus(ApiStruct):
     name: str = ""
     started: bool | None = None
+    restart_count: Int32 = 0
     state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: Resources | None = None

@@ -697,7 +697,7 @@ def _item_depends(found: Field, depends: Depends, scope: Scope) -> Depends:
     return depends
 
 
-_BOUND = {"running": " > 10min"}
+_BOUND = {"running": " > 10min", "restarts": " > 3"}
 """How to make a condition of a field that is not one."""
 
 

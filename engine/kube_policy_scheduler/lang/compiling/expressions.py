@@ -60,6 +60,8 @@ from kube_policy_scheduler.lang.versions import version_key
 
 MOST_THRESHOLDS = 16
 """Durations with which one aggregate compares the running time of pods, so counts are updated with the pods."""
+MOST_RESTARTS = 4
+"""The same for numbers of restarts. Each template is tried with every combination."""
 Evaluate: TypeAlias = Callable[[Any], Any]
 """From a frame (or an `Item`) to a value."""
 
@@ -959,30 +961,32 @@ def own_reads(value: typed.Typed | None) -> frozenset[tuple[str, str | None]]:
     )
 
 
-_RUNNING = "pod.running"
+_RUNNING, _RESTARTS = "pod.running", "pod.restarts"
+"""Fields of running pods that are numbers."""
 
 
 def _state_reads(value: typed.Typed) -> StateReads:
     """Return what an expression over existing pods reads of their state."""
-    edges: set[float] = set()
+    edges: dict[str, set[float]] = {_RUNNING: set(), _RESTARTS: set()}
     is_compared = _find_thresholds(value, edges)
-    thresholds = tuple(sorted(edge for edge in edges if edge >= 0)) if len(edges) <= MOST_THRESHOLDS else None
+    running, restarts = (tuple(sorted(edge for edge in edges[path] if edge >= 0)) for path in (_RUNNING, _RESTARTS))
+    is_counted = is_compared and len(running) <= MOST_THRESHOLDS and len(restarts) <= MOST_RESTARTS
     read = typed.inner(value)
     is_running = isinstance(read, typed.Read) and read.field.path == _RUNNING
-    return StateReads(thresholds if is_compared else None, is_running)
+    return StateReads(running if is_counted else None, is_running, restarts if is_counted else ())
 
 
-def _find_thresholds(value: typed.Typed, edges: set[float]) -> bool:
-    """Add what running times are compared with; return False if one is used in another way."""
+def _find_thresholds(value: typed.Typed, edges: dict[str, set[float]]) -> bool:
+    """Add what the numbers of running pods are compared with; return False if one is used in another way."""
     value = typed.inner(value)
     match value:
-        case typed.Read(field=field) if field.path == _RUNNING:
+        case typed.Read(field=field) if field.path in edges:
             return False
         case typed.Compare(left=left, right=right):
             for one, other in ((left, right), (right, left)):
                 read, bound = typed.inner(one), constant_number(other)
-                if isinstance(read, typed.Read) and read.field.path == _RUNNING and bound is not None:
-                    edges.add(bound)
+                if isinstance(read, typed.Read) and read.field.path in edges and bound is not None:
+                    edges[read.field.path].add(bound)
                     return True
     return all(_find_thresholds(part, edges) for part in typed.parts(value))
 

@@ -242,7 +242,7 @@ FIELDS = {
             ("usage", "used", "cpu_usage", "memory_usage"),
             "requests are `p.request.cpu`; for what pods use write a metric of the node: `promql(\"…\")`",
         ),
-        **dict.fromkeys(("status", "spec", "metadata"), "fields come directly after `p.`: `p.namespace`, `p.ready`"),
+        **dict.fromkeys(("status", "spec", "metadata"), "fields come directly after `p.`: `p.ready`, `p.restarts`"),
         **dict.fromkeys(("host", "nodename", "node_name"), "write `p.node.name`"),
         **dict.fromkeys(("zone", "region"), "write `p.node.{name}`"),
     },
