@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,17 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_the_link_to_it(tmp_path: Pat
 def test_targets_that_are_not_files_are_written_to(tmp_path: Path) -> None:
     write_file(Path("/dev/null"), ["text"])
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_link_to_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """As `/dev/stdout` is one, whose target has a name that cannot be opened."""
+    reading, writing = os.pipe()
+    link = tmp_path / "out"
+    link.symlink_to(f"/proc/self/fd/{writing}")
+    write_file(link, [b"by", b"tes"])
+    os.close(writing)
+    with open(reading, "rb") as pipe:  # noqa: PTH123 - it has no path
+        assert pipe.read() == b"bytes"
 
 
 def test_the_same_text_gives_the_same_packed_bytes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import http.server
 import json
 import sys
@@ -89,6 +90,17 @@ def test_parquet_has_the_rows_of_the_csv_file(options: str, tmp_path: Path) -> N
         assert {
             key: value if key in ("pod", "node") else float(value) if value else None for key, value in row.items()
         } == other
+
+
+def test_parquet_of_a_command_that_fails_is_closed_and_not_written(tmp_path: Path) -> None:
+    Path("pods.csv").write_text("name,cpu_milli,memory_mib,creation_time\n")
+    Path("nodes.csv").write_text("sn,cpu_milli,memory_mib\na,4000,8192\n")
+    asked = ASKED.replace("rows.csv", "rows.parquet").replace("cluster.yaml", "nodes.csv")
+    printed, code = command(f"{asked} --pods pods.csv", tmp_path)
+    assert code == 2
+    assert "the list has no pods" in printed
+    gc.collect()  # a writer that is not closed complains here: warnings are errors
+    assert not Path("rows.parquet").exists()
 
 
 def test_parquet_without_its_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from kube_policy_scheduler.lang.model_card import CARD_KEY, InputCard, ModelCard, OutcomeCard, encode_card
+from tests.extensions.onnx_bytes import field
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
@@ -43,10 +44,14 @@ def test_a_trained_model_scores_nodes(cluster: Cluster, scheduler: StartSchedule
     pytest.importorskip("onnxruntime")
     folder = tmp_path / "rules"
     folder.mkdir()
-    shutil.copy(Path(__file__).parents[1] / "extensions" / "models" / "linear.onnx", folder)
-    (folder / "default.policy").write_text(
-        'score model("linear.onnx", if label tier=good then 5 else 0, if label tier=bad then 1 else 0)\n'
+    linear = (Path(__file__).parents[1] / "extensions" / "models" / "linear.onnx").read_bytes()
+    inputs = ("if label tier=good then 5 else 0", "if label tier=bad then 1 else 0")
+    card = ModelCard(
+        tuple(InputCard(name, low=0.0, high=5.0, edges=(), shares=(1.0,)) for name in inputs),
+        outcome=OutcomeCard("node_load1", after_seconds=600.0, mean_absolute_error=0.25),
     )
+    (folder / "linear.onnx").write_bytes(linear + field(14, field(1, CARD_KEY) + field(2, encode_card(card))))
+    (folder / "default.policy").write_text(f'score model("linear.onnx", {inputs[0]}, {inputs[1]})\n')
     config = tmp_path / "config.yaml"
     config.write_text(
         "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\npolicies: {extensions: [onnx]}\n"
@@ -60,3 +65,5 @@ def test_a_trained_model_scores_nodes(cluster: Cluster, scheduler: StartSchedule
     assert process.policies()["accepted"], process.log()
     cluster.add_pods(pod("one"))
     assert cluster.wait_bound("one") == {"one": "c"}
+    trained = 'policy_scheduler_model_trained_error{model="linear.onnx",policy="default"} 0.25'
+    eventually(lambda: trained in process.get("/metrics")[1], else_=process.log)

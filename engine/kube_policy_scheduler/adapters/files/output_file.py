@@ -24,11 +24,12 @@ def write_file(path: Path, content: Iterable[str] | Iterable[bytes]) -> None:
     """
     partial: Path | None = None
     try:
-        target = path.resolve()
-        if target.exists() and not target.is_file() and not target.is_dir():
-            with target.open("wb") as raw:
+        # not by the path that a link leads to: that of /dev/stdout is the name of a pipe, which cannot be opened
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as raw:
                 _write(raw, content, packed=False)
             return
+        target = path.resolve()
         partial = target.with_name(f".{target.name}.{os.getpid()}")
         with partial.open("wb") as raw:  # not a temporary file: those are for their owner alone
             if target.exists():

@@ -209,8 +209,10 @@ def _table(file: IO[bytes], *, is_parquet: bool) -> Iterator[TableWriter]:
             parquet = ParquetTable(file, texts=TEXT_COLUMNS)
         except ParquetUnavailable as error:
             raise click.ClickException(str(error)) from error
-        yield parquet
-        parquet.close()
+        try:
+            yield parquet
+        finally:
+            parquet.close()
     else:
         yield CsvTable(lambda line: file.write(line.encode()))
 
