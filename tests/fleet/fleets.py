@@ -58,7 +58,7 @@ def policies(text: str) -> FleetPolicies:
     """Return the policy of all workloads that a text says."""
     loaded = load([Source("a.policy", f"for workloads where true\n{text}\n")], rules=False)
     assert loaded.policy_set is not None, "\n".join(map(render, loaded.diagnostics))
-    return loaded.fleet
+    return loaded.policy_set.fleet
 
 
 THREE = Fleet(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -55,6 +55,8 @@ class PolicySet:
     queues: QuotaRules | None
     """The queues, of the administrator's policies; None: there are none."""
     _governing: Governing = field(repr=False)
+    fleet: FleetPolicies = NO_FLEET_POLICIES
+    """The policies of workloads beside them: they govern no pods."""
 
     @classmethod
     def of(
@@ -89,11 +91,17 @@ class PolicySet:
         ranks = {id(policy): rank for rank, part in enumerate((*others, first)) for policy in part.policies}
         every = [policy for part in parts for policy in part.policies]
         every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
-        return cls._of_ordered(every, first.default_schedulers, first.queues, stands_in_as=first.stands_in_as)
+        found = cls._of_ordered(every, first.default_schedulers, first.queues, stands_in_as=first.stands_in_as)
+        return found.with_fleet(first.fleet)
 
     def standing_in_as(self, schedulers: frozenset[str]) -> PolicySet:
         """Return the set as it governs pods of any scheduler: as though they asked for one of these too."""
-        return self._of_ordered(self.policies, self.default_schedulers, self.queues, stands_in_as=schedulers)
+        found = self._of_ordered(self.policies, self.default_schedulers, self.queues, stands_in_as=schedulers)
+        return found.with_fleet(self.fleet)
+
+    def with_fleet(self, fleet: FleetPolicies) -> PolicySet:
+        """Return the set with policies of workloads beside it."""
+        return replace(self, fleet=fleet)
 
     @classmethod
     def _of_ordered(
@@ -199,8 +207,6 @@ class Loaded:
     """None where anything is an error: half a set decides nothing."""
     diagnostics: tuple[Diagnostic, ...]
     checked: Checked = field(repr=False)
-    fleet: FleetPolicies = NO_FLEET_POLICIES
-    """Those of workloads; none where anything is an error."""
 
 
 def load(
@@ -235,7 +241,7 @@ def load(
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
         made = set_of(checked.policies, policies, default_schedulers=default_schedulers, memo=memo)
-        return Loaded(made, diagnostics, checked, fleet_policies(checked.policies, names, memo))
+        return Loaded(made.with_fleet(fleet_policies(checked.policies, names, memo)), diagnostics, checked)
 
 
 def set_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -315,18 +315,18 @@ class Readings:
         for part in parts:
             yield from self._of_part(part)
 
-    def unknown_nodes(self, case: Case, case_cluster: CaseCluster) -> Iterator[Diagnostic]:
-        """Yield an error for every value of a node that the case does not have."""
+    def unknown_nodes(self, case: Case, known: Collection[str], *, noun: str = "node") -> Iterator[Diagnostic]:
+        """Yield an error for every value of a node, or a cluster of a fleet, that the case does not have."""
         for part in (self._suite.metrics, case.metrics):
             for query, answer in part.value.items() if part is not None else ():
                 if query in RESERVED or not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
                     continue
                 if query not in self._of_nodes:
                     continue
-                for node in answer.keys() - case_cluster.facts.keys():
+                for node in answer.keys() - {*known}:
                     assert part is not None
-                    advice = did_you_mean(node, tuple(case_cluster.facts), none="the test has no nodes")
-                    message = f"unknown node `{node}`"
+                    advice = did_you_mean(node, tuple(known), none=f"the test has no {noun}s")
+                    message = f"unknown {noun} `{node}`"
                     path = (*part.path, query, node)
                     yield self._document.error(path, codes.UNKNOWN_NODE, message=message, advice=advice, key=True)
 
@@ -433,6 +433,8 @@ class RunContext:
     readings: Readings
     policies: TestedPolicies
     observe: Observe | None = None
+    fleet: Sequence[Part] = ()
+    """The clusters of a fleet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from kube_policy_scheduler.tooling.tester import codes
-from kube_policy_scheduler.tooling.tester.outcome import ClauseVerdict, Outcome
+from kube_policy_scheduler.tooling.tester.outcome import ClauseVerdict, Outcome, replicas_by_cluster
 from kube_policy_scheduler.tooling.tester.queue_order import Waiting, positions
 from kube_policy_scheduler.tooling.tester.suite_file import Part, Path
 from kube_policy_scheduler.tooling.tester.value_reader import ValueReader
@@ -313,6 +313,26 @@ def _filtered(named: Named[Reason], one: OneDecision) -> Mismatch | None:
     return Mismatch(expected, f"{node} filtered by {got}" if got else f"{node} passes every filter")
 
 
+def _clusters(wanted: Mapping[str, int], one: OneDecision) -> Mismatch | None:
+    outcome, expected = one.outcome, replicas_by_cluster(wanted)
+    if outcome.clusters is None:
+        return Mismatch(expected, f"a pod, which goes to a node: {outcome.described()}")
+    if outcome.clusters == {name: count for name, count in wanted.items() if count > 0}:
+        return None
+    got = replicas_by_cluster(outcome.clusters)
+    if outcome.host is None:
+        return Mismatch(expected, f"{got}; {outcome.described()}")
+    other = [name for name in outcome.why if outcome.clusters.get(name, 0) != wanted.get(name, 0)]
+    why = "; ".join(f"{name}: {outcome.why[name]}" for name in other[:_MOST_REASONS])
+    return Mismatch(expected, f"{got} ({why})" if why else got)
+
+
+def _replicas(reader: ValueReader, value: Mapping[str, int], path: Path) -> Mapping[str, int]:
+    for name in value:
+        reader.known_node(name, (*path, name))
+    return value
+
+
 def _held(wanted: YesOrReason, one: OneDecision) -> Mismatch | None:
     held = one.outcome.held
     if (held is not None) is wanted.wanted and says(wanted.message, [held or ""]):
@@ -553,6 +573,7 @@ OF_DECISION: Mapping[str, ExpectationKind[OneDecision]] = {
     "scores": _kind(_by_node(ValueReader.number), _score, exact=_no_other, nodes=_named),
     "order": _kind(_whole(ValueReader.node_order), _order, exact=_no_other, nodes=_in_order),
     "margin": _kind(_whole(ValueReader.number), _margin, nodes=_best),
+    "clusters": _kind(_whole(_replicas), _clusters, nodes=_none),
     "evicts": _kind(_whole(ValueReader.pod_set), _evicts, nodes=_none),
     "held": _kind(_whole(ValueReader.yes_or_reason), _held, nodes=_none),
     "waits": _kind(_whole(ValueReader.yes_or_reason), _waits, nodes=_none),
@@ -562,6 +583,11 @@ OF_DECISION: Mapping[str, ExpectationKind[OneDecision]] = {
     "warnings": _kind(_whole(ValueReader.texts), _warnings, nodes=_none),
 }
 """What is expected of every decision of a case, or of a step."""
+
+OF_WORKLOADS = frozenset(
+    {"clusters", "schedulable", "unschedulable", "filtered", "feasible", "scores", "order", "margin"}
+)
+"""Those of them that a case with a workload may have: clusters of the fleet are what nodes are elsewhere."""
 
 OF_CASE: Mapping[str, ExpectationKind[AllPlacements]] = {
     "placed": _kind(_in_all_or_by_node, _placed, exact=_nothing_elsewhere),

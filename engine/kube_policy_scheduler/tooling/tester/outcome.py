@@ -24,6 +24,7 @@ from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, QueuePos
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest, Operand
 from kube_policy_scheduler.policy.answer import Answer, GangWaits, Held, NoDomain, Placed
 from kube_policy_scheduler.policy.decision_inputs import Rules, undefined_nodes
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.tester.wanted import number
@@ -95,6 +96,11 @@ class TestedPolicies(Protocol):
         """Return what lint says about the policies, errors aside."""
         ...
 
+    @property
+    def fleet(self) -> FleetPolicies:
+        """Return the policies of workloads."""
+        ...
+
     def governing(self, pod: PodInfo) -> TestedPolicy | None:
         """Return the policy that governs the pod, None where none does."""
         ...
@@ -111,7 +117,12 @@ class CompiledPolicies:
     @property
     def queries(self) -> Iterable[Query]:
         """Return every metric that the policies read."""
-        return self.policy_set.queries
+        return (*self.policy_set.queries, *self.fleet.queries)
+
+    @property
+    def fleet(self) -> FleetPolicies:
+        """Return the policies of workloads."""
+        return self.policy_set.fleet
 
     def governing(self, pod: PodInfo) -> TestedPolicy | None:
         """Return the policy that governs the pod, None where none does."""
@@ -179,6 +190,10 @@ class Outcome:
     degraded: frozenset[str] = frozenset()
     """Queries that lack a fresh value on some node."""
     warnings: tuple[Warned, ...] = ()
+    clusters: Mapping[str, int] | None = None
+    """Of a workload: its replicas by cluster; None for a pod."""
+    why: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Of a workload: by cluster, why it has so many replicas."""
     error: str | None = None
     """Why there is no decision at all; None where there is one."""
 
@@ -198,6 +213,8 @@ class Outcome:
             return f"error: {self.error}"
         if self.held is not None:
             return f"held: {self.held}"
+        if self.clusters is not None and self.host is not None:
+            return replicas_by_cluster(self.clusters)
         if self.host is None:
             return f"unschedulable: {self.message}"
         ranked = sorted(self.totals.items(), key=lambda item: (-item[1], item[0]))
@@ -213,6 +230,11 @@ class Outcome:
             if node in verdict.rejected:
                 parts = [p.clause for p in self.conjuncts if p.within == verdict.clause and node in p.rejected]
                 yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.rejected[node])})"
+
+
+def replicas_by_cluster(counts: Mapping[str, int]) -> str:
+    """Return what people read of a placement of a workload."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "no cluster"
 
 
 def outcome_of(answer: Answer, policy: TestedPolicy, *, in_full: bool) -> Outcome:

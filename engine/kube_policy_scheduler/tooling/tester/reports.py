@@ -213,7 +213,9 @@ def _case(suite: Suite, result: CaseResult) -> dict[str, Any]:
     done: dict[str, Any] = {"file": file, "line": line, "name": result.case.name, "state": result.state.value}
     if result.state in (State.SKIPPED, State.TODO):
         done["reason"] = result.case.skip or result.case.todo
-    if len(result.outcomes) == 1:
+    if len(result.outcomes) == 1 and result.outcomes[0].clusters is not None:
+        done["clusters"] = dict(sorted(result.outcomes[0].clusters.items()))
+    elif len(result.outcomes) == 1:
         done["node"] = result.outcomes[0].host
     elif result.outcomes:
         done["pods"] = [{"name": outcome.pod, "node": outcome.host} for outcome in result.outcomes]

@@ -28,6 +28,7 @@ from kube_policy_scheduler.tooling.tester.case_runner import (
 )
 from kube_policy_scheduler.tooling.tester.clause_values import ClauseValues, values_of_decision, values_of_queue
 from kube_policy_scheduler.tooling.tester.expectations import (
+    OF_WORKLOADS,
     AllPlacements,
     Expectation,
     Expectations,
@@ -36,6 +37,7 @@ from kube_policy_scheduler.tooling.tester.expectations import (
     PodsOfQueue,
     expectations,
 )
+from kube_policy_scheduler.tooling.tester.fleet_case import FleetCase
 from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies
 from kube_policy_scheduler.tooling.tester.suite_file import (
     Case,
@@ -251,7 +253,8 @@ class SuiteRun:
     def _with(self, policies: TestedPolicies, observe: Observe | None) -> None:
         self._queries = tuple(dict.fromkeys(policies.queries))
         readings = Readings(self.suite, self._queries)
-        self._context = RunContext(self.suite.document, self._builder, readings, policies, observe)
+        context = RunContext(self.suite.document, self._builder, readings, policies, observe, self.suite.fleet)
+        self._context = context
 
     def under(self, policies: TestedPolicies, *, observe: Observe | None = None) -> SuiteRun:
         """Return a run of the same cases, on the same clusters, under other policies."""
@@ -300,6 +303,8 @@ class SuiteRun:
             if case.skip:
                 return CaseResult(case, State.SKIPPED)
             return ended(case, rejection(case, self._fixtures), ())
+        if case.kind is Kind.WORKLOAD:
+            return self._workload(case)
         case_cluster = self._case_cluster(shuffled=False)
         with case_cluster.trying():
             self._builder.lay_over(case, case_cluster)
@@ -316,11 +321,38 @@ class SuiteRun:
             failures += self._shuffled(case, outcomes)
         return ended(case, failures, outcomes)
 
+    def _workload(self, case: Case) -> CaseResult:
+        """Decide a workload and compare."""
+        fleet = FleetCase(case, self._context)
+        expected = self._expectations_of_workload(case, fleet)
+        if case.skip:
+            return CaseResult(case, State.SKIPPED)
+        outcome = fleet.outcome()
+        subject = OneDecision(outcome, fleet.facts, frozenset(), tie_ok=True, admits_missing=True)
+        compared = ((one, one.mismatch(subject)) for one in expected)
+        failures = [Failure(one, mismatch) for one, mismatch in compared if mismatch is not None]
+        return ended(case, failures, (outcome,))
+
+    def _expectations_of_workload(self, case: Case, fleet: FleetCase) -> Sequence[Expectation[OneDecision]]:
+        problems = list(self._context.readings.unknown_nodes(case, fleet.facts, noun="cluster"))
+        queries = [query.promql for query in self._queries]
+        reader = ValueReader(self.suite.document, facts=fleet.facts, pods=frozenset, queries=queries, noun="cluster")
+        expected = expectations(case.expect, reader)
+        problems += reader.problems
+        others: tuple[Expected, ...] = (*expected.of_case, *expected.of_queue)
+        others += tuple(one for one in expected.of_decision if one.key not in OF_WORKLOADS)
+        for one in others:
+            message = f"`{one.key}` is about pods; of a workload you can expect {', '.join(sorted(OF_WORKLOADS))}"
+            problems.append(self.suite.document.error(one.path, codes.BAD_FIXTURE, message=message, key=True))
+        if problems:
+            raise DocumentError(problems)
+        return expected.of_decision
+
     # --- comparing -----------------------------------------------------------------------------------
 
     def _expected(self, case: Case, case_cluster: CaseCluster) -> dict[Path | None, Expectations]:
         """Return what is expected of the pods of each step, and under None of all of them."""
-        problems = list(self._context.readings.unknown_nodes(case, case_cluster))
+        problems = list(self._context.readings.unknown_nodes(case, case_cluster.facts))
         pods = lambda: frozenset((*(pod.name for pod in case_cluster.cluster.pods.values()), *planned_names(case)))  # noqa: E731
         queries = [query.promql for query in self._queries]
         reader = ValueReader(self.suite.document, facts=case_cluster.facts, pods=pods, queries=queries)

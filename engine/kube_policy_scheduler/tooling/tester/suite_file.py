@@ -77,6 +77,8 @@ class Kind(Enum):
     """Not at all: they wait, and are asked for their turns."""
     FORALL = "forall"
     """Each alone, in the same cluster."""
+    WORKLOAD = "workload"
+    """A workload goes to the clusters of a fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,12 @@ class Case:
     kind: Kind = Kind.ONE
     only_schedulable: bool = False
     """Of a property: pods that fit nowhere are left out."""
+    workload: Part | None = None
+    """Instead of pods: what goes to clusters of the fleet."""
+    fleet: Part | None = None
+    """Laid over the file's clusters, by name."""
+    passes: int = 0
+    """How often replicas are moved by `rebalance` before the placement is compared."""
 
     @property
     def now(self) -> float:
@@ -166,6 +174,8 @@ class Suite:
     """By whose rules pods are decided; what it does not say, the cluster files say."""
     invalid: tuple[Invalid, ...] = ()
     forall: tuple[ForAll, ...] = ()
+    fleet: tuple[Part, ...] = ()
+    """The clusters of a fleet, for cases with a workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +333,7 @@ class _Reader:
             policies=_several(value.get("policy", []), ("policy",)),
             clusters=_several(value.get("cluster", []), ("cluster",)),
             nodes=_parts(value, (), "nodes"),
+            fleet=_parts(value, (), "clusters"),
             pods=self._pods(value, ()),
             metrics=Part(value.get("metrics", {}), ("metrics",)),
             seed=value.get("seed", 0),
@@ -371,6 +382,11 @@ class _Reader:
                 if isinstance(sequence, dict)
                 else tuple(self._step(one, (*path, "sequence", index)) for index, one in enumerate(sequence))
             )
+        elif "workload" in form:
+            fleet = Part(form["clusters"], (*path, "clusters")) if "clusters" in form else None
+            asked = Part(form["workload"], (*path, "workload"))
+            frame = self._frame(form, path)
+            return replace(frame, kind=Kind.WORKLOAD, workload=asked, fleet=fleet, passes=form.get("passes", 0))
         elif "queue" in form:
             steps = tuple(self._step(one, (*path, "queue", index)) for index, one in enumerate(form["queue"]))
         else:

@@ -37,6 +37,7 @@ class ValueReader:
         facts: Mapping[str, NodeFacts],
         pods: Callable[[], frozenset[str]],
         queries: Sequence[str],
+        noun: str = "node",
     ) -> None:
         """Take what a case may name.
 
@@ -45,7 +46,9 @@ class ValueReader:
             facts: every node, by name.
             pods: returns the names of all pods, those of the case included.
             queries: every metric that the policies read.
+            noun: what the nodes are called.
         """
+        self._noun = noun
         self._document = document
         self._facts = facts
         self._pods = pods
@@ -141,8 +144,8 @@ class ValueReader:
 
     def _known_node(self, name: str, path: Path, *, key: bool = False) -> None:
         if name not in self._facts:
-            advice = did_you_mean(name, self.nodes, none="the test has no nodes")
-            self.problem(path, codes.UNKNOWN_NODE, f"unknown node `{name}`", advice, key=key)
+            advice = did_you_mean(name, self.nodes, none=f"the test has no {self._noun}s")
+            self.problem(path, codes.UNKNOWN_NODE, f"unknown {self._noun} `{name}`", advice, key=key)
 
     def _check_text(self, text: str, path: Path) -> None:
         if is_pattern(text):

@@ -1,0 +1,116 @@
+"""Cases with a workload: what they hold against, and what people read where they or the file are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.tooling.fleet_forms import CLUSTER_KEYS, WORKLOAD_KEYS
+from kube_policy_scheduler.tooling.tester.expectations import OF_WORKLOADS
+from kube_policy_scheduler.tooling.tester.suite_file import schema_text
+
+POLICY = """\
+for workloads where workload.kind == "Deployment"
+score 1000 if cluster.provider == "own"
+score -(cluster.price ?? 9)
+divide best first
+rebalance at most 2
+"""
+FLEET = """\
+policy: fleet.policy
+clusters:
+- {name: a, region: eu, provider: own, cpu: 6, price: 3}
+- {name: b, region: eu, provider: aws, cpu: 12, price: 5}
+- {name: c, region: us, provider: gcp, cpu: 18, price: 4}
+cases:
+"""
+
+
+@pytest.fixture
+def tested(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a test file with some cases, and return what is printed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fleet.policy").write_text(POLICY)
+
+    def test(cases: str, *options: str, head: str = FLEET) -> str:
+        (tmp_path / "fleet.test.yaml").write_text(head + cases)
+        run(["test", *options, "fleet.test.yaml"])
+        shown = capsys.readouterr()
+        return shown.out + shown.err
+
+    return test
+
+
+HOLDS = [
+    "workload: {replicas: 12, cpu: 1}\n  expect: {clusters: {a: 6, c: 6}, order: [a, c, b], schedulable: true}",
+    "workload: {replicas: 12, cpu: 1}\n  expect: {clusters: {a: 6, b: 0, c: 6}, scores: {a: 997}, margin: 1001}",
+    "workload: {replicas: 12, cpu: 1}\n  expect: {feasible: [a, b, c]}",
+    "workload: {replicas: 12, cpu: 1}\n  clusters: {a: {used: 4}}\n  expect: {clusters: {a: 2, c: 10}}",
+    "workload: {replicas: 12, cpu: 1}\n  clusters: {a: {used: {cpu: 4}}}\n  expect: {clusters: {a: 2, c: 10}}",
+    "workload: {replicas: 12, cpu: 1}\n  clusters: {a: {room: 1}}\n  expect: {clusters: {a: 1, c: 11}}",
+    "workload: {replicas: 12, cpu: 1}\n  clusters: {a: {apis: [v1/Pod]}}\n"
+    "  expect: {clusters: {c: 12}, filtered: {a: {clause: APIEnablement}}}",
+    "workload: {replicas: 5, cpu: 1, has: {c: 5}}\n  passes: 1\n  expect: {clusters: {a: 2, c: 3}}",
+    "workload: {replicas: 5, cpu: 1, has: {c: 5}, fresh: true}\n  expect: {clusters: {a: 5}}",
+    "workload: {replicas: 40, cpu: 1}\n  expect: {clusters: {}, unschedulable: {message: room for 36 of 40}}",
+    "workload: {replicas: 3, cpu: 1, placement: {clusterAffinity: {clusterNames: [b]}}}\n"
+    "  expect: {clusters: {b: 3}, filtered: {a: {clause: ClusterAffinity}}}",
+    "workload: {replicas: '${n}', cpu: 1}\n  each: {n: [3, 4]}\n  expect: {clusters: {a: '${n}'}}",
+]
+
+
+@pytest.mark.parametrize("case", HOLDS)
+def test_what_is_expected_holds(case: str, tested: Any) -> None:
+    assert "0 failed, 0 skipped" in tested(f"- name: x\n  {case}\n").splitlines()[-1]
+
+
+FAILS = {
+    "other clusters": "workload: {replicas: 12, cpu: 1}\n  expect: {clusters: {a: 7, c: 5}}",
+    "too little room": "workload: {replicas: 40, cpu: 1}\n  expect: {clusters: {a: 6, c: 34}}",
+    "not filtered": "workload: {replicas: 12, cpu: 1}\n  expect: {filtered: {a: {clause: TaintToleration}}}",
+    "another score": "workload: {replicas: 12, cpu: 1}\n  expect: {scores: {a: 3}}",
+    "no policy": "workload: {kind: Job, replicas: 12, cpu: 1}\n  expect: {clusters: {a: 6}}",
+    "a pod goes to a node": "pod: {cpu: 1}\n  expect: {clusters: {a: 6}}",
+}
+WRONG = {
+    "an unknown cluster": "workload: {has: {d: 1}}\n  clusters: {e: {cpu: 1}}\n  expect: {clusters: {f: 1}}",
+    "an unknown cluster of a score": "workload: {}\n  expect: {scores: {f: 1}}",
+    "what pods have": "workload: {}\n  expect: {node: a, placed: 3}",
+    "a taint": "workload: {}\n  clusters: {a: {taints: [gpu]}}\n  expect: {clusters: {a: 1}}",
+    "an amount": "workload: {cpu: 1x}\n  expect: {clusters: {a: 1}}",
+    "a placement": "workload: {placement: {clusterAffinity: 3}}\n  expect: {clusters: {a: 1}}",
+    "a pod and a workload": "workload: {}\n  pod: {}\n  expect: {clusters: {a: 1}}",
+    "an unknown key": "workload: {replica: 3}\n  expect: {clusters: {a: 1}}",
+}
+
+
+@pytest.mark.parametrize("case", [*FAILS, *WRONG])
+def test_what_is_wrong_is_said(case: str, tested: Any, snapshot: SnapshotAssertion) -> None:
+    assert tested(f"- name: x\n  {(FAILS | WRONG)[case]}\n") == snapshot
+
+
+def test_without_clusters_none_fits(tested: Any) -> None:
+    cases = "- name: x\n  workload: {replicas: 3, cpu: 1}\n  expect: {unschedulable: {message: no cluster exists}}\n"
+
+    assert "1 passed" in tested(cases, head="policy: fleet.policy\ncases:\n")
+
+
+def test_programs_get_the_same(tested: Any) -> None:
+    result = json.loads(tested(f"- name: x\n  {FAILS['other clusters']}\n", "--format", "json"))
+    (case,) = result["cases"]
+
+    assert case["state"] == "fail"
+    assert case["clusters"] == {"a": 6, "c": 6}
+
+
+def test_short_keys_and_the_schema_say_the_same() -> None:
+    defined = json.loads(schema_text())["$defs"]
+
+    assert defined["fleetCluster"]["properties"].keys() == CLUSTER_KEYS
+    assert defined["workload"]["properties"].keys() == WORKLOAD_KEYS
+    assert defined["expect"]["properties"].keys() >= OF_WORKLOADS
