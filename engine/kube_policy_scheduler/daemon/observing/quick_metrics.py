@@ -60,6 +60,7 @@ class QuickCounter(Counter):
     """A counter that is added up when it is read."""
 
     def _metric_init(self) -> None:
+        super()._metric_init()
         self._value = Amounts()
 
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
