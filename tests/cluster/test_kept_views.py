@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.footprint import Measured, Shared
-from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView, Stamped
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PASSED_ON, Templates
 
@@ -169,6 +169,14 @@ def test_results_of_another_position_are_dropped_together() -> None:
     assert kept.get(1) == "x"
     kept.follow(2)
     assert (kept.get(1), gone) == (None, [1])
+
+
+def test_a_result_with_a_stamp_is_made_again_when_that_changes() -> None:
+    kept: KeptView[str, Stamped[list[int]]] = KeptView(KeptBytes(1_000), most=2)
+    made = [kept.current("a", stamp, lambda: []) for stamp in (1, 1, 2)]
+    assert made[0] is made[1]
+    assert made[1] is not made[2]
+    assert len(kept) == 1
 
 
 def test_what_bounds_views_does_not_keep_them() -> None:

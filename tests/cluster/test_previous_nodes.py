@@ -21,7 +21,7 @@ def pod(
     return cluster.templates.pod(msgspec.convert({"metadata": metadata}, objects.Pod))
 
 
-JOB = {"batch.kubernetes.io/job-completion-index": "3"}
+JOB, OTHER_INDEX = ({"batch.kubernetes.io/job-completion-index": index} for index in "34")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,17 @@ JOB = {"batch.kubernetes.io/job-completion-index": "3"}
             {"name": "d-1-x", "owner": "ReplicaSet/d-1", "pod-template-hash": "1"},
             {"name": "d-2-y", "owner": "ReplicaSet/d-2", "pod-template-hash": "2"},
             True,
+        ),
+        ({"name": "a-x", "owner": "Job/a", **JOB}, {"name": "a-y", "owner": "Job/a", **OTHER_INDEX}, False),
+        (
+            {"name": "d-1-x", "owner": "Job/d-1", "pod-template-hash": "1"},
+            {"name": "d-2-y", "owner": "Job/d-2", "pod-template-hash": "2"},
+            False,
+        ),
+        (
+            {"name": "x", "owner": "ReplicaSet/-1", "pod-template-hash": "1"},
+            {"name": "y", "owner": "ReplicaSet/-2", "pod-template-hash": "2"},
+            False,
         ),
         ({"name": "bare"}, {"name": "bare"}, True),
         ({"name": "bare"}, {"name": "other"}, False),

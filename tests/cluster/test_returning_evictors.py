@@ -124,6 +124,13 @@ def test_it_may_again_once_something_else_changes(happens: Callable[[ReturningEv
     assert found.may_share(A)
 
 
+def test_changes_of_two_kinds_are_two_changes() -> None:
+    found = exchanged()
+    found.started(pod(CLUSTER, "new"))
+    found.ended("another")
+    assert found.may_share(A)
+
+
 def test_what_comes_of_evictions_changes_nothing_however_late() -> None:
     found = exchanged()
     found.note(of_app("c"), [B], Steady(10_000.0), reclaims=False)

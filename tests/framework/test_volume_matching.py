@@ -208,5 +208,23 @@ def test_there_is_room_for_a_volume_where_any_capacity_says_so() -> None:
     assert room("10Gi") == [False] * 4
 
 
+def test_where_each_of_many_classes_has_room_is_kept_within_the_bytes_for_all_that_is_kept() -> None:
+    cluster = Cluster()
+    for number in range(200):
+        cluster.set_node(msgspec.convert({"metadata": {"name": f"n{number}"}}, objects.Node))
+    for number in range(40):
+        body = {"metadata": {"name": f"c{number}"}, "provisioner": "x"}
+        cluster.set_object(msgspec.convert(body, objects.StorageClass))
+    cluster.kept.given = 4_000
+    cluster.kept.follow_nodes(200)
+
+    rooms = [provisionable(f"c{number}", cluster) for number in range(40)]
+
+    assert cluster.kept.taken <= 4_000 < sum(each.allowed.nbytes for each in rooms)
+    assert provisionable("c39", cluster) is rooms[39], "the one used last stays"
+    assert provisionable("c0", cluster) is not rooms[0]
+    assert provisionable("c0", cluster).allowed.tolist() == rooms[0].allowed.tolist()
+
+
 def capacity(name: str, size: str, topology: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "storageClassName": "late", "capacity": size, "nodeTopology": topology}

@@ -301,13 +301,14 @@ def test_a_nominated_pod_keeps_its_room(
     assert has_precedence(world.cluster, other, world.pod(queue, gpus, priority=priority)) is keeps
 
 
-def test_a_nominated_pod_keeps_its_room_if_only_a_queue_above_its_own_may_guarantee_it() -> None:
+@pytest.mark.parametrize("gpus", [1, 2], ids=["from what is guaranteed", "from what borrows"])
+def test_a_nominated_pod_keeps_its_room_if_only_a_queue_above_its_own_may_guarantee_it(gpus: float) -> None:
     world = World.of(queues("c min 1", "p all min 2", "b@p"), 6)
     assert world.usage.named("p") is not None, "usage is tracked from now on"
     other = world.pod("b", 1)
     world.cluster.nominate(other, "n0")
 
-    assert has_precedence(world.cluster, other, world.pod("c", 2, priority=9))
+    assert has_precedence(world.cluster, other, world.pod("c", gpus, priority=9))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from kube_policy_scheduler.cluster.counter_kinds import ValueCounts
 from kube_policy_scheduler.cluster.domains import Topology
 from kube_policy_scheduler.cluster.domains import topology as topology_of
 from kube_policy_scheduler.cluster.journal import Journal
-from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.columns import full
@@ -42,7 +41,7 @@ def _kept(frame: Frame, fold: NodeFold, captured: tuple[Any, ...]) -> KeptFold |
     """
     if not fold.changes_by_row:
         return None
-    cache = frame.cluster.store.keep("aggregates over nodes", None, partial(_new_view, frame.cluster.kept))
+    cache: KeptView[Any, KeptFold | str] = frame.cluster.view("aggregates over nodes", most=_KEPT, size_of=_size)
     key = fold, captured
     kept = cache.get(key)
     if isinstance(kept, KeptFold):
@@ -57,10 +56,6 @@ def _kept(frame: Frame, fold: NodeFold, captured: tuple[Any, ...]) -> KeptFold |
 
 
 _ASKED_ONCE = "asked once"
-
-
-def _new_view(kept: KeptBytes) -> KeptView[Any, KeptFold | str]:
-    return KeptView(kept, most=_KEPT, size_of=_size)
 
 
 def _size(key: tuple[NodeFold, tuple[Any, ...]], kept: KeptFold | str) -> int:

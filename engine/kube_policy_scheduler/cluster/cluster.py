@@ -9,7 +9,7 @@ Each of them notes in the `ledger` what it changed, so that nobody else has to s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.devices.numa import NumaZones
 from kube_policy_scheduler.cluster.devices.resource_claims import ResourceClaims, gives_as_before, is_freed
 from kube_policy_scheduler.cluster.devices.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.events import ClusterEvent, node_events, object_event
-from kube_policy_scheduler.cluster.kept_views import KeptBytes
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import ADDED, ALL_ROWS, IntArray, NodeInfo, NodeTable, Rows
 from kube_policy_scheduler.cluster.object_store import ObjectStore, is_another, is_same_group, key_of, object_key
@@ -88,6 +88,7 @@ class Cluster:
         """Templates that have pods, on nodes or pending."""
         self.kept = KeptBytes()
         """Bounds what is kept from one decision to the next."""
+        self._views: dict[str, KeptView[Any, Any]] = {}
         self.counters = PodCounters(self.templates_in_use, self.kept)
         self.counters_on_unknown_nodes = PodCounters(self.templates_in_use)
         """Counts of the pods in `on_unknown_nodes`, as if they were all on one node."""
@@ -146,6 +147,13 @@ class Cluster:
         self.dry_run_changes: Sequence[DryRunChange] = ()
         """What was placed and displaced in the dry run under way, oldest first; see `dry_run`."""
         self._dry_run: list[DryRunChange] | None = None
+
+    def view(self, name: str, *, most: int, size_of: Callable[[Any, Any], int] | None = None) -> KeptView[Any, Any]:
+        """Return what is kept of one kind, which counts with all that is kept: a view made on first use, see there."""
+        view = self._views.get(name)
+        if view is None:
+            view = self._views[name] = KeptView(self.kept, most=most, size_of=size_of)
+        return view
 
     # --- nodes ---------------------------------------------------------------------------------------
 

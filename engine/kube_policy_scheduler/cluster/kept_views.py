@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.footprint import Measured, Shared, footprint
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
+MadeT = TypeVar("MadeT")
 
 MIN_KEPT_BYTES, KEPT_BYTES_PER_NODE = 192 * 2**20, 1536
 """So much may be kept if nothing else is said: with 18 to 29 bytes a node for a template with its ranked totals, about
@@ -172,6 +173,14 @@ def _used(found: tuple[object, object, _Entry[Any]]) -> int:
     return found[2].used
 
 
+class Stamped(Measured, msgspec.Struct, Generic[ValueT], frozen=True):
+    """A result that holds as long as its stamp stays the same."""
+
+    borrowed = frozenset({"stamp"})
+    stamp: Hashable
+    value: ValueT
+
+
 class KeptView(Measured, Generic[KeyT, ValueT]):
     """Results of one kind. Beyond a number of them one goes that was not used for a long time."""
 
@@ -242,6 +251,14 @@ class KeptView(Measured, Generic[KeyT, ValueT]):
         kept, size_of = self.kept_bytes, self._size_of
         if kept is not None and not kept.hold_one_more(entry, 0 if size_of is None else size_of(key, value)):
             self._measure(key, entry)
+
+    def current(self: KeptView[KeyT, Stamped[MadeT]], key: KeyT, stamp: Hashable, make: Callable[[], MadeT]) -> MadeT:
+        """Return the result of `make`, kept until it is asked for with another stamp."""
+        known = self.get(key)
+        if known is None or known.stamp != stamp:
+            known = Stamped(stamp, make())
+            self.set(key, known)
+        return known.value
 
     def measure(self, key: KeyT) -> None:
         """Measure a result again that grew or shrank, if it is still there."""

@@ -26,6 +26,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.hashed_rows import HashedRows
 from kube_policy_scheduler.cluster.images import ImageTable
 from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, SharedParts, changes_between
 from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, PodRequests
 from kube_policy_scheduler.cluster.static_columns import (
@@ -68,7 +69,8 @@ _JOURNAL_LIMIT = 1 << 16
 _MAX_STATIC = 512
 """Static columns kept; beyond it all are dropped, and those still in use are rebuilt."""
 _MAX_DERIVED = 128
-"""Results kept that are derived from one column each; beyond it all are dropped, as with static columns."""
+"""Results kept that are derived from all nodes, and from one column each; of the latter beyond it all are dropped, as
+with static columns."""
 _ROWS_IN_A_STEP = 1 << 11
 """Of a column that is made in steps: 2 to 3 ms."""
 _is_cordoned: Callable[[NodeInfo], bool] = attrgetter("node.spec.unschedulable")
@@ -157,7 +159,7 @@ class NodeTable:
         """Changes with the set of labels that any node has."""
         self._label_keys: Counter[str] = Counter()
         """By how many nodes have it."""
-        self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
+        self._derived: KeptView[Hashable, Any] = KeptView(most=_MAX_DERIVED)
         self._attached: dict[Hashable, Any] = {}
         """Data of other modules about these nodes, which they update themselves."""
         self.under_way = UnderWay()
@@ -379,14 +381,12 @@ class NodeTable:
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, kept until the next static change."""
-        version, derived = self._derived
-        if version != self.static_changes.end:
-            derived = {}
-            self._derived = (self.static_changes.end, derived)
-        if key not in derived:
-            derived[key] = make()
-        result: T = derived[key]
-        return result
+        self._derived.follow(self.static_changes.end)
+        known: T | None = self._derived.get(key)
+        if known is None:
+            known = make()
+            self._derived.set(key, known)
+        return known
 
     def attach(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, called on first use and kept as long as the table."""

@@ -18,7 +18,6 @@ one that the method of Webster and Sainte-Lague gives the next seat: the shares 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -103,7 +102,7 @@ class _Grouping(PolicyClause):
         """Return the domains of a label, and `float64[slots]`, the pods of the key in each."""
         nodes, counter = frame.cluster.nodes, self._counter(frame)
         domains = topology(nodes, key)
-        kept = frame.cluster.store.keep("totals of groupings", None, partial(_kept_totals, frame.cluster.kept))
+        kept: KeptView[tuple[Counter, str], DomainTotals] = frame.cluster.view("totals of groupings", most=_KEPT_TOTALS)
         totals = kept.get((counter, key))
         if totals is None or totals.topology is not domains or not totals.sync():
             totals = DomainTotals(domains, [(counter, 1)])
@@ -229,10 +228,6 @@ def grouping_score(clause: CompiledGrouping) -> GroupingScore:
     if clause.share is not None:
         return ProportionalScore(clause)
     return NodeGroupingScore(clause) if clause.topology is None else DomainGroupingScore(clause)
-
-
-def _kept_totals(kept: KeptBytes) -> KeptView[tuple[Counter, str], DomainTotals]:
-    return KeptView(kept, most=_KEPT_TOTALS)
 
 
 _KEPT_TOTALS = 1024

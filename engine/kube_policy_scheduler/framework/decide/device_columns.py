@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import devices_taken
 from kube_policy_scheduler.cluster.devices.resource_slices import DeviceID, SlicedDevice
-from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.nodes import FloatArray, NodeInfo
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -143,13 +142,15 @@ def is_of_class(device: SlicedDevice, selectors: Sequence[CompiledSelector] | No
     return all(device.match(selector).matches for selector in selectors)
 
 
-def _new_view(kept: KeptBytes) -> KeptView[tuple[str, str], ClassDevices]:
-    return KeptView(kept, most=_MOST_CLASSES, size_of=lambda key, found: sum(map(len, key)) + 17 * found.size)
+def _size(key: tuple[str, str], found: ClassDevices) -> int:
+    return sum(map(len, key)) + 17 * found.size
 
 
 def class_devices(cluster: Cluster, name: str, attribute: str = "") -> ClassDevices:
     """Return what is kept of a class, and of an attribute of its devices."""
-    kept = cluster.store.keep("devices of classes", None, partial(_new_view, cluster.kept))
+    kept: KeptView[tuple[str, str], ClassDevices] = cluster.view(
+        "devices of classes", most=_MOST_CLASSES, size_of=_size
+    )
     known = kept.get((name, attribute))
     if known is None:
         known = ClassDevices(cluster, name, attribute)

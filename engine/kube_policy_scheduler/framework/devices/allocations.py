@@ -25,7 +25,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.devices.resource_claims import AllocatedDevices, DevicesInUse
 from kube_policy_scheduler.cluster.devices.resource_slices import Pool, SlicedDevice
-from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, IntArray, Rows
 from kube_policy_scheduler.cluster.search_work import Work, most_steps, search_work
 from kube_policy_scheduler.framework.devices.allocator import (
@@ -519,15 +519,10 @@ class KeptAllocations(msgspec.Struct):
         return known
 
 
-def _new_view(kept: KeptBytes) -> KeptView[bytes, Allocations]:
-    return KeptView(kept, most=_MOST_KINDS, size_of=_size)
-
-
 def _size(kind: bytes, found: Allocations) -> int:
     return len(kind) + _NODE_BYTES * found.size + _DEVICE_BYTES * found.devices_kept
 
 
 def allocations(cluster: Cluster) -> KeptAllocations:
     """Return what is kept for a cluster."""
-    view = cluster.store.keep("device allocations", None, partial(_new_view, cluster.kept))
-    return KeptAllocations(cluster, view)
+    return KeptAllocations(cluster, cluster.view("device allocations", most=_MOST_KINDS, size_of=_size))

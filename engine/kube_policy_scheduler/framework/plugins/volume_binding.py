@@ -16,6 +16,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptView, Stamped
 from kube_policy_scheduler.cluster.node_lookup import has_many_terms, make_rows_of_volume, rows_of_volume
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
@@ -85,6 +86,8 @@ _VOLUMES_AT_ONCE = 131_072
 each turn, so these are as few as can be."""
 _VOLUMES_A_CLAIM = 256
 """What a claim costs without any volume, as so many."""
+_MOST_PLUGINS = 16
+"""Kinds of volumes that drivers took over; there are fewer."""
 _MOST_RESTARTS = 8
 
 Claims = Sequence[objects.PersistentVolumeClaim]
@@ -392,7 +395,8 @@ def _migrated(plugin: str, cluster: Cluster) -> BoolArray:
         found = (plugin in migrated_plugins(store.get(objects.CSINode, info.name)) for info in nodes.infos)
         return np.fromiter(found, np.bool_, nodes.size)
 
-    return store.keep(("migrated", plugin), (store.version(objects.CSINode), nodes.version), look)
+    kept: KeptView[str, Stamped[BoolArray]] = cluster.view("migrated plugins", most=_MOST_PLUGINS)
+    return kept.current(plugin, (store.version(objects.CSINode), nodes.version), look)
 
 
 def _admitted(required: objects.NodeSelector | None, cluster: Cluster) -> BoolArray:

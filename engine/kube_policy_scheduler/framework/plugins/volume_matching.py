@@ -14,6 +14,8 @@ import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.footprint import Measured
+from kube_policy_scheduler.cluster.kept_views import KeptView, Stamped
 from kube_policy_scheduler.cluster.node_lookup import (
     relevant,
     rows_matching,
@@ -88,7 +90,8 @@ def class_volumes(cluster: Cluster, class_name: str) -> ClassVolumes:
         read = _read_by(store, objects.PersistentVolume, _facts)
         return ClassVolumes([read(each) for each in store.expected_group(objects.PersistentVolume, class_name)])
 
-    return store.keep(("volumes", class_name), store.version(objects.PersistentVolume), make)
+    kept: KeptView[str, Stamped[ClassVolumes]] = cluster.view("volumes of classes", most=_MOST_CLASSES)
+    return kept.current(class_name, store.version(objects.PersistentVolume), make)
 
 
 def read_ahead(class_name: str, cluster: Cluster) -> bool:
@@ -187,7 +190,7 @@ def _mask(expression: Expression, column: CodedColumn[str]) -> BoolArray:
     return found if expression.operator == "In" else ~found
 
 
-class ClassVolumes:
+class ClassVolumes(Measured):
     """The volumes of one storage class: those that are reserved, and as columns those that any claim may get."""
 
     def __init__(self, volumes: Sequence[VolumeFacts]) -> None:
@@ -448,7 +451,7 @@ class Matches:
         return rows_of_volume(affinity.required, self._nodes)
 
 
-class Provisionable(msgspec.Struct, frozen=True):
+class Provisionable(Measured, msgspec.Struct, frozen=True):
     """Where volumes of a storage class can be provisioned."""
 
     allowed: BoolArray
@@ -483,7 +486,8 @@ def provisionable(class_name: str, cluster: Cluster) -> Provisionable:
         reported = _reported(found, cluster)
         return Provisionable(allowed, *(reported or (None, None)))
 
-    return store.keep(("provisionable", class_name), (nodes.version, store.versions(_READ_BY_PROVISIONING)), make)
+    kept: KeptView[str, Stamped[Provisionable]] = cluster.view("classes that provision", most=_MOST_CLASSES)
+    return kept.current(class_name, (nodes.version, store.versions(_READ_BY_PROVISIONING)), make)
 
 
 class _Size(NamedTuple):
