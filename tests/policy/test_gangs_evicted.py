@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt import trials
 from kube_policy_scheduler.policy.extension import may_evict
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from tests.policy.test_preempt import ANTI_AFFINITY
@@ -200,6 +201,18 @@ def test_a_limit_counts_the_members_elsewhere_as_gone() -> None:
     place(cluster, "other", "n2", priority=10)
     text = GANG + "limit count() by pod.namespace to 2\norder by pod.priority desc, pod.queued\n"
     assert victims(decide(cluster, text)) == ["a0", "a1"]
+
+
+def test_a_search_that_leaves_members_elsewhere_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_of("n0", "n1", "n2")
+    place(cluster, "a0", "n0", job="a")
+    place(cluster, "a1", "n1", job="a")
+    place(cluster, "other", "n2", priority=10)
+    text = GANG + "limit count() by pod.namespace to 2\norder by pod.priority desc, pod.queued\n"
+    monkeypatch.setattr(trials, "MOST_DISPLACED_ELSEWHERE", 0)
+    decision = decide(cluster, text)
+    assert victims(decision) == []
+    assert "members on other nodes were looked at; the rest counted as still there." in decision.message
 
 
 def test_the_extender_takes_no_node_whose_victims_are_part_of_a_gang() -> None:

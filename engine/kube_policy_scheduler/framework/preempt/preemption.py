@@ -27,7 +27,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimsAfte
 from kube_policy_scheduler.framework.preempt.gang_units import EvictableGangs
 from kube_policy_scheduler.framework.preempt.reclaim import protected
 from kube_policy_scheduler.framework.preempt.standing_rejections import StandingRejections
-from kube_policy_scheduler.framework.preempt.trials import NO_VICTIMS, Trial
+from kube_policy_scheduler.framework.preempt.trials import MOST_DISPLACED_ELSEWHERE, NO_VICTIMS, Trial
 from kube_policy_scheduler.framework.preempt.victims import (
     Budgets,
     Candidates,
@@ -48,6 +48,12 @@ MIN_CANDIDATES = 100
 MIN_CANDIDATES_PERCENT = 10
 _AT_ONCE = 64
 """Nodes that are tried together where only some of them may be needed."""
+
+
+_CUT = (
+    f"Of the gangs that would go, {MOST_DISPLACED_ELSEWHERE:,} members on other nodes were looked at; the rest counted"
+    " as still there."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,7 @@ class DefaultPreemption:
                 kept.pause(key, search)
             raise
         if candidates is None:
-            return _nobody(why_not, possible=size, nodes=nodes.size, work=trial.work)
+            return _nobody(why_not, possible=size, nodes=nodes.size, work=trial.work, cut=_CUT if trial.is_cut else "")
         name, victims = candidates.first()
         only_resources = trial.only_resources and not victims.has_gangs
         return Preemption(name, victims.pods, candidates=candidates, only_resources=only_resources, work=trial.work)
@@ -227,12 +233,20 @@ def _post_filter_claims(
     return None
 
 
-def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0) -> Preemption:
-    """Return the result if no node is a candidate; why_not: of the possible ones, rejected for each reason."""
+def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0, cut: str = "") -> Preemption:
+    """Return the result if no node is a candidate.
+
+    Args:
+        why_not: of the possible ones, how many were rejected for each reason.
+        possible: how many these are.
+        nodes: how many there are in all.
+        work: that was done.
+        cut: what was left out of the search, for people; "": nothing.
+    """
     if nodes > possible:
         why_not[NOT_HELPFUL] += nodes - possible
     text = reason_histogram(why_not)
-    message = f"0/{nodes} nodes are available: {text}." if text else ""
+    message = " ".join(filter(None, (f"0/{nodes} nodes are available: {text}." if text else "", cut)))
     return Preemption(message=message, is_hopeless=nodes > 0 and not possible, work=work)
 
 

@@ -90,6 +90,8 @@ class Trial:
             search: what earlier turns of this search found; None: it has one turn.
         """
         self._gangs, self._displaced_elsewhere = gangs, 0
+        self.is_cut = False
+        """Whether members of gangs on other nodes counted as still there, though they would go."""
         self._spared = _Spared(frame, spares) if spares is not None else None
         self._frame = frame
         self._active = active
@@ -409,7 +411,11 @@ class Trial:
         there = cluster.pods_on(name)
         found = {pod.uid: name for pod in unit if pod.uid in there}
         elsewhere = len(unit) - len(found)
-        if elsewhere and self._displaced_elsewhere + elsewhere <= MOST_DISPLACED_ELSEWHERE and self._reads_others:
+        if not elsewhere or not self._reads_others:
+            return found
+        if self._displaced_elsewhere + elsewhere > MOST_DISPLACED_ELSEWHERE:
+            self.is_cut = True
+        else:
             self._displaced_elsewhere += elsewhere
             found |= {pod.uid: node for pod in unit if (node := cluster.node_of(pod.uid)) is not None}
         return found
