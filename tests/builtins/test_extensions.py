@@ -178,6 +178,20 @@ class TestGuard:
         assert guard.kernel(1.0) == 1.0
         assert guard.kernel(1.0) == 1.0
 
+    def test_while_a_function_that_may_have_no_value_is_off_its_value_is_missing(self) -> None:
+        @builtin()
+        def slow(x: Number) -> MaybeNumber:
+            """Take long."""
+            return x
+
+        clock = Clock()
+        guard = guarded(slow, extension="e", stopwatch=clock)
+        clock.step = 0.1
+        found = [guard.kernel(1.0) for _ in range(MOST_SLOW + 2)]
+        assert found[:MOST_SLOW] == [1.0] * MOST_SLOW
+        assert np.isnan(found[MOST_SLOW:]).all()
+        assert calls_without_value([guard]) == {("slow", "failed"): 0, ("slow", "unavailable"): 2}
+
     def test_without_a_stopwatch_nothing_is_switched_off(self) -> None:
         @builtin()
         def quick(x: Number) -> Number:

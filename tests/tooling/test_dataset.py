@@ -191,6 +191,37 @@ def test_a_value_from_before_the_decision_is_no_outcome() -> None:
     assert table.column("soon") == ["", "62"]
 
 
+OF_PODS = """\
+time,namespace,pod,container,ran
+60,default,first,main,50
+60,default,second,main,7
+60,default,second,sidecar,8
+60,shop,third,main,9
+"""
+
+
+def test_an_outcome_of_the_pod_is_the_value_that_names_it() -> None:
+    later = (LaterMetric("ran", Query("ran"), 60, is_of_pod=True),)
+    table = Table('score model("m.onnx", pod.priority)', metrics=OF_PODS, later=later)
+    table.simulate([Arrival(0.0, name, pod(cpu="1"), 1) for name in ("first", "second", "third", "fourth")])
+    assert dict(zip(table.column("pod"), table.column("ran"), strict=True)) == {
+        "default/first": "50",
+        "default/second": "",
+        "default/third": "",
+        "default/fourth": "",
+    }, "series that disagree say nothing, nor does a pod of another namespace"
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(59, ""), (60, "50"), (170, "50"), (190, "")])
+def test_an_outcome_of_the_pod_is_newer_than_the_decision_and_not_stale_when_it_is_due(
+    seconds: float, known: str
+) -> None:
+    later = (LaterMetric("ran", Query("ran"), seconds, is_of_pod=True),)
+    table = Table('score model("m.onnx", pod.priority)', metrics=OF_PODS, later=later)
+    table.simulate([Arrival(0.0, "first", pod(cpu="1"), 1)])
+    assert table.column("ran") == [known]
+
+
 def record(name: str, at: float, outcome: Outcome = Outcome.ASSIGNED, **more: Any) -> DecisionRecord:
     made = pod(cpu="1")
     meta = objects.ObjectMeta(name=name, namespace="default", uid=f"u-{name}")

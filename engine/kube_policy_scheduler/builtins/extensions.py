@@ -166,7 +166,10 @@ class _Guard(msgspec.Struct):
 
     def _timed(self, kernel: Callable[..., Any], given: tuple[Any, ...], *, reads_frame: bool) -> Any:
         began = self.stopwatch()
+        may_be_missing = self.function.gives.maybe and self.function.gives.kind in (Kind.NUMBER, Kind.TEXT)
         if self.slow >= MOST_SLOW and began < self.off_until:
+            if may_be_missing:
+                return self._missing()
             raise ExtensionFault(
                 f"{self.what} is off for {OFF_SECONDS:g} s: {MOST_SLOW} calls in a row took more than"
                 f" {1000 * SLOW_SECONDS:g} ms"
@@ -174,11 +177,10 @@ class _Guard(msgspec.Struct):
         try:
             result = kernel(*given)
         except Unavailable:
-            if not self.function.gives.maybe or self.function.gives.kind not in (Kind.NUMBER, Kind.TEXT):
+            if not may_be_missing:
                 self.failed += 1
                 raise self._wrong("a value, as its signature says", None) from None
-            self.unavailable += 1
-            result = np.nan if self.function.gives.kind is Kind.NUMBER else None
+            result = self._missing()
         except OutOfTurn:  # it is asked again
             raise
         except Exception as error:
@@ -190,6 +192,10 @@ class _Guard(msgspec.Struct):
         arrays = [value for value in given if isinstance(value, np.ndarray)]
         size = given[0].size if reads_frame else len(arrays[0]) if arrays else None
         return self._checked(result, size, arrays)
+
+    def _missing(self) -> float | None:
+        self.unavailable += 1
+        return np.nan if self.function.gives.kind is Kind.NUMBER else None
 
     def _checked(self, result: Any, size: int | None, given: Sequence[Any]) -> Any:
         match self.function.gives.kind:

@@ -39,7 +39,8 @@ Examples:
   policyctl dataset learned.policy --config config.yaml --cluster cluster.json.gz --record decisions.jsonl \\
     --output rows.csv                                         # what the scheduler decided
   policyctl dataset learned.policy --config config.yaml --cluster cluster.json.gz --record decisions.jsonl \\
-    --prometheus-url http://127.0.0.1:9090 --outcome 'cpu_later=instance:node_cpu:ratio@10min' --output rows.parquet
+    --prometheus-url http://127.0.0.1:9090 --outcome 'cpu_later=instance:node_cpu:ratio@10min' \\
+    --pod-outcome 'ran=max_over_time((kube_pod_completion_time - kube_pod_start_time)[1d:5m])@1d' --output rows.parquet
 
 \b
 config.yaml names the extension that has the function: `policies: {extensions: [onnx]}`. The file of the model need not
@@ -47,10 +48,11 @@ exist yet, and is not read: while the policies place pods for this command, the 
 
 \b
 The columns are: time (Unix seconds), pod, node, each input as the policy writes it, wait_seconds (from the arrival to
-the decision), runtime_seconds (as --pods says), and each --outcome. A missing value is empty, in Parquet null.
+the decision), runtime_seconds (as --pods says), each --outcome and each --pod-outcome. A missing value is empty, in
+Parquet null.
 
 \b
-With --record, --from and --to are by default the time of the log, until the last --outcome.
+With --record, --from and --to are by default the time of the log, until the last outcome.
 
 \b
 Ctrl-C ends the command; the file has the rows that are done so far.
@@ -116,6 +118,10 @@ SECTION = Section.CHANGE
     " repeated. It needs metrics over time.",
 )  # fmt: skip
 @click.option(
+    "--pod-outcome", "later_of_pod", type=LaterParam(), multiple=True,
+    help="The same for the pod: the value whose labels `namespace` and `pod` name it.",
+)  # fmt: skip
+@click.option(
     "--decided-by", metavar="POLICY", shell_complete=files.complete_path,
     help="Let another policy place the simulated pods: a file, a folder, or `kubernetes`.  [default: POLICY]",
 )  # fmt: skip
@@ -139,6 +145,7 @@ def command(
     record: Path | None,
     model: str | None,
     later: tuple[LaterMetric, ...],
+    later_of_pod: tuple[LaterMetric, ...],
     decided_by: str | None,
     seed: int,
     max_rows: int,
@@ -152,6 +159,7 @@ def command(
     you train the model on what it will get. The decisions are those of a simulation (--pods), or of a decision log
     (--record).
     """
+    later += tuple(replace(each, is_of_pod=True) for each in later_of_pod)
     is_parquet = _form(output, form) == _PARQUET
     _check_options(sources, record, later, decided_by)
     asked = _Asked(*_learned(policies), model, later, max_rows)
@@ -244,7 +252,7 @@ class _Asked:
 
         if self.later and variant.metrics is None:
             raise click.UsageError(
-                "--outcome requires metrics over time: --metrics FILE.csv, or --prometheus-url with --from and --to"
+                "outcomes require metrics over time: --metrics FILE.csv, or --prometheus-url with --from and --to"
             )
         try:
             inputs = inputs_of(self.learned.policies, model=self.model)
@@ -253,9 +261,15 @@ class _Asked:
         taken = {*FIRST_COLUMNS, *LAST_COLUMNS, *inputs.names}
         for each in self.later:
             if each.name in taken:
-                raise click.UsageError(f"--outcome {each.name}: the table has a column of this name; use another one")
+                raise click.UsageError(
+                    f"{_option(each)} {each.name}: the table has a column of this name; use another one"
+                )
             taken.add(each.name)
         return Dataset(inputs, variant, pods=self.names.pods, table=table, most=self.max_rows, later=self.later)
+
+
+def _option(later: LaterMetric) -> str:
+    return "--pod-outcome" if later.is_of_pod else "--outcome"
 
 
 def _check_options(
@@ -267,7 +281,7 @@ def _check_options(
         click.UsageError: some do.
     """
     if len(later) > _MOST_OUTCOMES:
-        raise click.UsageError(f"--outcome: at most {_MOST_OUTCOMES}, got {len(later)}")
+        raise click.UsageError(f"expected at most {_MOST_OUTCOMES} outcomes, got {len(later)}")
     simulated = (
         ("--pods", sources.pods), ("--events", sources.events), ("--autoscale", sources.autoscale),
         ("--decided-by", decided_by),

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.node_identities import NodeIdentities
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.returning_evictors import AGAIN
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
-from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.cluster.signals import Query, Reading, Signals
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.reserve.claims_in_memory import give_claims_back
 from kube_policy_scheduler.kubernetes_rules import KubernetesRules
@@ -40,12 +40,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LaterMetric:
-    """An outcome: what a query says of the chosen node some time after the decision."""
+    """An outcome: what a query says of the chosen node, or of the pod, some time after the decision."""
 
     name: str
     query: Query
     seconds: float
     """After the decision."""
+    is_of_pod: bool = False
+    """Whether its series name pods, by the labels `namespace` and `pod`; otherwise nodes."""
 
 
 class _Later:
@@ -57,17 +59,42 @@ class _Later:
         self._signals = Signals.EMPTY
         self._columns = SignalColumns()
         self._identities: NodeIdentities | None = None
+        self._of_pods = _PodValues()
 
     def value(self, frame: Frame, row: int) -> float | None:
-        """Return the value of a node; None: it has none then, or none newer than the decision."""
+        """Return the value of a node or of the pod; None: it has none then, or none newer than the decision."""
         at = frame.now + self._later.seconds
         self._signals = self._playback.advance(at) or self._signals
         reading = self._signals.reading(self._later.query)
         if reading is None or reading.evaluated_at <= frame.now:
             return None
+        if self._later.is_of_pod:
+            stale = self._later.query.stale_after_seconds
+            return _number(self._of_pods.value(reading, frame.pod, since=max(frame.now, at - stale)))
         self._identities = self._identities or NodeIdentities(frame.cluster.nodes)
         column = self._columns.column(self._later.query, signals=self._signals, nodes=self._identities, now=at)
         return _number(column.values[row])
+
+
+class _PodValues:
+    """The values of one reading by pod: the readings of a playback have all its samples, so all of this is bounded."""
+
+    def __init__(self) -> None:
+        self._reading: Reading | None = None
+        self._values: dict[tuple[str, str], tuple[float, float] | None] = {}
+        """By namespace and name: the value and its time; None where series disagree."""
+
+    def value(self, reading: Reading, pod: PodInfo, *, since: float) -> float | None:
+        """Return the value of a pod; None: it has none since that moment, or several different ones."""
+        if reading is not self._reading:
+            self._reading, self._values = reading, {}
+            for series in reading.series:
+                key = series.labels.get("namespace", ""), series.labels.get("pod", "")
+                known = self._values.setdefault(key, (series.value, series.timestamp))
+                if known is not None and known[0] != series.value:
+                    self._values[key] = None
+        found = self._values.get((pod.namespace, pod.name))
+        return found[0] if found is not None and found[1] > since else None
 
 
 class Dataset:
