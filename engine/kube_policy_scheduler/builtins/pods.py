@@ -23,7 +23,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.own_facts import NO_FACTS, OwnFacts
 from kube_policy_scheduler.cluster.pod_counters import PodCounters
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value, Weighing
-from kube_policy_scheduler.cluster.pod_states import Edges, PodStates, RunningState
+from kube_policy_scheduler.cluster.pod_states import PodStates, RunningState, StateEdges
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
@@ -125,7 +125,7 @@ class MemberStateSet(msgspec.Struct, frozen=True):
     """The pods that an expression chooses by their state too, as `cluster.pod_states` knows sets."""
 
     members: Members
-    thresholds: Edges
+    thresholds: StateEdges
     value: Members | None = None
     """What each counts for; None: 1."""
 
@@ -164,7 +164,7 @@ def _state_set(members: Members, value: Members | None = None) -> MemberStateSet
                 return None
             running.update(each.state.thresholds)
             restarts.update(each.state.restarts)
-    return MemberStateSet(members, Edges(tuple(sorted(running)), tuple(sorted(restarts))), value)
+    return MemberStateSet(members, StateEdges(tuple(sorted(running)), tuple(sorted(restarts))), value)
 
 
 class CountedPods:

@@ -48,7 +48,7 @@ class RunningState(NamedTuple):
     annotations: Mapping[str, str] = NO_WORDS.annotations
 
 
-class Edges(NamedTuple):
+class StateEdges(NamedTuple):
     """The numbers that the state of pods is compared with: where they may join or leave a set."""
 
     running: tuple[float, ...] = ()
@@ -66,7 +66,7 @@ class StateSet(Hashable, Protocol):
         ...
 
     @property
-    def thresholds(self) -> Edges:
+    def thresholds(self) -> StateEdges:
         """Return where pods may join or leave."""
         ...
 
@@ -106,7 +106,7 @@ def _place(edges: Sequence[float], value: float) -> int:
     return 2 * at + (at < len(edges) and edges[at] == value)
 
 
-def kind_of(pod: PodInfo, edges: Edges, now: float) -> int:
+def kind_of(pod: PodInfo, edges: StateEdges, now: float) -> int:
     """Return which of the kinds of `worths` a pod is of."""
     kind = 2 * pod.ready + pod.all_started
     if edges.restarts:  # most sets have none
@@ -178,7 +178,7 @@ class _StateCounter(msgspec.Struct, eq=False):
 
     pods: StateSet
     capacity: int
-    edges: Edges
+    edges: StateEdges
     now: float = float("-inf")
     """The time of these counts."""
     tallies: dict[float, Tally] = msgspec.field(default_factory=dict)

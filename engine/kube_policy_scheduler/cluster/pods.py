@@ -244,16 +244,16 @@ class Templates:
         Raises:
             ValueError: one of them cannot be used.
         """
-        likes, names, uids, versions, nodes, created, started = pods.columns()
+        likes, names, uids, versions, nodes, created, started, restarts = pods.columns()
         number_of = dict(zip(dict.fromkeys(likes), count()))
         examples = [self._derived(like) for like in number_of]
         kinds, copies = list(map(number_of.__getitem__, likes)), [example.__copy__ for example in examples]
         found: list[PodInfo] = [copies[kind]() for kind in kinds]
-        for info, name, uid, version, node, made, began in zip(
-            found, names, uids, versions, nodes, created, started, strict=True
+        for info, name, uid, version, node, made, began, again in zip(
+            found, names, uids, versions, nodes, created, started, restarts, strict=True
         ):
             info.name, info.uid, info.resource_version = name, uid, version
-            info.node_name, info.created, info.started = node, made or 0.0, began
+            info.node_name, info.created, info.started, info.restarts = node, made or 0.0, began, again
         return AlikePods(found, kinds, examples)
 
     def _derived(self, like: objects.PodLikeness) -> Any:
@@ -270,6 +270,7 @@ class Templates:
         found.node_name = pod.node_name
         found.created = pod.created or 0.0
         found.started = pod.started
+        found.restarts = pod.restarts
         found.resource_version = pod.resource_version
         return found
 
@@ -313,7 +314,7 @@ class Templates:
             started=unix_seconds(status.start_time),
             ready=ready,
             all_started=_all_started(status.container_statuses),
-            restarts=_restarts(spec, status),
+            restarts=objects.restarts_of(pod),
             terminating=meta.deletion_timestamp is not None,
             terminal=status.phase in ("Succeeded", "Failed"),
             resource_version=meta.resource_version,
@@ -466,15 +467,6 @@ def _all_started(statuses: list[objects.ContainerStatus] | None) -> bool:
         if not each.started and not _has_ended(each):
             return False
     return bool(statuses)
-
-
-def _restarts(spec: objects.PodSpec, status: objects.PodStatus) -> int:
-    """Return the restarts of containers and sidecars, as `kubectl get pods` counts those of a pod that runs."""
-    total = sum(each.restart_count for each in status.container_statuses or ())
-    if status.init_container_statuses:
-        sidecars = {each.name for each in spec.init_containers or () if each.restart_policy == "Always"}
-        total += sum(each.restart_count for each in status.init_container_statuses if each.name in sidecars)
-    return total
 
 
 def _has_ended(status: objects.ContainerStatus) -> bool:

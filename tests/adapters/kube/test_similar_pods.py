@@ -92,6 +92,28 @@ def test_what_kubelets_write_at_random_keeps_no_pod_from_being_compared() -> Non
     assert compared > 200
 
 
+def test_restarts_of_the_first_containers_may_differ_and_are_read() -> None:
+    items = []
+    for number in range(300):
+        made = real(number)
+        (first,) = made["status"]["containerStatuses"]
+        made["status"]["containerStatuses"] = [
+            {**first, "name": f"c{at}", "restartCount": number * (at + 1) % 7 if at < 3 else 2} for at in range(4)
+        ]
+        items.append(msgspec.json.encode(made))
+    compared, (plain, fast) = both([page_of(items)])
+    assert fast == plain
+    assert compared > 200
+    assert fast[-1]["restarts"] == sum(299 * (at + 1) % 7 for at in range(3)) + 2
+
+
+def test_a_number_of_restarts_that_is_too_large_is_refused_as_ever() -> None:
+    items = [msgspec.json.encode(real(number)) for number in range(40)]
+    items[-1] = items[-1].replace(b'"restartCount":3', b'"restartCount":99999999999')
+    _, (plain, fast) = both([page_of(items)])
+    assert fast == plain
+
+
 PLACES = [
     ("metadata", "name"),
     ("metadata", "namespace"),

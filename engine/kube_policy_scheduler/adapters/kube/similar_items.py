@@ -62,8 +62,9 @@ _INNER = re.compile(rb'"k:\{(?:[ !#-\[\]-~]|\\["\\/bfnrt])*+":')
 """A key as `managedFields` has for elements of lists. No field has such a name."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,14}")
 _MARK = b"\x7f%d"
-_NUMBER_MARK = b"999999999999999"
-"""What is put in holes: nothing else in an item has it, and a decoder takes it as what else might be there."""
+_NUMBER_MARKS, _NUMBER_MARK, _MOST_NUMBERS = b"1987654", b"1987654%03d", 1000
+"""What is put in holes: nothing else in an item has it, and a decoder takes it as what else might be there: an int32.
+"""
 _NEXT = b'},{"metadata":{'
 _ITEMS = b',"items":['
 _LONGEST_HEAD = 4096
@@ -160,6 +161,10 @@ class SimilarItems(Generic[Item]):
     def strings(self, obj: Item) -> Iterator[tuple[Place, str]]:
         """Yield the strings that may differ between similar objects."""
         raise NotImplementedError
+
+    def numbers(self, obj: Item) -> Iterator[tuple[Place, int]]:
+        """Yield the whole numbers that may differ between similar objects."""
+        return iter(())
 
     def take_elements(self, marked: Item) -> bool:
         """Return whether the list that is looked up as a whole is `ELEMENTS_MARK`, and empty it."""
@@ -303,7 +308,7 @@ class SimilarItems(Generic[Item]):
     def _widened(self, base: Model[Item], other: Model[Item]) -> Model[Item] | None:
         """Return a model with holes also where another item differs; None if they differ in anything else."""
         item = base.item
-        if b"\x7f" in item or _NUMBER_MARK in item or _SPACED.search(item):
+        if b"\x7f" in item or _NUMBER_MARKS in item or _SPACED.search(item):
             return None
         others, tokens = _TOKEN.findall(other.item), list(_TOKEN.finditer(item))
         if len(tokens) != len(others):
@@ -324,16 +329,18 @@ class SimilarItems(Generic[Item]):
 
     def _arrivals(self, base: Model[Item], holes: list[_Hole]) -> dict[int, Place | None] | None:
         """Return where what is written in each hole arrives, by its start; None if that cannot be said of one."""
+        if len(holes) > _MOST_NUMBERS:
+            return None
         pieces: list[bytes] = []
         at = 0
-        marks: dict[str, _Hole] = {}
+        marks: dict[str | int, _Hole] = {}
         for number, hole in enumerate(holes):
             mark = _MARK % number
-            marks[mark.decode()] = hole
+            marks[mark.decode()] = marks[int(_NUMBER_MARK % number)] = hole
             if hole.kind == INNER_KEY:
                 mark = b"k:{" + mark
             elif hole.kind == NUMBER:
-                mark = _NUMBER_MARK
+                mark = _NUMBER_MARK % number
             elif hole.kind == ELEMENTS:
                 mark = ELEMENTS_MARK
             pieces += (base.item[at : hole.start], mark)
@@ -341,10 +348,12 @@ class SimilarItems(Generic[Item]):
         places: dict[int, Place | None] = {hole.start: None for hole in holes}
         try:
             marked = self._decode(b"".join([*pieces, base.item[at:]]))
-            for place, value in list(self.strings(marked)):
+            arrived: list[tuple[Place, str | int]] = [*self.strings(marked), *self.numbers(marked)]
+            for place, value in arrived:
                 if (found := marks.get(value)) is not None:
                     places[found.start] = place
-                    write(marked, place, msgspec.json.decode(b'"%b"' % base.item[found.start : found.end]))
+                    text = base.item[found.start : found.end]
+                    write(marked, place, msgspec.json.decode(text if found.kind == NUMBER else b'"%b"' % text))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         for hole in holes:
@@ -436,8 +445,8 @@ def _unescaped(text: str) -> str:
     return text if "\\" not in text else str(msgspec.json.decode(f'"{text}"'))
 
 
-def write(obj: Any, place: Place, text: str) -> None:
-    """Write a string to its place."""
+def write(obj: Any, place: Place, text: str | int) -> None:
+    """Write a string or a number to its place."""
     match place:
         case (section, field):
             setattr(getattr(obj, section), field, text)

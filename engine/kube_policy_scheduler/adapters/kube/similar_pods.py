@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import intern
 from typing import Any
 
-from kube_policy_scheduler.adapters.kube.item_scan import PLAIN
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.item_scan import NUMBER, PLAIN
 from kube_policy_scheduler.adapters.kube.similar_items import Model, Place, SimilarItems, merged
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.times import unix_seconds
@@ -20,6 +22,10 @@ _SLOTS: tuple[Place, ...] = (
     ("status", "start_time"),
 )
 """What each pod has of its own, in the order of the slots."""
+_COUNTED = 3
+"""Containers of a pod whose restarts may differ; pods with more are like those with as many restarts of the others."""
+_COUNTS: tuple[Place, ...] = tuple(("status", "container_statuses", at, "restart_count") for at in range(_COUNTED))
+_MOST_COUNT = 2**31 - 1
 _MOST_TIMES = 1 << 16
 
 
@@ -36,12 +42,14 @@ class _Times(dict[str, float | None]):
 class SimilarPods(SimilarItems[objects.Pod]):
     """Decodes the pages of one list of pods."""
 
-    slots = len(_SLOTS)
+    slots = len(_SLOTS) + _COUNTED
 
     def __init__(self, decode: Callable[[bytes], objects.Pod], scan: Callable[..., tuple[int, int]]) -> None:
         """See `SimilarItems`."""
         super().__init__(decode, scan)
         self._likes: list[objects.PodLikeness] = []
+        self._other_restarts: list[int] = []
+        """By model: the restarts of containers that have no slot."""
         self._times = _Times()
 
     def strings(self, obj: objects.Pod) -> Iterator[tuple[Place, str]]:
@@ -54,25 +62,32 @@ class SimilarPods(SimilarItems[objects.Pod]):
             if volume == objects.Volume(name=volume.name):
                 yield ("spec", "volumes", number, "name"), volume.name
 
+    def numbers(self, obj: objects.Pod) -> Iterator[tuple[Place, int]]:
+        """See `SimilarItems`."""
+        yield from zip(_COUNTS, _counts(obj), strict=False)
+
     def slots_of(self, model: Model[objects.Pod]) -> dict[Place, int] | None:
         """See `SimilarItems`."""
-        slots: dict[Place, int] = {place: slot for slot, place in enumerate(_SLOTS)}
-        is_plain = all(hole.kind == PLAIN for hole in model.holes.values() if hole.place in slots)
+        slots: dict[Place, int] = {place: slot for slot, place in enumerate((*_SLOTS, *_COUNTS))}
+        is_plain = all(hole.kind in (PLAIN, NUMBER) for hole in model.holes.values() if hole.place in slots)
         return slots if is_plain else None
 
     def constants_of(self, obj: objects.Pod) -> dict[int, str]:
         """See `SimilarItems`."""
-        return {slot: getattr(getattr(obj, section), field) or "" for slot, (section, field) in enumerate(_SLOTS)}
+        texts = [getattr(getattr(obj, section), field) or "" for section, field in _SLOTS]
+        counts = [*map(str, _counts(obj)), *["0"] * _COUNTED][:_COUNTED]
+        return dict(enumerate([*texts, *counts]))
 
     def added(self, model: Model[objects.Pod], slots: dict[Place, int]) -> None:
         """See `SimilarItems`."""
         self._likes.append(objects.PodLikeness(model.object))
+        self._other_restarts.append(objects.restarts_of(model.object) - sum(_counts(model.object)))
 
     def made(
         self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, objects.Pod]]
     ) -> objects.ListedPods:
         """See `SimilarItems`; a pod that is like none is like itself."""
-        names, uids, versions, nodes, created, started = columns
+        names, uids, versions, nodes, created, started, *counts = columns
         times = self._times.__getitem__
         alike: tuple[list[Any], ...] = (
             list(map(self._likes.__getitem__, numbers)),
@@ -82,6 +97,7 @@ class SimilarPods(SimilarItems[objects.Pod]):
             list(map(intern, nodes)),
             list(map(times, created)),
             list(map(times, started)),
+            list(map(sum, zip(map(self._other_restarts.__getitem__, numbers), *map(_numbers, counts), strict=True))),
         )
         if not decoded:
             return objects.ListedPods(*alike)
@@ -95,4 +111,18 @@ def _alone(pod: objects.Pod) -> tuple[Any, ...]:
     """Return the fields of a `ListedPod` for a pod that is like no other."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     times = unix_seconds(meta.creation_timestamp), unix_seconds(status.start_time)
-    return objects.PodLikeness(pod), meta.name, meta.uid, meta.resource_version, intern(spec.node_name), *times
+    own = meta.name, meta.uid, meta.resource_version, intern(spec.node_name), *times, objects.restarts_of(pod)
+    return objects.PodLikeness(pod), *own
+
+
+def _counts(pod: objects.Pod) -> list[int]:
+    """Return the restarts of the first containers."""
+    return [each.restart_count for each in (pod.status.container_statuses or ())[:_COUNTED]]
+
+
+def _numbers(texts: list[str]) -> Iterable[int]:
+    """Return numbers of restarts as the decoder does. Raises msgspec.DecodeError: one is too large."""
+    of = {text: int(text) for text in set(texts)}  # most are 0
+    if of and max(of.values()) > _MOST_COUNT:
+        raise msgspec.DecodeError("a number of restarts is too large")
+    return map(of.__getitem__, texts)

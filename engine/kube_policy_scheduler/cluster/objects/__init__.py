@@ -85,6 +85,7 @@ from kube_policy_scheduler.cluster.objects.pods import (
     TopologySpreadConstraint,
     VolumeMount,
     WeightedPodAffinityTerm,
+    restarts_of,
 )
 from kube_policy_scheduler.cluster.objects.storage import (
     ClaimSource,
@@ -295,4 +296,5 @@ __all__ = [
     "WeightedPodAffinityTerm",
     "WorkloadSpec",
     "ZoneResource",
+    "restarts_of",
 ]

@@ -35,6 +35,8 @@ class ListedPod(msgspec.Struct, gc=False):
     created: float | None
     """Unix seconds."""
     started: float | None
+    restarts: int = 0
+    """See `restarts_of`."""
 
     @property
     def namespace(self) -> str:
@@ -55,7 +57,7 @@ class ListedPod(msgspec.Struct, gc=False):
 class ListedPods(Sequence[ListedPod]):
     """Pods of a list, as columns: what is made of many is made column by column."""
 
-    __slots__ = ("created", "likes", "names", "node_names", "resource_versions", "started", "uids")
+    __slots__ = ("created", "likes", "names", "node_names", "resource_versions", "restarts", "started", "uids")
 
     def __init__(
         self,
@@ -66,10 +68,11 @@ class ListedPods(Sequence[ListedPod]):
         node_names: list[str],
         created: list[float | None],
         started: list[float | None],
+        restarts: list[int],
     ) -> None:
         """Make them; each list has the field of that name of `ListedPod` for each pod."""
         self.likes, self.names, self.uids, self.resource_versions = likes, names, uids, resource_versions
-        self.node_names, self.created, self.started = node_names, created, started
+        self.node_names, self.created, self.started, self.restarts = node_names, created, started, restarts
 
     def columns(self) -> tuple[list[Any], ...]:
         """Return the columns in the order of the fields of `ListedPod`."""
@@ -81,6 +84,7 @@ class ListedPods(Sequence[ListedPod]):
             self.node_names,
             self.created,
             self.started,
+            self.restarts,
         )
 
     def __len__(self) -> int:

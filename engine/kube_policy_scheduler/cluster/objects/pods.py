@@ -186,3 +186,13 @@ class Pod(ApiStruct):
     metadata: ObjectMeta
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
+
+
+def restarts_of(pod: Pod) -> int:
+    """Return the restarts of containers and sidecars, as `kubectl get pods` counts those of a pod that runs."""
+    status = pod.status
+    total = sum(each.restart_count for each in status.container_statuses or ())
+    if status.init_container_statuses:
+        sidecars = {each.name for each in pod.spec.init_containers or () if each.restart_policy == "Always"}
+        total += sum(each.restart_count for each in status.init_container_statuses if each.name in sidecars)
+    return total
