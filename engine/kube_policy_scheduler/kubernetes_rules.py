@@ -148,7 +148,8 @@ class Feature(Enum):
         "WorkloadAwarePreemption",
         "preemption for a PodGroup or CompositePodGroup takes away all pods of lower priority, places all pods of the"
         " group that fit, and puts back as many as fit, the most important first. If more than 1,000 pods have a lower"
-        " priority, it takes away the least important ones. Without it, evictions are searched for each member",
+        " priority, it takes away the least important ones. A pod that its group can do without evicts nobody. Without"
+        " it, evictions are searched for each member",
         since=37,
         known_since=36,
         locked_since=37,

@@ -130,6 +130,28 @@ def test_all_members_that_fit_get_room() -> None:
     story("", tell, cpus=(5,), kubernetes=SINCE_137)
 
 
+@pytest.mark.parametrize("minor", [36, 37])
+def test_since_1_37_a_pod_that_its_group_can_do_without_evicts_nobody(minor: int) -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(3):
+            low(calm, f"p{number}", number)
+        await calm.after(5)
+        exists(calm, gang("train", 2))
+        members(calm, 2)
+        await calm.after(5)
+        spec = {"schedulingGroup": {"podGroupName": "train"}, "priority": 10} | containers(1000)
+        calm.server.create_pod("more", spec, {})
+        await calm.after(90)
+        there = set(calm.on_nodes())
+        assert ("more" in there) is (minor < 37)
+        assert len(there & {"p0", "p1", "p2"}) == (3 if minor >= 37 else 2)
+        calm.server.create_pod("alone", {"priority": 10} | containers(1000), {})
+        await calm.after(90)
+        assert "alone" in calm.on_nodes(), "it is in no group"
+
+    story("", tell, cpus=(5,), kubernetes=KubernetesRules(KubernetesVersion(minor)))
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
 def test_composite_groups_get_room_for_all_groups_that_fit(size: int, needed: int, more: int, total: int) -> None:

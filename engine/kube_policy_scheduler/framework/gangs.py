@@ -9,6 +9,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
+from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
 from kube_policy_scheduler.wording import plural
 
 POD_GROUP = "PodGroup"
@@ -181,6 +182,22 @@ def whole(requirements: Sequence[GangRequirement]) -> GangRequirement | None:
     """Return the requirement that includes all others of a pod; None if there is none."""
     first = outermost_first(requirements)[0]
     return first if all(first.encloses(each.group) for each in requirements) else None
+
+
+def may_evict_alone(requirements: Sequence[GangRequirement], number_of: NumberOf, rules: KubernetesRules) -> bool:
+    """Return whether preemption makes room for a pod of groups by itself.
+
+    By the rules of Kubernetes 1.37, it makes room for PodGroups only: for no pod that its group can do without.
+
+    Args:
+        requirements: of the groups of the pod.
+        number_of: counts the members that have a place.
+        rules: of Kubernetes.
+    """
+    if Feature.WORKLOAD_AWARE_PREEMPTION not in rules:
+        return True
+    own = [each for each in requirements if each.group.rule in (POD_GROUP, COMPOSITE_POD_GROUP)]
+    return not own or outermost_first(own)[0].filled(number_of) < outermost_first(own)[0].size
 
 
 class MissingGroupError(ValueError):

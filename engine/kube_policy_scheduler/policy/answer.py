@@ -34,7 +34,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
 )
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
-from kube_policy_scheduler.framework.gangs import GangRequirement, Group, NumberOf
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, NumberOf, may_evict_alone
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
 from kube_policy_scheduler.framework.queue.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
@@ -254,6 +254,7 @@ class Answers:
         except ValueError as error:
             return GangWaits(inputs=inputs, text=str(error))
         inside, placed = inputs, frame.cluster.counters.group_size
+        preempts = preempts and may_evict_alone(requirements, placed, frame.cluster.rules)
         if requirements:
             short = _short(inputs, requirements)
             if short is not None:

@@ -28,7 +28,7 @@ from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo,
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.gangs import GangRequirement
+from kube_policy_scheduler.framework.gangs import GangRequirement, may_evict_alone
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
@@ -211,6 +211,7 @@ class ScheduleAlgorithm(ABC):
         profile = self._profile_for(queued)
         if profile is None:
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
+        preempts = preempts and self._may_evict(queued)
         known = memo.get(pod, profile, self.state, preempts=preempts)
         if known is not None:
             self.work += REMEMBERED_WORK
@@ -238,6 +239,16 @@ class ScheduleAlgorithm(ABC):
         memo.note(decision, profile, self.state, preempts=preempts)
         self._note_entitled(queued, decision)
         return decision
+
+    def _may_evict(self, queued: QueuedPod) -> bool:
+        """Return whether preemption makes room for a pod, which may be in a PodGroup that is complete without it."""
+        if queued.pod.template.spec.scheduling_group is None:
+            return True
+        try:
+            requirements = self.gang_requirements(queued)
+        except ValueError:
+            return True  # it is held for that
+        return may_evict_alone(requirements, self._cluster.counters.group_size, self._cluster.rules)
 
     def _note_entitled(self, queued: QueuedPod, decision: Decision) -> None:
         """Note since when a pod has waited for what its queue could guarantee it."""
