@@ -10,7 +10,7 @@ import msgspec
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
-from kube_policy_scheduler.lang.environment import CLUSTER
+from kube_policy_scheduler.lang.environment import CLUSTER, OF_PODS, OF_WORKLOADS, Subject
 from kube_policy_scheduler.lang.typed import Typed
 
 
@@ -342,6 +342,11 @@ class CheckedPolicy(msgspec.Struct, frozen=True, eq=False):
     def own_name(self) -> str:
         """Return the name that it has among the policies of its owner."""
         return self.name.removeprefix(f"{self.owner}/") if self.owner else self.name
+
+    @property
+    def subject(self) -> Subject:
+        """Return what it decides about, and among what."""
+        return OF_PODS if self.workloads is None else OF_WORKLOADS
 
     @property
     def condition(self) -> Typed | None:

@@ -54,7 +54,6 @@ from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
 from kube_policy_scheduler.lang.environment import (
     CLUSTER,
     OF_PODS,
-    OF_WORKLOADS,
     Environment,
     Item,
     Members,
@@ -75,7 +74,7 @@ def compile_policy(
     """
     device_order = _device_order(policy, environment)
     compiler = Compiler(environment.pods, device_order)
-    maker = _Maker(compiler, OF_PODS if policy.workloads is None else OF_WORKLOADS)
+    maker = _Maker(compiler, policy.subject)
     known: dict[object, CompiledTest | CompiledScore] = {}
     if before is not None and device_order is None and before.devices is None:
         for each in before.clauses:

@@ -205,7 +205,8 @@ def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
             advice = "correct the condition, or ask the administrator (`policies.owners` of the configuration)"
             yield Finding(policy.governs.span, message, advice)
         else:
-            yield Finding(policy.governs.span, "no pod matches this condition", "correct the condition")
+            message = f"no {policy.subject.decided} matches this condition"
+            yield Finding(policy.governs.span, message, "correct the condition")
 
 
 @rule("P0310")
@@ -229,7 +230,7 @@ def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
         if not (always(test.value, nothing) or never(test.value, given=nothing)):
             span = Span(test.tree.span.source, test.tree.span.start, test.tree.span.start + len("filter"))
             fix = Fix("write require", (Edit(span, "require"),), safe=False)
-            message = f"`{short(test.value.span)}` is the same for every node"
+            message = f"`{short(test.value.span)}` is the same for every {policy.subject.row}"
             yield Finding(test.value.span, message, "write `require` instead of `filter`", fix=fix)
 
 

@@ -69,8 +69,10 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
         for upper in (policies[at] for at in others):
             if upper.scheduler != lower.scheduler or upper.priority <= lower.priority:
                 continue
+            if upper.subject is not lower.subject:
+                continue
             if upper.governs is None or known is None or always(upper.governs, known):
-                message = f"policy `{lower.name}` has no effect: `{upper.name}` governs all of its pods"
+                message = f"policy `{lower.name}` has no effect: `{upper.name}` governs all of its {lower.subject.name}"
                 label = Label(_place(upper), f"priority {upper.priority}")
                 yield Finding(_place(lower), message, f"give `{lower.name}` a higher priority", (label,))
                 break
@@ -110,6 +112,7 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             one
             for one, known in ((policies[before], facts[before]) for before in others if before < at)
             if one.scheduler == other.scheduler
+            and one.subject is other.subject
             and one.priority == other.priority
             and bool(one.owner) == bool(other.owner)  # an owner's policy comes before one of the administrator
             and known is not None
@@ -122,7 +125,7 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             if len(rivals) > _MOST_RIVALS:
                 more = f" and {_MOST_RIVALS} or more others"
             names = f"`{other.name}` and `{rivals[0].name}`{more}"
-            message = f"policies {names} can match the same pod, and have the same priority"
+            message = f"policies {names} can match the same {other.subject.decided}, and have the same priority"
             by = "by its name" if rivals[0].owner == other.owner else "if its owner is listed first"
             label = Label(_place(rivals[0]), f"`{rivals[0].name}` wins {by}")
             yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))

@@ -42,7 +42,8 @@ def constant_score(policy: CheckedPolicy) -> Iterator[Finding]:
     for test in _scores(policy):
         if _same_for_all(test):
             shown = short(test.value.span)
-            yield Finding(test.value.span, f"`{shown}` is the same for every node", "use a value of the node")
+            row = policy.subject.row
+            yield Finding(test.value.span, f"`{shown}` is the same for every {row}", f"use a value of the {row}")
 
 
 @rule("P0322")
@@ -164,6 +165,8 @@ def herding_score(policy: CheckedPolicy) -> Iterator[Finding]:
     scores = [t for t in _scores(policy) if not _same_for_all(t)]
     if policy.kubernetes_scores or len(scores) != len(ranking) or not scores:
         return
+    if policy.workloads is not None:
+        return  # each cluster has as many replicas as it has room for
     measured = [t for t in scores if t.value.info.depends & Depends.SIGNAL]
     reacting = any(t.value.info.depends & (Depends.ROW | Depends.CLUSTER) for t in scores)
     if measured and not reacting:
@@ -197,7 +200,8 @@ def default_above_negative(policy: CheckedPolicy) -> Iterator[Finding]:
             if not isinstance(default, typed.Constant) or default.info.low <= 0 or negated.info.high <= 0:
                 continue
             shown, written = (short(each.span) for each in (default, negated))
-            message = f"a node for which `{written}` is missing gets {shown}, and any other node gets `-{written}`"
+            row = policy.subject.row
+            message = f"a {row} for which `{written}` is missing gets {shown}, and any other {row} gets `-{written}`"
             meant = f"-({' '.join(negated.span.text.split())} ?? {shown})"
             fix = Fix(f"write `{meant}`", (Edit(part.span, meant),), safe=False)
             yield Finding(part.span, message, f"write `{meant}`", fix=fix)
