@@ -97,6 +97,7 @@ def test_what_was_used_since_it_was_added_goes_after_what_was_not() -> None:
     kept.get(0)
     kept.set(3, "x")
     assert [key for key, _ in kept.items()] == [2, 0, 3]
+    assert [key in kept for key in range(4)] == [True, False, True, True]
 
 
 def test_one_that_is_too_large_alone_stays_until_the_next_comes() -> None:

@@ -43,6 +43,11 @@ JOB, OTHER_INDEX = ({"batch.kubernetes.io/job-completion-index": index} for inde
             False,
         ),
         (
+            {"name": "x", "owner": "ReplicaSet/d"},
+            {"name": "y", "owner": "ReplicaSet/d-1", "pod-template-hash": "1"},
+            False,
+        ),
+        (
             {"name": "x", "owner": "ReplicaSet/-1", "pod-template-hash": "1"},
             {"name": "y", "owner": "ReplicaSet/-2", "pod-template-hash": "2"},
             False,
