@@ -108,7 +108,7 @@ def node_term(term: Json, at: str) -> list[Cause]:
     """Return what is wrong with one term of a node selector."""
     found: list[Cause] = []
     for number, item in enumerate(term.get("matchExpressions") or ()):
-        found += _node_requirement(item, f"{at}.matchExpressions[{number}]")
+        found += _requirement(item, f"{at}.matchExpressions[{number}]", compares=True)
     for number, item in enumerate(term.get("matchFields") or ()):
         path = f"{at}.matchFields[{number}]"
         if item.get("key") != "metadata.name":
@@ -121,7 +121,8 @@ def node_term(term: Json, at: str) -> list[Cause]:
     return found
 
 
-def _node_requirement(item: Json, at: str) -> list[Cause]:
+def _requirement(item: Json, at: str, *, compares: bool) -> list[Cause]:
+    """Return what is wrong with one expression of a selector. compares: whether values may be compared as numbers."""
     values = item.get("values") or []
     found: list[Cause] = []
     match item.get("operator"):
@@ -132,7 +133,7 @@ def _node_requirement(item: Json, at: str) -> list[Cause]:
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                 found.append(causes.forbidden(f"{at}.values", text))
-        case "Gt" | "Lt":
+        case "Gt" | "Lt" if compares:
             if len(values) != 1:
                 text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
                 found.append(required(f"{at}.values", text))
@@ -148,17 +149,7 @@ def label_selector(selector: Json | None, at: str) -> list[Cause]:
     found = causes.labels(f"{at}.matchLabels", selector.get("matchLabels") or {})
     for number, item in enumerate(selector.get("matchExpressions") or ()):
         path, values = f"{at}.matchExpressions[{number}]", item.get("values") or []
-        match item.get("operator"):
-            case "In" | "NotIn":
-                if not values:
-                    found.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-            case "Exists" | "DoesNotExist":
-                if values:
-                    text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    found.append(causes.forbidden(f"{path}.values", text))
-            case operator:
-                found.append(causes.invalid(f"{path}.operator", operator or "", "not a valid selector operator"))
-        found += causes.qualified_name(f"{path}.key", item.get("key") or "")
+        found += _requirement(item, path, compares=False)
         for at_value, value in enumerate(values):
             found += causes.label_value(f"{path}.values[{at_value}]", value)
     return found

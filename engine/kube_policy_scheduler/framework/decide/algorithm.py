@@ -99,6 +99,14 @@ class ScheduleAlgorithm(ABC):
             ValueError: a size has no value.
         """
 
+    def gangs_that_run(self, pod: PodInfo) -> tuple[GangRequirement, ...] | None:
+        """Return the groups of a pod that runs, or ran; None where they are not known."""
+        created = Steady(pod.created)
+        try:
+            return self.gang_requirements(QueuedPod(pod, queued=created, timestamp=created))
+        except ValueError:
+            return None
+
     def forget_domains(self) -> None:
         """Forget where and how groups are decided, and who was rejected: the rules have changed."""
         self.gangs.forget_rules()

@@ -28,7 +28,6 @@ from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, NODES_A_UN
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Victims
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.framework.reserve.claim_reservation import ClaimReservation, has_claims, reserve_on, undo
-from kube_policy_scheduler.times import Steady
 
 MOST_PLAN_WORK = 500_000
 """Limit of an attempt, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
@@ -499,11 +498,8 @@ class Attempt:
         A group that is complete without it lost surplus members, each of which goes alone.
         """
         self._carry_out()
-        asked = QueuedPod(victim, queued=Steady(victim.created), timestamp=Steady(victim.created))
-        size_of = self._cluster.counters.group_size
-        try:
-            requirements = self._algorithm.gang_requirements(asked)
-        except ValueError:
+        size_of, requirements = self._cluster.counters.group_size, self._algorithm.gangs_that_run(victim)
+        if requirements is None:
             return None
         return frozenset(group for each in requirements if each.filled(size_of) < each.size for group in each.groups)
 

@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.gang_domains import rows_of
 from kube_policy_scheduler.framework.decide.gang_table import Loss
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
-from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from kube_policy_scheduler.times import Steady, duration
 from kube_policy_scheduler.wording import plural
 
@@ -125,11 +125,7 @@ class ShortGangs:
 
     def _asked_by(self, pod: PodInfo) -> Iterable[GangRequirement]:
         """Return what the `gang` clauses of a pod's policy ask for."""
-        queued = QueuedPod(pod, queued=Steady(pod.created), timestamp=Steady(pod.created))
-        try:
-            return [each for each in self._algorithm.gang_requirements(queued) if each.policy]
-        except ValueError:
-            return ()
+        return [each for each in self._algorithm.gangs_that_run(pod) or () if each.policy]
 
     def _rest(self, requirement: GangRequirement) -> Iterator[PodInfo]:
         """Yield the pods of a gang that run, without those that are on their way out."""
