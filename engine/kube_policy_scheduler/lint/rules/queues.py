@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 from kube_policy_scheduler.diagnostics import Label
 from kube_policy_scheduler.lang import typed
@@ -265,7 +265,8 @@ def nothing_to_share(checked: Checked) -> Iterator[Finding]:
 @set_rule("P0381")
 def priority_across_fair_queues(checked: Checked) -> Iterator[Finding]:
     """With `reclaim fair`, shares decide among pods that borrow in different queues, and not priorities. A `preempt if`
-    that asks for priorities has no effect there: it evicts pods of the same queue only.
+    that asks for priorities, and for what tells queues apart, has no effect there: it evicts pods of the same queue
+    only.
 
     If both decided, two queues could evict each other's pods for ever.
 
@@ -281,21 +282,41 @@ def priority_across_fair_queues(checked: Checked) -> Iterator[Finding]:
         queue research for pods where pod.namespace == "research" min cpu 20
         queue production for pods where pod.namespace == "production" min cpu 60
         reclaim fair
+        preempt if pod.priority > 100 evict where victim.namespace == pod.namespace
     """
     queues = declared_queues(checked.policies)
     fair = next((each for each in _reclaims(checked) if each.fair and each.condition is None), None)
     if fair is None or not queues:
         return
+    tell_apart = _facts(each for queue in queues for each in (queue.pods, queue.key))
     for clause in (clause for policy in checked.policies for clause in policy.clauses):
         if not isinstance(clause, Preemption) or clause.condition is None:
             continue
-        parts = [*typed.below(clause.condition), *(typed.below(clause.evict) if clause.evict is not None else ())]
-        fields = {part.field.path for part in parts if isinstance(part, typed.Read)}
-        if "pod.priority" in fields and fields & {"pod.namespace", "victim.namespace"}:
+        facts = _facts((clause.condition, clause.evict))
+        if ("priority", None) in facts and facts & tell_apart:
             message = "this `preempt` never evicts pods of another queue: `reclaim fair` lets shares decide there"
             label = Label(fair.tree.span, "shares decide")
             advice = "guarantee more to the queue with `min`, or leave out `fair`"
             yield Finding(clause.tree.span, message, advice, (label,))
+
+
+def _facts(values: Iterable[typed.Typed | None]) -> set[tuple[str, str | None]]:
+    """Return what some values read of pods, whether of one that waits or of a victim: the field, and its key.
+
+    What must be the same of both is left out.
+    """
+    parts = [part for value in values if value is not None for part in typed.below(value)]
+    found = {_fact(part) for part in parts if isinstance(part, typed.Read)}
+    for part in parts:
+        if isinstance(part, typed.Same) and not part.negated:
+            match part.left, part.right:
+                case typed.Read() as one, typed.Read() as other if _fact(one) == _fact(other):
+                    found.discard(_fact(one))
+    return found
+
+
+def _fact(read: typed.Read) -> tuple[str, str | None]:
+    return read.field.path.partition(".")[2], read.key
 
 
 def _reclaims(checked: Checked) -> Iterator[Reclaim]:
