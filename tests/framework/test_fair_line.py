@@ -23,7 +23,7 @@ from kube_policy_scheduler.policy.policy_set import load
 ORDERS = ["queue.share, pod.priority desc, pod.queued", "pod.priority desc, queue.share, pod.queued", "queue.share"]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "add", "pop", "pop", "end", "delete", "resize"]),
+        st.sampled_from(["add", "add", "add", "pop", "pop", "end", "delete", "resize", "nominate"]),
         st.integers(0, 3),
         st.integers(0, 3),
         st.sampled_from("ab"),
@@ -141,7 +141,7 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
         queued, position = waiting[ticket]
         assert position.fair is not None
         usage, queue, parts = position.fair.usage, position.fair.queue, list(position.key[0])
-        share = usage.order(queue, usage.amounts(queued.pod))[usage.common_levels :] if queue is not None else ()
+        share = usage.order(queue, usage.asks(queued.pod))[usage.common_levels :] if queue is not None else ()
         parts[position.fair.place] = share
         return tuple(parts), *position.key[1:], ticket
 
@@ -174,6 +174,7 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
                 assert (found.ticket if found is not None else None) == first
                 if found is not None:
                     del waiting[found.ticket]
+                    cluster.end_nomination(found.pod.uid)
                     cluster.place(found.pod, "n")
                     running.append(found.pod)
             case "end" if running:
@@ -182,6 +183,11 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
                 ticket = list(waiting)[department % len(waiting)]
                 assert line is not None
                 line.leave(ticket)
-                waiting.pop(ticket)[0].ticket = 0
+                gone = waiting.pop(ticket)[0]
+                gone.ticket = 0
+                cluster.end_nomination(gone.pod.uid)
+            case "nominate" if waiting:
+                chosen = waiting[list(waiting)[department % len(waiting)]][0].pod
+                cluster.nominate(chosen, "" if important else "n")
             case "resize":
                 cluster.set_node(node(90 + cpu))

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.quotas.invariants import Finding, at_rest, violations
 from tests.quotas.model import Case, Model
 from tests.quotas.product import TooLongError, policy_text, run
-from tests.quotas.random_cases import random_case
+from tests.quotas.random_cases import random_case, varied_case
 from tests.quotas.shrinking import shrunk, write
 from tests.quotas.trace import Trace
 
@@ -52,16 +52,16 @@ def findings(case: Case) -> list[Finding]:
 
 def _at_rest(case: Case, trace: Trace) -> list[Finding]:
     """Return what is still to be done in the end, after as much time as whatever waits for time may take."""
-    found = list(at_rest(case, trace.last, returned=trace.returned))
+    found = list(at_rest(case, trace))
     if not found:
         return []
     trace = run(case, settles=PATIENT_SECONDS)
-    return list(at_rest(case, trace.last, returned=trace.returned))
+    return list(at_rest(case, trace))
 
 
-def check(seed: int) -> Checked:
-    """Run one case."""
-    case = random_case(seed)
+def check(seed: int, *, plain: bool = False) -> Checked:
+    """Run one case. plain: without budgets and backfill."""
+    case = random_case(seed) if plain else varied_case(seed)
     try:
         trace = run(case)
         found = (*violations(case, trace), *_at_rest(case, trace))
@@ -103,6 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cases", type=int, default=1_000)
     parser.add_argument("--seed", type=int, help="the first one; with no --cases, only this one is run, and shown")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--plain", action="store_true", help="without PodDisruptionBudgets and backfill")
     parser.add_argument("--out", type=Path, help="a folder for the smallest failing cases")
     parser.add_argument("--each", type=int, default=2, help="how many cases of each invariant are made small")
     options = parser.parse_args(arguments)
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     broken: dict[str, list[int]] = {}
     checked = list[Checked]()
     with ProcessPoolExecutor(options.workers) as pool:
-        for result in pool.map(check, range(first, first + options.cases), chunksize=10):
+        for result in pool.map(partial(check, plain=options.plain), range(first, first + options.cases), chunksize=10):
             checked.append(result)
             for invariant in {finding.invariant for finding in result.findings}:
                 broken.setdefault(invariant, []).append(result.seed)
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     _summary(checked, broken)
     for invariant, seeds in sorted(broken.items()):
         for seed in seeds[: options.each]:
-            _show(invariant, seed, options.out)
+            _show(invariant, random_case(seed) if options.plain else varied_case(seed), seed, options.out)
     return 1 if broken else 0
 
 
@@ -135,8 +136,8 @@ def _summary(checked: Sequence[Checked], broken: dict[str, list[int]]) -> None:
         print(f"{len(seeds):6} {invariant}: seeds {seeds[:8]}")
 
 
-def _show(invariant: str, seed: int, out: Path | None) -> None:
-    case = shrunk(random_case(seed), partial(breaks, invariant=invariant))
+def _show(invariant: str, found_in: Case, seed: int, out: Path | None) -> None:
+    case = shrunk(found_in, partial(breaks, invariant=invariant))
     found = [str(each) for each in findings(case)]
     expected = Model(case).run()
     wants = {queue.name: {r: expected.last.used(queue.name, r) for r in expected.last.counted} for queue in case.queues}

@@ -18,6 +18,10 @@ PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
 """Resources that are no devices, the strongest first."""
 
 
+ASKS = "?"
+"""To which node a pod is nominated that asks for room."""
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A queue as a policy declares it."""
@@ -61,6 +65,8 @@ class Pod:
     started: float = inf
     promised: str = ""
     leaving: bool = False
+    is_back: bool = False
+    """Whether it was evicted, and came again."""
     uid: str = ""
     """What the API server gave it; "": of a made-up case, in which each queue has a namespace of its name."""
 
@@ -78,6 +84,21 @@ class Pod:
     def pending(self) -> bool:
         """Return whether it counts nowhere."""
         return not self.node and not self.promised
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget of the pods that came together."""
+
+    covers: frozenset[str]
+    """The names of the pods."""
+    allows: int
+    """How many of them may be missing because they were evicted."""
+
+    def left(self, state: State) -> int:
+        """Return how many more of them may be evicted."""
+        missing = (name for name in self.covers if name in state.pods)
+        return max(0, self.allows - sum(state.pods[name].is_back and not state.pods[name].holds for name in missing))
 
 
 def workload(pod: Pod) -> tuple[object, ...]:
@@ -137,6 +158,7 @@ class State:
     pods: Mapping[str, Pod]
     surplus_first: frozenset[str] = frozenset()
     """Pods that come after equal ones: as the surplus of their gang, or where a guarantee does not reach for all."""
+    budgets: tuple[Budget, ...] = ()
 
     # --- other states ---------------------------------------------------------------------------------
 
@@ -156,7 +178,11 @@ class State:
     def promised(self, unit: Unit, places: Mapping[str, str] | None = None) -> State:
         """Return the state in which a unit is nominated; without places, for its queues alone."""
         where = places or {}
-        return self.changed(replace(pod, promised=where.get(pod.name, "?"), node="") for pod in unit.pods)
+        return self.changed(replace(pod, promised=where.get(pod.name, ASKS), node="") for pod in unit.pods)
+
+    def violates(self, victim: Unit) -> bool:
+        """Return whether a budget does not allow the eviction of a unit."""
+        return any(len(budget.covers & victim.names) > budget.left(self) for budget in self.budgets)
 
     # --- the tree -------------------------------------------------------------------------------------
 
@@ -314,7 +340,8 @@ class State:
         def place(unit: Unit) -> tuple[object, ...]:
             first = max(own(unit), own(gangs[unit.gang])) if unit.surplus else own(unit)
             stands_back = not self.surplus_first.isdisjoint(unit.names)
-            return *first, unit.surplus, stands_back, sorted(pod.rank for pod in unit.pods)
+            asks = any(pod.promised == ASKS for pod in unit.pods)  # after those that were promised room before
+            return *first, asks, unit.surplus, stands_back, sorted(pod.rank for pod in unit.pods)
 
         left = {resource: self.minimum(queue, resource) for resource in self.counted}
         protected: set[frozenset[str]] = set()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 
 from tests.quotas.accounts import State, Unit
 from tests.quotas.evictions import (
@@ -18,7 +19,7 @@ from tests.quotas.evictions import (
     victim_units,
     why_illegal,
 )
-from tests.quotas.model import Case, fits, pending_units, place, placements, plan
+from tests.quotas.model import Case, fits, pending_units, place, placements, plan, victims_for
 from tests.quotas.trace import Evicted, Rested, Started, Trace
 
 MOST_PLACES_SEARCHED = 40
@@ -46,6 +47,8 @@ def violations(case: Case, trace: Trace) -> list[Finding]:
         match step:
             case Started():
                 found += _after_start(step)
+                if case.backfill:
+                    found += _of_backfill(case, step)
             case Evicted():
                 found += _of_eviction(case, step)
             case Rested():
@@ -80,6 +83,51 @@ def _after_start(step: Started) -> Iterator[Finding]:
 
 def _promised(state: State) -> list[str]:
     return [pod.name for pod in state.pods.values() if pod.promised and not pod.holds]
+
+
+# --- backfill -------------------------------------------------------------------------------------------------
+
+
+def _of_backfill(case: Case, step: Started) -> Iterator[Finding]:
+    unit = Unit(tuple(step.before.pods[name] for name in step.names))
+    places = {name: step.after.pods[name].node for name in step.names}
+    delayed = delayed_by(case, step.before, unit, places, step.at)
+    if delayed is not None:
+        yield Finding("23 first is delayed", f"{sorted(unit.names)} starts and delays {sorted(delayed.names)}", step.at)
+
+
+def delayed_by(case: Case, state: State, unit: Unit, places: Mapping[str, str], now: float) -> Unit | None:
+    """Return the first unit that waits, if another one that came later would delay it by running now.
+
+    The first one starts at the earliest when enough of what runs has ended, if each pod runs for as long as it says.
+    """
+
+    def came(each: Unit) -> float:
+        return min(pod.queued for pod in each.pods)
+
+    first = min((each for each in pending_units(state) if each.names.isdisjoint(unit.names)), key=came, default=None)
+    if first is None or came(first) >= came(unit) or (_is_guaranteed(state, unit) and not _is_guaranteed(state, first)):
+        return None
+    ends = {pod.name: pod.started + (case.lasts[pod.name] or inf) for pod in state.pods.values() if pod.holds}
+
+    def left(of: State, at: float) -> State:
+        return of.evicted([name for name, end in ends.items() if end <= at])
+
+    times = (at for at in sorted({*ends.values(), now}) if at < inf and place(left(state, at), first) is not None)
+    starts_at = next(times, None)
+    if starts_at is None or starts_at <= now or now + max(case.lasts[n] or inf for n in unit.names) <= starts_at:
+        return None
+    beside = state.changed(replace(pod, node=places[pod.name], started=now) for pod in unit.pods)
+    return first if place(left(beside, starts_at), first) is None else None
+
+
+def _is_guaranteed(state: State, unit: Unit) -> bool:
+    """Return whether a pending unit would be guaranteed in any queue."""
+    for queue in state.path(unit.queue):
+        lead = state.lead(queue, unit)
+        if lead is not None and state.will(queue, lead) + unit.wants(lead) <= state.minimum(queue, lead):
+            return True
+    return False
 
 
 # --- evictions ------------------------------------------------------------------------------------------------
@@ -124,6 +172,8 @@ def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     if not all(illegal):
         asker = askers[illegal.index([])]
         yield from _sufficient_and_minimal(before, unit, step, places if known else None)
+        if known and len(unit.pods) == 1:
+            yield from _of_budgets(settled, asker, step, places)
         yield from _progress(before, asker, step)
         return
     at = min(range(len(illegal)), key=lambda number: len(illegal[number]))
@@ -204,6 +254,16 @@ def _sufficient_and_minimal(
             yield Finding("7 not minimal", f"{sorted(each.names)} could stay: {sorted(unit.names)} fits", step.at)
 
 
+def _of_budgets(before: State, asker: Asker, step: Evicted, places: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield where a protected pod goes though others could make the same room."""
+    begin = replace(before, surplus_first=frozenset(step.victims))
+    units = [each for each in begin.units() if each.names <= frozenset(step.victims)]
+    if any(map(begin.violates, units)):
+        others = victims_for(before, asker, places, spares=True)
+        if others:
+            yield Finding("22 budget", f"{step.by} evicts {step.victims} though {others} would do", step.at)
+
+
 def _progress(before: State, asker: Asker, step: Evicted) -> Iterator[Finding]:
     """Yield where an eviction by priority takes from what is guaranteed.
 
@@ -269,17 +329,16 @@ def _at_each_moment(case: Case, step: Rested) -> Iterator[Finding]:
 # --- at rest --------------------------------------------------------------------------------------------------
 
 
-def at_rest(case: Case, state: State, *, returned: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield what could still be done although nothing happens any more.
-
-    returned: the names of pods that evict for no share, see `Trace.returned`.
-    """
+def at_rest(case: Case, trace: Trace) -> Iterator[Finding]:
+    """Yield what could still be done although nothing happens any more."""
+    state, returned = trace.last, trace.returned
     for name in _promised(state):
         yield Finding("13 never comes", f"{name} is nominated to {state.pods[name].promised} in the end")
     state = state.evicted(_promised(state))
     for unit in pending_units(state):
         places = place(state, unit)
-        if places is not None and not _takes_what_is_kept(state, unit):
+        waits = case.backfill and places is not None and delayed_by(case, state, unit, places, trace.ends_at)
+        if places is not None and not waits and not _takes_what_is_kept(state, unit):
             yield Finding("12 room is left", f"{sorted(unit.names)} of {unit.queue or 'no queue'} fits at {places}")
         if places is not None:
             continue

@@ -14,7 +14,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice, product
 
-from tests.quotas.accounts import Node, Pod, Queue, State, Unit, workload
+from tests.quotas.accounts import Budget, Node, Pod, Queue, State, Unit, workload
 from tests.quotas.evictions import (
     Asker,
     Reclaim,
@@ -58,11 +58,19 @@ class Case:
     """Whether the queue with the smallest share has its turn first; then priority, then who came first."""
     cordons: tuple[tuple[float, str], ...] = ()
     """Nodes that become unusable, and when."""
+    budgets: tuple[Budget, ...] = ()
+    backfill: bool = False
+    """Whether pods that came later may start before the first one that waits, if they do not delay it."""
 
     @cached_property
     def kinds(self) -> dict[str, Pod]:
         """Return the pods as they come, by name."""
         return {pod.name: pod for arrival in self.arrivals for pod in arrival.pods}
+
+    @cached_property
+    def lasts(self) -> dict[str, float | None]:
+        """Return for how many seconds the pods run, by name; None: they never end."""
+        return {pod.name: arrival.lasts for arrival in self.arrivals for pod in arrival.pods}
 
 
 # --- admission ------------------------------------------------------------------------------------------------
@@ -137,16 +145,20 @@ def plan(state: State, unit: Unit, reclaim: Reclaim, *, shares: bool = True) -> 
     return best
 
 
-def victims_for(state: State, asker: Asker, places: Mapping[str, str]) -> list[str]:
-    """Return the victims that make room at these places; [] where no legal ones do."""
+def victims_for(state: State, asker: Asker, places: Mapping[str, str], *, spares: bool = False) -> list[str]:
+    """Return the victims that make room at these places; [] where no legal ones do.
+
+    spares: whether nobody goes whom a budget protects.
+    """
     unit, taken = asker.unit, list[Unit]()
     now = state
     while not fits(now, unit, places):
         after = now.promised(unit)
         legal = [each for each in victim_units(now, asker.short) if rule_for(now, asker, each, after) is not None]
+        legal = [each for each in legal if not (spares and state.violates(each))]
         if not legal:
             return []
-        victim = min(legal, key=lambda each: _turn(now, asker, each))
+        victim = min(legal, key=lambda each: (state.violates(each), *_turn(now, asker, each)))
         taken.append(victim)
         now = now.evicted(victim.names)
     names = _without_needless(state, asker, places, taken)
@@ -188,7 +200,7 @@ class Model:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.now = 0.0
-        self.state = State(case.queues, case.nodes, {})
+        self.state = State(case.queues, case.nodes, {}, budgets=case.budgets)
         self.trace = Trace()
         self._changes = 0
         self._lasts: dict[str, float | None] = {}
@@ -268,7 +280,7 @@ class Model:
         before, by = self.state, unit.pods[0].name
         self._ends = [(end, name) for end, name in self._ends if name not in names]
         back = before.evicted(names)
-        self.state = back.changed(replace(back.pods[name], queued=self.now) for name in names)
+        self.state = back.changed(replace(back.pods[name], queued=self.now, is_back=True) for name in names)
         after = self.state.promised(unit, places)
         self.trace.steps.append(Evicted(self.now, by, tuple(names), places[by], before, after, self._changes))
 

@@ -44,7 +44,9 @@ def quantity(resource: str, amount: int) -> str:
 def policy_text(case: Case) -> str:
     """Return the policy of a case."""
     lines = ["filter node.ready", *(_queue_line(queue, case) for queue in case.queues)]
-    if case.by_share:
+    if case.backfill:
+        lines += ["order by pod.queued strict", "backfill lasts duration(pod.label.runtime)"]
+    elif case.by_share:
         lines.append("order by queue.share, pod.priority desc, pod.queued")
     if case.reclaim:
         lines.append(case.reclaim.value)
@@ -90,12 +92,13 @@ def node_object(node: Node) -> objects.Node:
     return msgspec.convert(body, objects.Node)
 
 
-def pod_object(pod: Pod) -> objects.Pod:
-    """Return a pod as the API server has it."""
+def pod_object(pod: Pod, more: Mapping[str, str] | None = None) -> objects.Pod:
+    """Return a pod as the API server has it. more: labels that it has, too."""
     requests = {name: quantity(name, amount) for name, amount in pod.requests.items() if name != "pods" and amount}
     labels = {"job": pod.gang, "size": str(pod.size)} if pod.gang else {}
     if pod.role:
         labels["role"] = pod.role
+    labels |= more or {}
     body = {
         "metadata": {"name": pod.name, "namespace": pod.queue or OF_NO_QUEUE, "uid": pod.name, "labels": labels},
         "spec": {
@@ -105,6 +108,27 @@ def pod_object(pod: Pod) -> objects.Pod:
         },
     }
     return msgspec.convert(body, objects.Pod)
+
+
+def labels_of(case: Case, pod: Pod) -> dict[str, str]:
+    """Return the labels that a case needs: by which budgets cover a pod, and how long it runs."""
+    lasts = case.lasts[pod.name] if case.backfill else None
+    found = {"runtime": f"{lasts:g}s"} if lasts is not None else {}
+    return found | {f"budget{at}": "true" for at, budget in enumerate(case.budgets) if pod.name in budget.covers}
+
+
+def budget_objects(case: Case) -> list[objects.PodDisruptionBudget]:
+    """Return the budgets as the API server has them."""
+    found = []
+    for at, budget in enumerate(case.budgets):
+        namespaces = {pod.queue or OF_NO_QUEUE for pod in case.kinds.values() if pod.name in budget.covers}
+        body = {
+            "metadata": {"name": f"budget{at}", "namespace": min(namespaces, default=OF_NO_QUEUE)},
+            "spec": {"selector": {"matchLabels": {f"budget{at}": "true"}}},
+            "status": {"disruptionsAllowed": budget.allows},
+        }
+        found.append(msgspec.convert(body, objects.PodDisruptionBudget))
+    return found
 
 
 def policies(text: str) -> PolicySet:
@@ -140,16 +164,21 @@ def state_of(case: Case, cluster: Cluster, waiting: Iterable[QueuedPod], *, now:
         leaving = cluster.is_going(info, now)
         name = f"{info.name} (ends)" if leaving else kind.name  # another of its kind may have come already
         node = cluster.node_of(info.uid) or ""
-        pods[name] = replace(kind, name=name, node=node, started=started, leaving=leaving, uid=info.uid)
+        is_back = info.name != kind.name
+        pods[name] = replace(
+            kind, name=name, node=node, started=started, leaving=leaving, uid=info.uid, is_back=is_back
+        )
     promised = {uid: node for node, there in cluster.nominated.items() for uid in there}
     for queued in waiting:
         kind = kinds[_base(queued.pod.name)]
         if kind.name not in pods:
-            uid = queued.pod.uid
-            pods[kind.name] = replace(kind, queued=queued.queued, promised=promised.get(uid, ""), uid=uid)
+            uid, is_back = queued.pod.uid, queued.pod.name != kind.name
+            node = promised.get(uid, "")
+            pods[kind.name] = replace(kind, queued=queued.queued, promised=node, uid=uid, is_back=is_back)
     cordoned = {name for at, name in case.cordons if at <= now - began}
     nodes = (replace(node, usable=node.usable and node.name not in cordoned) for node in case.nodes)
-    return State(case.queues, tuple(node for node in nodes if node.name in cluster.nodes.rows), pods)
+    there = tuple(node for node in nodes if node.name in cluster.nodes.rows)
+    return State(case.queues, there, pods, budgets=case.budgets)
 
 
 class _Seen(SimulatedCluster):
@@ -213,14 +242,14 @@ def run(case: Case, *, seed: int = 0, settles: float = SETTLES_SECONDS) -> Trace
         TooLongError: it does not end.
     """
     arrivals = [
-        Arrival(each.at, pod.name, pod_object(pod), each.lasts)
+        Arrival(each.at, pod.name, pod_object(pod, labels_of(case, pod)), each.lasts)
         for each in sorted(case.arrivals, key=lambda each: each.at)
         for pod in each.pods
     ]
     events = tuple(NodeEvent(at, NodeAction.CORDON, name) for at, name in sorted(case.cordons))
     ends = max([each.at + (each.lasts or 0.0) for each in case.arrivals] + [at for at, _ in case.cordons])
     scenario = Scenario(
-        [node_object(n) for n in case.nodes],
+        [*(node_object(n) for n in case.nodes), *budget_objects(case)],
         arrivals,
         node_events=NodeEvents(events),
         stops_after=ends + settles,

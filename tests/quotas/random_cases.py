@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.quotas.accounts import Amounts, Node, Pod, Queue
+from tests.quotas.accounts import Amounts, Budget, Node, Pod, Queue
 from tests.quotas.evictions import Reclaim
 from tests.quotas.model import Arrival, Case
 
@@ -24,6 +24,32 @@ def random_case(seed: int) -> Case:
     cordons = tuple((round(chance.uniform(0, end + 5)) + 0.5, node.name) for node in nodes[1:] if chance.random() < 0.2)
     reclaim = chance.choice((Reclaim.NO, Reclaim.GUARANTEES, Reclaim.GUARANTEES, Reclaim.FAIR, Reclaim.FAIR))
     return Case(nodes, queues, arrivals, reclaim, chance.random() < 0.5, cordons)
+
+
+def varied_case(seed: int) -> Case:
+    """Return the case of a seed, in some with PodDisruptionBudgets, in others with a strict order and backfill."""
+    case, chance = random_case(seed), Random(f"varied {seed}")
+    match chance.choice(("plain", "plain", "budgets", "backfill")):
+        case "budgets":
+            chosen = [each for each in case.arrivals if chance.random() < 0.5]
+            names = (frozenset(pod.name for pod in each.pods) for each in chosen)
+            return replace(case, budgets=tuple(Budget(covers, chance.choice((0, 0, 1, 2))) for covers in names))
+        case "backfill":
+            return _with_backfill(case, chance)
+    return case
+
+
+def _with_backfill(case: Case, chance: Random) -> Case:
+    """Return a case in which nobody is evicted, no two arrivals come at one moment, and most pods end."""
+    arrivals = tuple(
+        Arrival(
+            each.at + number,
+            tuple(replace(pod, priority=0) for pod in each.pods),
+            chance.choice((None, 20.0, 50.0, 80.0, 200.0)),
+        )
+        for number, each in enumerate(case.arrivals)
+    )
+    return replace(case, arrivals=arrivals, reclaim=Reclaim.NO, by_share=False, backfill=True)
 
 
 def _node(chance: Random, number: int, resources: tuple[str, ...]) -> Node:

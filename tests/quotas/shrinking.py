@@ -12,7 +12,7 @@ import msgspec
 
 from tests.quotas.accounts import Amounts, Pod, Queue
 from tests.quotas.model import Arrival, Case
-from tests.quotas.product import node_object, pod_object, policy_text
+from tests.quotas.product import budget_objects, labels_of, node_object, pod_object, policy_text
 from tests.quotas.random_cases import consistent
 
 MOST_TRIES = 600
@@ -48,6 +48,10 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield replace(case, cordons=tuple(each for each in case.cordons if each is not cordon))
     if case.by_share:
         yield replace(case, by_share=False)
+    if case.backfill:
+        yield replace(case, backfill=False)
+    for budget in case.budgets:
+        yield replace(case, budgets=tuple(each for each in case.budgets if each is not budget))
     for at, queue in enumerate(case.queues):
         for smaller in _simpler_queues(queue):
             made = consistent((*case.queues[:at], smaller, *case.queues[at + 1 :]))
@@ -114,12 +118,14 @@ def write(case: Case, folder: Path, notes: str) -> None:
     """Write a case as the files that `policyctl simulate` reads."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "case.policy").write_text(policy_text(case), encoding="utf-8")
-    nodes = [{"apiVersion": "v1", "kind": "Node", **_plain(node_object(node))} for node in case.nodes]
-    cluster = {"apiVersion": "v1", "kind": "List", "items": nodes}
+    items = [{"apiVersion": "v1", "kind": "Node", **_plain(node_object(node))} for node in case.nodes]
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    items += [{**kind, **_plain(budget)} for budget in budget_objects(case)]
+    cluster = {"apiVersion": "v1", "kind": "List", "items": items}
     (folder / "cluster.yaml").write_text(json.dumps(cluster, indent=1), encoding="utf-8")
     lines = ["pods:"]
     for arrival in sorted(case.arrivals, key=lambda each: each.at):
-        lines += [f"- {json.dumps(_short_form(pod, arrival))}" for pod in arrival.pods]
+        lines += [f"- {json.dumps(_short_form(case, pod, arrival))}" for pod in arrival.pods]
     (folder / "pods.yaml").write_text("\n".join([*lines, ""]), encoding="utf-8")
     if case.cordons:
         events = [{"at": f"{at}s", "cordon": name} for at, name in case.cordons]
@@ -131,8 +137,8 @@ def _plain(thing: Any) -> dict[str, Any]:
     return {key: value for key, value in msgspec.to_builtins(thing).items() if value}
 
 
-def _short_form(pod: Pod, arrival: Arrival) -> dict[str, Any]:
-    made = msgspec.to_builtins(pod_object(pod))
+def _short_form(case: Case, pod: Pod, arrival: Arrival) -> dict[str, Any]:
+    made = msgspec.to_builtins(pod_object(pod, labels_of(case, pod)))
     form: dict[str, Any] = {"name": pod.name, "namespace": made["metadata"]["namespace"]}
     form["cpu"] = f"{pod.requests['cpu']}m"
     devices = {name: amount for name, amount in pod.requests.items() if "/" in name}

@@ -68,6 +68,11 @@ class Trace:
         return next(step.state for step in reversed(self.steps) if isinstance(step, Rested))
 
     @property
+    def ends_at(self) -> float:
+        """Return the time of the end."""
+        return max(step.at for step in self.steps)
+
+    @property
     def pending(self) -> int:
         """Return how many pods wait in the end."""
         return sum(not pod.holds for pod in self.last.pods.values())

@@ -41,7 +41,7 @@ def test_the_daemon_does_what_the_simulation_says(seed: int) -> None:
     trace, lost = told(case)
     assert lost, "nobody is evicted: the case says nothing"
     assert list(differences(simulated, trace, (simulated.evicted, lost))) == []
-    assert [*violations(case, trace), *at_rest(case, trace.last, returned=trace.returned)] == []
+    assert [*violations(case, trace), *at_rest(case, trace)] == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -57,4 +57,4 @@ def test_while_victims_end_nobody_takes_the_room_that_they_leave(seed: int) -> N
     case = spread_out(seed)
     trace, lost = told(case)
     assert lost, "nobody is evicted: the case says nothing"
-    assert [*violations(case, trace), *at_rest(case, trace.last, returned=trace.returned)] == []
+    assert [*violations(case, trace), *at_rest(case, trace)] == []

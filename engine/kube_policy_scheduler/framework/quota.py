@@ -174,14 +174,15 @@ def nominated_before(
     cluster: Cluster, usage: QuotaUsage, queue: Quota, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
 ) -> list[tuple[Quota, Amounts]]:
     """Return what nominated pods need that have precedence over a request; arguments as for `rejection`."""
-    return [
-        (theirs, wanted)
-        for uid, (theirs, wanted, other) in usage.nominated().items()
-        if uid != pod.uid
-        and uid not in cluster.pods
-        and uid not in gang
-        and not _takes(usage, (pod, queue, amounts), (other, theirs, wanted))
-    ]
+    with usage.without_promises((pod.uid, *gang)):
+        return [
+            (theirs, wanted)
+            for uid, (theirs, wanted, other) in usage.nominated().items()
+            if uid != pod.uid
+            and uid not in cluster.pods
+            and uid not in gang
+            and not _takes(usage, (pod, queue, amounts), (other, theirs, wanted))
+        ]
 
 
 _Asks = tuple[PodInfo, Quota, Amounts]
@@ -197,7 +198,7 @@ def _takes(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
     pod, queue, amounts = one
     other, theirs, wanted = nominated
     mine, branch = usage.branch(queue, theirs)
-    if mine and _is_within(usage, mine[0], amounts):
+    if mine and _is_within(usage, mine[0], () if usage.is_promised(pod.uid) else amounts, of=amounts):
         return not any(_is_within(usage, each, (), of=wanted) for each in branch)
     if pod.priority <= other.priority or (queue is not theirs and usage.tree.shares_decide):
         return False

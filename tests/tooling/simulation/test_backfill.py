@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,6 +151,21 @@ def test_what_a_queue_does_not_lend_is_not_taken_from_the_first_one(kept: int, a
     policy = f'queue kept for pods where pod.label.queue == "kept" min cpu {kept} lend cpu 0\nqueue others\n'
     runs, first = job("runs", 8, at=0, lasts=600), job("first", 10, at=1, lasts=100)
     found = starts(policy + ORDER + BACKFILL, [node("n1", cpu="16")], runs, first, job("s", 2, at=2, lasts=9000))
+    assert (found["first"], found["s"]) == (600, at)
+
+
+@pytest.mark.parametrize(("outside", "kept", "at"), [("s", 4, 2), ("s", 5, 600), ("runs", 4, 2), ("runs", 5, 700)])
+def test_pods_of_no_queue_leave_less_to_be_lent_to_the_first_one(outside: str, kept: int, at: float) -> None:
+    """As above. What a pod of no queue uses nobody lends; when it ends, it can be lent again."""
+    policy = (
+        f'queue kept for pods where pod.label.queue == "kept" min cpu {kept} lend cpu 0\n'
+        'queue others for pods where pod.label.queue == "others"\n'
+    )
+    jobs = [job("runs", 8, at=0, lasts=600), job("first", 10, at=1, lasts=100), job("s", 2, at=2, lasts=9000)]
+    for each in itertools.chain(*jobs):
+        if each.name != outside:
+            each.pod.metadata.labels = {"queue": "others"}
+    found = starts(policy + ORDER + BACKFILL, [node("n1", cpu="20")], *jobs, job("none", 4, at=0, lasts=9000))
     assert (found["first"], found["s"]) == (600, at)
 
 

@@ -35,7 +35,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
     priority: int
     """The highest."""
     started: float
-    """When the last of them started, Unix seconds; of those that have not, the present."""
+    """When the last of them started, Unix seconds; of nominated ones, the present; of those that ask, infinite."""
     gang: Hashable | None = None
     """The gang that they are in; None: a pod alone."""
     is_surplus: bool = False

@@ -338,6 +338,10 @@ class QuotaUsage:
         """The uids of those that are being evicted, and of which the watch does not show it yet."""
         self._nominated: dict[str, tuple[Quota, Amounts, PodInfo]] = {}
         """By uid: nominated pods without a node, and what they count for."""
+        self.promised_templates: Counter[PodTemplate] = Counter()
+        """How many pods of which templates count as nominated."""
+        self._set_aside: set[str] = set()
+        """The uids of those that count for nothing now, see `without_promises`."""
         self._outside: set[str] = set()
         """The uids of counted pods of no queue."""
         self._promised_claims: dict[str, str] = {}
@@ -593,6 +597,7 @@ class QuotaUsage:
         self._nominated[pod.uid] = queue, amounts, pod
         if pod.uid not in queue.members:
             self._promise(queue, amounts, 1)
+            self._count_promised(pod, 1)
 
     def end_nomination(self, uid: str) -> None:
         """Count a pod as nominated no longer: it holds a node, is gone, or gets no room."""
@@ -605,12 +610,20 @@ class QuotaUsage:
                 del self._promised_claims[key]
         if uid not in queue.members:
             self._promise(queue, amounts, -1)
+            self._count_promised(pod, -1)
 
     def _hold(self, uid: str, step: int) -> None:
         """Count a nominated pod as used instead while it is placed, to try something out (1), or no longer (-1)."""
         known = self._nominated.get(uid)
         if known is not None:
             self._promise(known[0], known[1], -step, notes=False)
+            self._count_promised(known[2], -step)
+
+    def _count_promised(self, pod: PodInfo, step: int) -> None:
+        counts = self.promised_templates
+        counts[pod.template] += step
+        if not counts[pod.template]:
+            del counts[pod.template]
 
     def _promise(self, queue: Quota, amounts: Amounts, step: int, *, notes: bool = True) -> None:
         if notes:
@@ -625,6 +638,14 @@ class QuotaUsage:
         """Return by uid the nominated pods without a node, with their queue and what they count for."""
         return self._nominated
 
+    def is_promised(self, uid: str) -> bool:
+        """Return whether what a pod needs counts as nominated now, so that its queue will use it."""
+        return uid in self._nominated and uid not in self._set_aside and uid not in self._nominated[uid][0].members
+
+    def asks(self, pod: PodInfo) -> Amounts:
+        """Return what a pending pod adds to what its queue will use: nothing once it is nominated."""
+        return () if self._nominated and self.is_promised(pod.uid) else self.amounts(pod)
+
     def promised_to(self, uid: str) -> tuple[Quota, Amounts] | None:
         """Return the queue of a nominated pod, and what it counts for there; None: it is not nominated."""
         known = self._nominated.get(uid)
@@ -633,14 +654,15 @@ class QuotaUsage:
     @contextmanager
     def without_promises(self, uids: Iterable[str]) -> Iterator[None]:
         """Count nothing as nominated for some pods for as long as the context is open; no change is noted."""
-        known = [self._nominated[uid] for uid in uids if uid in self._nominated]
-        known = [(queue, amounts, pod) for queue, amounts, pod in known if pod.uid not in queue.members]
-        for queue, amounts, _ in known:
+        known = [self._nominated[uid] for uid in uids if self.is_promised(uid)]
+        for queue, amounts, pod in known:
+            self._set_aside.add(pod.uid)
             self._promise(queue, amounts, -1, notes=False)
         try:
             yield
         finally:
-            for queue, amounts, _ in known:
+            for queue, amounts, pod in known:
+                self._set_aside.discard(pod.uid)
                 self._promise(queue, amounts, 1, notes=False)
 
     def is_leaving(self, uid: str) -> bool:
@@ -754,12 +776,16 @@ class QuotaUsage:
         self._shift(queue, amounts, step)
 
     @contextmanager
-    def counting(self, more: Iterable[tuple[Quota, Amounts]]) -> Iterator[None]:
-        """Count amounts of queues as used for as long as the context is open; no change is noted."""
+    def counting(self, more: Iterable[tuple[Quota, Amounts]], *, outside: Amounts = ()) -> Iterator[None]:
+        """Count amounts of queues as used for as long as the context is open; no change is noted.
+
+        outside: what pods of no queue use on usable nodes beside what they do.
+        """
         counted = list[tuple[Quota, Amounts]]()
         begun = set[Quota]()
         """Queues without pods: as with a first pod, what they do not lend is kept, and is free again afterwards."""
         self._kept_at = -1
+        self._usable.shift(outside, 1)
         try:
             for queue, amounts in more:
                 if queue not in begun and queue.parent is not None and queue.name not in queue.parent.children:
@@ -770,6 +796,7 @@ class QuotaUsage:
             yield
         finally:
             self._kept_at = -1
+            self._usable.shift(outside, -1)
             for queue, amounts in counted:
                 self._shift(queue, amounts, -1)
             for queue in begun:
@@ -816,14 +843,17 @@ class QuotaUsage:
     # --- admission ---------------------------------------------------------------------------------------
 
     def capacity(self) -> tuple[int, ...]:
-        """Return what all nodes offer of each resource.
+        """Return what usable nodes offer of each resource, which is what shares are parts of in the fair order.
+
+        What pods of no queue use there counts, too: without it, queues of one resource come in the same order, and all
+        would have to be ordered again with each of these pods.
 
         Which devices of a class there are depends on its selectors: as many count as the queues at the top may use, or
         are guaranteed where they have no limit. No request is rejected for that.
         """
         if self._capacity is None:
             self._capacity = tuple(
-                self._declared(place) if place in self._class_places else int(self._nodes.allocatable(name).sum())
+                self._declared(place) if place in self._class_places else self._usable.offered(name)
                 for place, name in enumerate(self.tree.resources)
             )
         return self._capacity

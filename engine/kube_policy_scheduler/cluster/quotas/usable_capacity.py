@@ -83,6 +83,11 @@ class UsableCapacity:
             del self._unusable[node_name]  # pods may name any number of nodes
         return of_queue
 
+    def shift(self, amounts: Iterable[tuple[int, int]], step: int) -> None:
+        """Count amounts, by the place of their resource, as held by pods of no queue on usable nodes (`step` 1, -1)."""
+        for place, amount in amounts:
+            self._of_none[self._resources[place]] += step * amount
+
     def node_changed(self, name: str, pods: Iterable[tuple[PodRequests, bool]]) -> None:
         """Take over the state of a node that came, changed or went.
 
@@ -112,13 +117,18 @@ class UsableCapacity:
         if held.pods or row is not None:
             self._unusable[name] = held
 
-    def of(self, resource: str) -> int:
-        """Return how much of a resource queues share, in column units; below 0 if pods of no queue use more."""
+    def offered(self, resource: str) -> int:
+        """Return how much of a resource usable nodes offer, in column units, whoever uses it."""
         if self._offered is None:
             self._offered = {}
         offered = self._offered.get(resource)
         if offered is None:
             offered = self._offered[resource] = int(self._nodes.allocatable(resource)[self._usable()].sum())
+        return offered
+
+    def of(self, resource: str) -> int:
+        """Return how much of a resource queues share, in column units; below 0 if pods of no queue use more."""
+        offered = self.offered(resource)
         return offered + self._stranded.get(resource, 0) - self._of_none.get(resource, 0)  # 10 times as fast as []
 
     def rows(self) -> IntArray:

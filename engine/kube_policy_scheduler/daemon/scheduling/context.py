@@ -302,9 +302,12 @@ class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return Unix seconds by the wall clock: for people, for what policies ask, and beside the times of objects."""
         return self.clock() + self.cluster.ahead
 
-    def nominate(self, queued: QueuedPod, node_name: str) -> None:
-        """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination."""
-        for other in nominate(self.cluster, queued, node_name):
+    def nominate(self, queued: QueuedPod, node_name: str, *, together: int = 1) -> None:
+        """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination.
+
+        together: see `Frame.together`.
+        """
+        for other in nominate(self.cluster, queued, node_name, together=together):
             if other.resource_version:  # one without stands for a pod that is still to come
                 self.reporter.nominated(other, "")
 

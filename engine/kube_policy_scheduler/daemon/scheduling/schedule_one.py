@@ -924,7 +924,8 @@ class Scheduler:
         """Nominate a pod before its victims are evicted, so that no other pod takes their room."""
         if found is None or not found.nominated_node or self.extenders is not None:
             return
-        self.context.nominate(queued, found.nominated_node)
+        together = self.algorithm.frame_with_gang(queued).together
+        self.context.nominate(queued, found.nominated_node, together=together)
         self.cluster.note_evictions((victim.uid for victim in found.victims), self._clock())
 
     def _evict_nobody(self, found: Preemption | None) -> None:
@@ -968,7 +969,7 @@ class Scheduler:
     def _requeue_or_preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption | None) -> None:
         node_name = nomination_after(found, queued.pod, self.cluster)
         if node_name:
-            self.context.nominate(queued, node_name)
+            self.context.nominate(queued, node_name, together=self.algorithm.frame_with_gang(queued).together)
         elif node_name is not None:
             self.gated_pods.drop_nomination(queued)
         if found is not None and found.victims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -73,17 +73,14 @@ class BesideReservation(Filter):
 
         That is the `max` of a queue, or what others do not lend (`lend`).
         """
-        mine = usage.quota_of(frame.template)
-        if mine is None:
-            return None
-        freed: dict[Quota, Counter[int]] = {}
+        freed: dict[Quota | None, Counter[int]] = {}
         for end in self.reservation.gone:
-            if end.uid in frame.cluster.pods and (queue := usage.quota_of(end.pod.template)) is not None:
-                freed.setdefault(queue, Counter()).subtract(dict(usage.amounts(end.pod)))
-        then = [(queue, tuple(amounts.items())) for queue, amounts in freed.items()]
-        if _not_admitted(usage, then, parts) is not None:
+            if end.uid in frame.cluster.pods:
+                freed.setdefault(usage.quota_of(end.pod.template), Counter()).subtract(dict(usage.amounts(end.pod)))
+        if _not_admitted(usage, freed, parts) is not None:
             return None  # not because of this pod
-        return _not_admitted(usage, [*then, (mine, usage.amounts(frame.pod))], parts)
+        freed.setdefault(usage.quota_of(frame.template), Counter()).update(dict(usage.amounts(frame.pod)))
+        return _not_admitted(usage, freed, parts)
 
     def filter(self, frame: Frame, state: dict[str, int]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -108,11 +105,15 @@ class BesideReservation(Filter):
         return any(seat.node_name == node_name and _asks_for_more(seat.pod) for seat in self.reservation.seats)
 
 
-def _not_admitted(usage: QuotaUsage, more: Sequence[tuple[Quota, Amounts]], parts: Parts) -> QuotaRejection | None:
-    """Return why parts are not admitted together if more counts as used; None: they are. Less has amounts below 0."""
-    counted = list(more)
+def _not_admitted(usage: QuotaUsage, more: Mapping[Quota | None, Counter[int]], parts: Parts) -> QuotaRejection | None:
+    """Return why parts are not admitted together if more counts as used; None: they are.
+
+    more: by queue, None for pods of none; less has amounts below 0.
+    """
+    outside = tuple(more.get(None, Counter()).items())
+    counted = [(queue, tuple(amounts.items())) for queue, amounts in more.items() if queue is not None]
     for queue, amounts in parts:
-        with usage.counting(counted):
+        with usage.counting(counted, outside=outside):
             found = usage.rejection(queue, amounts)
         if found is not None:
             return found

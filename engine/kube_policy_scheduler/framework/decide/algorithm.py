@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import now
+from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.decide.gang_table import GangTable
@@ -28,7 +29,7 @@ from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo,
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.gangs import GangRequirement, may_evict_alone
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group, may_evict_alone
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
@@ -176,7 +177,13 @@ class ScheduleAlgorithm(ABC):
             return frame
         if cluster.is_nominated(queued.pod.uid):
             return frame
-        needs = needs_of(self.gang_requirements(queued), cluster.counters.group_size)
+        promised, size_of = cluster.quota_usage.promised_templates, cluster.counters.group_size
+
+        def number_of(group_of: GroupOf, group: Group) -> int:
+            nominated = sum(number for template, number in promised.items() if group_of(template) == group)
+            return size_of(group_of, group) + nominated
+
+        needs = needs_of(self.gang_requirements(queued), number_of)
         return msgspec.structs.replace(frame, together=needs.together)
 
     @property

@@ -51,14 +51,18 @@ def nominated_for(frame: Frame, node_name: str) -> list[PodInfo]:
     ]
 
 
-def nominate(cluster: Cluster, queued: QueuedPod, node_name: str) -> list[PodInfo]:
+def nominate(cluster: Cluster, queued: QueuedPod, node_name: str, *, together: int = 1) -> list[PodInfo]:
     """Nominate a pod to a node; "" clears the nomination. Return the pods that lose theirs to the same node.
 
     They do not have precedence over it, and the resources are no longer free.
+
+    together: see `Frame.together`.
     """
     pod = queued.pod
     others = cluster.nominated.get(node_name, {}).values() if node_name else ()
-    losers = [other for other in others if other.uid != pod.uid and not comes_before(cluster, other, pod)]
+    losers = [
+        other for other in others if other.uid != pod.uid and not comes_before(cluster, other, pod, together=together)
+    ]
     for other in losers:
         cluster.nominate(other, "")
     cluster.nominate(pod, node_name)

@@ -32,6 +32,11 @@ class Departures:
     def __len__(self) -> int:
         return len(self._gone)
 
+    def node_of(self, uid: str) -> str:
+        """Return the node that a pod was taken away from; "": it was not."""
+        there = self._gone.get(uid)
+        return there[1] if there is not None else ""
+
     def take(self, pods: Iterable[PodInfo]) -> None:
         """Take pods away; those without a node stay without."""
         for pod in pods:

@@ -9,6 +9,7 @@ any one of them they are not.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -191,7 +192,7 @@ def unit_that_asks(frame: Frame, rules: QuotaRules, pods: Sequence[PodInfo]) -> 
         tuple(sorted(pods, key=lambda pod: pod.uid)),
         parts_of(usage, pods),
         priority_of(pods),
-        frame.now,
+        math.inf,
         min((each.group for each in gangs), key=str, default=None),
         is_surplus=bool(gangs) and all(each.filled(size_of) >= each.size for each in gangs),
         is_placed=False,
@@ -717,7 +718,7 @@ class _Attempt:
         return [unit for unit in gone if unit in needed]
 
     def _alike(self, unit: Unit) -> Hashable:
-        """Return what units have in common whose return would make the same difference.
+        """Return what units that have gone have in common whose return would make the same difference.
 
         Pods of a template on one node differ only in what they say of themselves, in their state, in what metrics say
         of them, and in the claims and volumes that are their own.
@@ -728,7 +729,7 @@ class _Attempt:
         )
         if len(unit.pods) > 1 or has_own:
             return unit.uid
-        return pod.template, id(pod.demand), self._rows_of(unit)
+        return pod.template, id(pod.demand), self.away.node_of(pod.uid)
 
     # --- the cluster -------------------------------------------------------------------------------------
 

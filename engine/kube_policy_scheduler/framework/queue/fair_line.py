@@ -277,7 +277,7 @@ class FairLine:
         queue, where, share = heap.queue, self._top, _NO_SHARE
         if queue is not None and queue.depth > self.usage.common_levels:
             assert queue.parent is not None
-            request = self.usage.amounts(queued.pod)
+            request = self.usage.asks(queued.pod)
             where, share = self._tournament(queue.parent, request), self.usage.order_share(queue, request)
         if where is not before:
             heap.above = where

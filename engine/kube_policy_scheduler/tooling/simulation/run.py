@@ -912,7 +912,8 @@ class Waiting:
     def _nominate(self, queued: QueuedPod, node_name: str) -> None:
         """Nominate a pod to a node."""
         self._settled(queued)
-        for other in nominate(self._simulated.cluster, queued, node_name):
+        together = self._algorithm.frame_with_gang(queued).together
+        for other in nominate(self._simulated.cluster, queued, node_name, together=together):
             if (loser := self._queue.get(other.uid)) is not None:
                 nominate(self._simulated.cluster, loser, "")
 

@@ -337,5 +337,5 @@ def _rank(position: QueuePosition, queued: QueuedPod) -> Any:
     parts = list(position.key[0])
     parts[fair.place] = ()
     if fair.queue is not None:
-        parts[fair.place] = fair.usage.order(fair.queue, fair.usage.amounts(queued.pod))[fair.usage.common_levels :]
+        parts[fair.place] = fair.usage.order(fair.queue, fair.usage.asks(queued.pod))[fair.usage.common_levels :]
     return (tuple(parts), *position.key[1:])
