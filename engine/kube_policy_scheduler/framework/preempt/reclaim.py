@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.node_info import HOSTNAME_LABEL
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Parts, Unit, is_below, lead, within
@@ -287,6 +288,12 @@ class _Attempt:
     its_group_stays: Callable[[PodInfo], bool] | None = field(init=False)
     rows_by_node: dict[str, frozenset[int]] = field(default_factory=dict)
     """By node: its row alone, which all units there share."""
+    wanted: frozenset[str] = field(init=False)
+    """The resources that it asks for."""
+    sees_pods: bool = field(init=False)
+    """Whether pods that ask exclude others, or need them."""
+    shapes: dict[str, Hashable] = field(default_factory=dict)
+    """By node: its labels and taints."""
     tried: bool = False
     """Whether any pod could have been evicted."""
     is_cut: bool = False
@@ -301,6 +308,9 @@ class _Attempt:
         self.away, self.budgets = Departures(cluster), Budgets(cluster)
         self.its_group_stays = in_group_that_stays(cluster)
         own = {pod.uid for pod in self.asks.pods}
+        specs = [template.spec for template in {pod.template for pod in self.asks.pods}]
+        self.wanted = frozenset(name for pod in self.asks.pods for name in pod.demand.requests)
+        self.sees_pods = any(spec.affinity or spec.topology_spread_constraints for spec in specs)
         self.units = QueueUnits(cluster, self.usage, self.rules, now=self.frame.now, without=own)
         self.guarantees = Guarantees(self.usage, partial(_of_others, self.units, self.asks))
 
@@ -663,6 +673,7 @@ class _Attempt:
             if len(pool.gone) >= next_look:
                 if fits():
                     return True
+                pool.too_few = len(pool.gone)
                 next_look = 2 * len(pool.gone)
         return bool(pool.gone) and fits()
 
@@ -670,7 +681,7 @@ class _Attempt:
         self, pool: _Pool, fits: Callable[[], bool], short: _Short, places: Callable[[], Mapping[str, str]]
     ) -> Reclaimed | None:
         """Put back what may stay; return the rest as victims. None: they may not go without those that stay."""
-        pool.needed = self._minimal(pool.gone, fits)
+        pool.needed = self._minimal(pool, fits)
         if pool.takes_places or (pool.depends_on_order and len(pool.needed) < len(pool.gone)):
             self._give_back(pool.needed)
             if not self._is_legal(pool.needed, short):
@@ -682,46 +693,44 @@ class _Attempt:
         victims = tuple(pod for unit in pool.needed for pod in unit.pods)
         return Reclaimed(victims, places(), short=tuple(sorted(short.names)), shares=pool.shares)
 
-    def _minimal(self, gone: Sequence[Unit], fits: Callable[[], bool]) -> list[Unit]:
+    def _minimal(self, pool: _Pool, fits: Callable[[], bool]) -> list[Unit]:
         """Put back what may stay, the last ones first, in halves while that works; return what must go.
 
         What a gang needs comes back before its surplus does, or all of it goes.
         """
         needed: set[Unit] = set()
-        left = list(reversed(gone))
+        left = list(reversed(pool.gone))
         for core in [unit for unit in left if self.units.surplus_of(unit)]:
             self.away.put_back(core.pods)
             if not fits():
                 self.away.take(core.pods)
                 needed |= {core, *self.units.surplus_of(core)}
             left.remove(core)
-        chunks = [[unit for unit in left if unit not in needed]]
-        refused: set[Hashable] = set()  # what did not fit back as the cluster stands: of units alike, one is tried
+        first = set(pool.gone[: pool.too_few])
+        last = [unit for unit in left if unit not in needed and unit not in first]  # they do not fit back all at once
+        half = len(last) // 2
+        chunks = [[unit for unit in left if unit not in needed and unit in first], last[half:], last[:half]]
+        refused: set[Hashable] = set()  # what does not fit back, nor will beside more that did: of alike, one is tried
         while chunks:
-            chunk = chunks.pop()
-            if chunk and refused.issuperset(map(self._alike, chunk)):
-                needed.update(chunk)
-                continue
+            chunk = [unit for unit in chunks.pop() if not (refused and self._alike(unit) in refused)]
             for unit in chunk:
                 self.away.put_back(unit.pods)
             if not chunk or fits():
-                refused.clear()
                 continue
             for unit in chunk:
                 self.away.take(unit.pods)
             if len(chunk) == 1:
-                needed.add(chunk[0])
                 refused.add(self._alike(chunk[0]))
             else:
                 half = len(chunk) // 2
                 chunks += [chunk[half:], chunk[:half]]
-        return [unit for unit in gone if unit in needed]
+        return [unit for unit in pool.gone if any(pod.uid in self.away for pod in unit.pods)]
 
     def _alike(self, unit: Unit) -> Hashable:
         """Return what units that have gone have in common whose return would make the same difference.
 
-        Pods of a template on one node differ only in what they say of themselves, in their state, in what metrics say
-        of them, and in the claims and volumes that are their own.
+        Pods of a template on one node, or on nodes that do not differ, differ only in what they say of themselves, in
+        their state, in what metrics say of them, and in the claims and volumes that are their own.
         """
         pod, counters = unit.pods[0], self.cluster.counters
         has_own = (
@@ -729,7 +738,24 @@ class _Attempt:
         )
         if len(unit.pods) > 1 or has_own:
             return unit.uid
-        return pod.template, id(pod.demand), self.away.node_of(pod.uid)
+        return pod.template, id(pod.demand), self._node_alike(self.away.node_of(pod.uid))
+
+    def _node_alike(self, name: str) -> Hashable:
+        """Return what tells a node apart: its labels and taints, and what is free of what is asked for.
+
+        If pods that ask exclude each other or others, or need them, each node is another one.
+        """
+        nodes = self.cluster.nodes
+        row = nodes.rows.get(name)
+        if row is None or self.sees_pods:
+            return name
+        if name not in self.shapes:
+            info = nodes.infos[row]
+            labels = frozenset(each for each in info.labels.items() if each[0] != HOSTNAME_LABEL)
+            self.shapes[name] = labels, frozenset((each.key, each.value, each.effect) for each in info.taints)
+        free = [nodes.allocatable(each).item(row) - nodes.requested(each).item(row) for each in self.wanted]
+        pods = nodes.allocatable("pods").item(row) - nodes.pod_count.item(row)
+        return self.shapes[name], pods, tuple(free)
 
     # --- the cluster -------------------------------------------------------------------------------------
 
@@ -834,6 +860,8 @@ class _Pool:
         """Goes before all others if it may."""
         self._passed_over: dict[_Kind, Unit] = {}
         self.gone: list[Unit] = []
+        self.too_few = 0
+        """So many of the first of them are known not to be enough."""
         self.needed: list[Unit] = []
         """Those of them that must go."""
 
@@ -907,6 +935,7 @@ class _Pool:
 
     def follow(self, other: _Pool) -> None:
         """Count what went as part of another pool as gone after these."""
+        self.too_few = len(self.gone) + other.too_few
         self.gone += other.gone
         self._candidates = {**other._candidates, **self._candidates}
         self._is_extended = self._is_extended or other._is_extended
