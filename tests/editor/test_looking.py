@@ -16,7 +16,9 @@ from kube_policy_scheduler.editor.fixes import fixes
 from kube_policy_scheduler.editor.hover import hover
 from kube_policy_scheduler.editor.names import symbol_at
 from kube_policy_scheduler.editor.project import look_at
+from kube_policy_scheduler.lang.model_card import InputCard, ModelCard, OutcomeCard
 from tests.editor.cursor import NAME, at_cursor, project
+from tests.fakes.trained_model import CARDS, names_with_model
 from tests.lang.test_broken import FILES as BROKEN
 from tests.lang.texts import ENVIRONMENT
 from tests.shipped import POLICIES
@@ -166,3 +168,28 @@ def test_no_edit_ends_with_an_exception(text: str, edits: list[tuple[int, int, s
         assert 0 <= diagnostic.span.start <= diagnostic.span.end <= len(text)
         for fix in fixes(diagnostic):
             apply_fixes(look.sources[NAME], [fix])
+
+
+# --- trained models ----------------------------------------------------------------------------------------
+
+CARD = ModelCard(
+    (InputCard("load", low=0.02, high=0.97, edges=(), shares=(1.0,)),),
+    rows=5321,
+    outcome=OutcomeCard("node_load1", after_seconds=600.0, mean_absolute_error=0.06),
+)
+
+
+@pytest.mark.parametrize("call", ['mo|del("load.onnx", load)', 'model("lo|ad.onnx", load)'])
+def test_hover_on_a_model_says_what_it_was_trained_on(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'metric load = promql("node_load1")\nscore {call}'
+    offset = text.index("|")
+    project = look_at([Source(NAME, text.replace("|", ""))], names_with_model())
+    without = hover(project, NAME, offset)
+    assert without is None or "trained" not in without.text
+    monkeypatch.setitem(CARDS, "load.onnx", CARD)
+    found = hover(project, NAME, offset)
+    assert found is not None
+    assert found.text.endswith(
+        "trained on 5,321 decisions, with these inputs:\n\n- `load`: 0.02 to 0.97\n\n"
+        "predicts `node_load1`, 10min after the decision; mean error 0.06"
+    )

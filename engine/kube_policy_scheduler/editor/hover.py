@@ -18,6 +18,7 @@ from kube_policy_scheduler.lang.reading.parse_tokens import Token, keywords, tok
 from kube_policy_scheduler.lang.signature import Builtin
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, EXPRESSION_WORDS, Statement
 from kube_policy_scheduler.lang.types import Info, Kind
+from kube_policy_scheduler.times import duration_text
 from kube_policy_scheduler.wording import one_line, plural, some
 
 _UNBOUNDED = 1e12
@@ -142,13 +143,32 @@ def _text(project: Project, name: str, words: tuple[Token, ...], index: int, clu
     field = _field_at(environment, words, index)
     if field is not None:
         return field_text(*field)
+    value = value_at(project, name, token.start)
+    card = _card_text(value)
     called = index + 1 < len(words) and words[index + 1].kind == "LPAR"
     if token.kind == "NAME" and called and token.text in environment.builtins:
-        return builtin_text(environment.builtins[token.text])
-    value = value_at(project, name, token.start)
+        return "\n\n".join(filter(None, (builtin_text(environment.builtins[token.text]), card)))
+    if token.kind == "STRING" and card:
+        return card
     if value is not None and token.kind in ("NAME", "POD", "MEMBER", "NUMBER", "RPAR", "LPAR"):
         return f"{code(value.span.text)}\n{type_text(value.info)}, {value.info.shape.value}"
     return _part_text(project, name, token)
+
+
+def _card_text(value: typed.Typed | None) -> str:
+    """Return what the card of a trained model says, if that is what is called; "" where there is none."""
+    if not isinstance(value, typed.Apply) or value.builtin.words.card is None:
+        return ""
+    card = value.builtin.words.card(*(constant for _, constant in value.constants))
+    if card is None:
+        return ""
+    rows = f" on {card.rows:,} decisions" if card.rows else ""
+    lines = [f"trained{rows}, with these inputs:", ""]
+    lines += [f"- `{each.name}`: {each.low:g} to {each.high:g}" for each in card.inputs]
+    if card.outcome is not None:
+        predicts = f"`{card.outcome.query}`, {duration_text(card.outcome.after_seconds)} after the decision"
+        lines += ["", f"predicts {predicts}; mean error {card.outcome.mean_absolute_error:g}"]
+    return "\n".join(lines)
 
 
 def _part_text(project: Project, name: str, token: Token) -> str:
