@@ -30,6 +30,8 @@ def of(group: str, kind: str, **body: Any) -> dict[str, Any]:
         (of("storage.k8s.io/v1", "CSIDriver", spec={"preventPodSchedulingIfMissing": True}), []),
         (of("resource.k8s.io/v1", "ResourceSlice", spec={"devices": [{"attributes": {"a": {"lattice": 1}}}]}),
          ["spec.devices[].attributes.*.lattice"]),
+        (of("resource.k8s.io/v1", "DeviceTaintRule", spec={"deviceSelector": {"pool": "p", "model": "x"}}),
+         ["spec.deviceSelector.model"]),
         (of("resource.k8s.io/v1beta1", "ResourceSlice", spec={"later": 1}), []),
         (of("apps/v1", "Deployment", spec={"later": 1}), []),
     ],

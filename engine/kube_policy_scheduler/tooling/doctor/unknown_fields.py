@@ -28,6 +28,7 @@ DECIDING: Mapping[str, tuple[str, frozenset[str]]] = {
     "DeviceClass": ("resource.k8s.io/v1", frozenset({"metadata"})),
     "ResourceSlice": ("resource.k8s.io/v1", frozenset({"metadata"})),
     "ResourceClaim": ("resource.k8s.io/v1", frozenset({"metadata", "status"})),
+    "DeviceTaintRule": ("resource.k8s.io/v1", frozenset({"metadata", "status"})),
 }
 """Kinds, with their version, and the parts in which nothing asks for something."""
 _NEWER = frozenset(
