@@ -45,6 +45,8 @@ STREAM_WINDOW, CONNECTION_WINDOW = 1 << 20, 16 << 20
 """Bytes that the server may send before we have said that we took them."""
 MOST_REPEATS = 3
 """How often a request is sent again of which the server said that it did not look at it."""
+BUSY_STREAMS, GATHER_SECONDS = 16, 0.001
+"""With so many requests under way, others wait for each other so long."""
 LAST_STREAM = 2**31 - 1
 SILENCE_CHECK_SECONDS = 1.0
 """How often the deadlines of what was sent are looked at."""
@@ -239,10 +241,18 @@ class Http2Connection(asyncio.Protocol):
             raise Unreachable("the server opened a connection and took no request")
 
     def flush_soon(self) -> None:
-        """Send what waits at the end of this turn of the event loop, together with what comes until then."""
-        if not self._flushes:
-            self._flushes = True
+        """Send what waits, together with what comes until then: at the end of this turn of the event loop.
+
+        While the server works on several requests, what comes in some turns goes out together: a write costs as much as
+        all else of a request, and none of these would be answered sooner.
+        """
+        if self._flushes:
+            return
+        self._flushes = True
+        if len(self._exchanges) < BUSY_STREAMS or len(self._waiting) >= BUSY_STREAMS:
             self._loop.call_soon(self._flush)
+        else:
+            self._loop.call_later(GATHER_SECONDS, self._flush)
 
     def retire(self) -> None:
         """Take no more requests, and close once those that were sent are answered."""
