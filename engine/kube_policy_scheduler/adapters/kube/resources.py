@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
@@ -54,14 +55,14 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     def collection(self, *, namespace: str | None = None, query: dict[str, str] | None = None) -> str:
         """Path of all its objects, of all namespaces without one."""
-        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        inside = f"/namespaces/{_escaped(namespace)}" if namespace else ""
         asked = f"?{urlencode(query)}" if query else ""
         return f"{self.root}{inside}/{self.plural}{asked}"
 
     def path(self, name: str, *, namespace: str = "", subresource: str = "") -> str:
         """Path of one object, or of its subresource."""
         tail = f"/{subresource}" if subresource else ""
-        return f"{self.collection(namespace=namespace)}/{quote(name, safe='')}{tail}"
+        return f"{self.collection(namespace=namespace)}/{_escaped(name)}{tail}"
 
     @property
     def label(self) -> str:
@@ -71,6 +72,13 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+
+def _escaped(text: str) -> str:
+    """Escape a part of a path; names of the API have nothing to escape, and `quote` takes ten times as long to see it."""
+    return text if _PLAIN.fullmatch(text) else quote(text, safe="")
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._~-]*")
 
 UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector: a pod that turns terminal arrives as DELETED, because it consumes nothing any more."""
