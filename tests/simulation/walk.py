@@ -17,8 +17,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from unittest.mock import patch
 
 import kube_policy_scheduler
+from kube_policy_scheduler.daemon.scheduling import schedule_one
 from tests.simulation.calm import Calm
 from tests.simulation.virtual_time import run
 
@@ -71,7 +73,10 @@ class Walk:
 
 
 def walk(*, new: bool = False) -> Walk:
-    """Return the walk of a pod in a cluster at rest, where pods were placed before; new: all of other templates."""
+    """Return the walk of a pod in a cluster at rest, where pods were placed before; new: all of other templates.
+
+    A batch of the scheduler ends after one pod: whether it looks for another one depends on how fast the machine is.
+    """
     found = Walk()
 
     async def main() -> None:
@@ -89,7 +94,8 @@ def walk(*, new: bool = False) -> Walk:
         assert calm.server.pods["plain"]["spec"].get("nodeName"), "it is bound by now"
         await calm.after(SECONDS)
 
-    run(main())
+    with patch.object(schedule_one, "BATCH_SECONDS", -1.0):
+        run(main())
     return found
 
 

@@ -303,6 +303,7 @@ class Templates:
                 ready = ready or condition.status == "True"
             elif kind in _READ_CONDITIONS and not _is_plain(condition):
                 conditions.append(condition)
+        has_run = status.container_statuses or status.init_container_statuses
         return PodInfo(
             uid=meta.uid,
             namespace=template.namespace,
@@ -314,7 +315,7 @@ class Templates:
             started=unix_seconds(status.start_time),
             ready=ready,
             all_started=_all_started(status.container_statuses),
-            restarts=objects.restarts_of(pod),
+            restarts=objects.restarts_of(pod) if has_run else 0,
             terminating=meta.deletion_timestamp is not None,
             terminal=status.phase in ("Succeeded", "Failed"),
             resource_version=meta.resource_version,
