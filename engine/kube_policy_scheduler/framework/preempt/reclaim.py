@@ -907,11 +907,18 @@ class _Pool:
     def rows_in_order(self, rows: frozenset[int]) -> Iterator[int]:
         """Yield the rows with candidates, that of the first one first."""
         seen: set[int] = set()
-        for _, place in heapq.merge(*(line.standing_at(standing) for standing, _, line in self._heap)):
+        for place in self._in_order():
             for row in sorted(place[-1].rows & rows):
                 if row not in seen:
                     seen.add(row)
                     yield row
+
+    def _in_order(self) -> Iterator[_Place]:
+        """Yield all candidates in order; nearly always the first one is enough, and one order for all takes long."""
+        if self._heap:
+            yield self._heap[0][1]
+            lines = (line.standing_at(standing) for standing, _, line in self._heap)
+            yield from (place for _, place in heapq.merge(*lines))
 
     def on(self, row: int) -> _Pool:
         """Return those with pods on a row."""
