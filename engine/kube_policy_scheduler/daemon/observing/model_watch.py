@@ -150,7 +150,8 @@ class ModelWatch(Observer, Collector):
     def use_policies(self, policies: PolicySet) -> None:
         """Note the policies that decide from now on; what is known of a call that stays the same is kept."""
         before = {each.labels: each for watched in self._watched.values() for each in watched}
-        self._watched, inputs = {}, 0
+        watching: dict[str, list[_Watched]] = {}
+        inputs = 0
         for policy in policies.policies:
             for call in model_calls(policy, self._pods):
                 if call.problem:
@@ -168,7 +169,8 @@ class ModelWatch(Observer, Collector):
                 if known is not None and known.call.names == call.names:
                     known.call = call
                     made = known
-                self._watched.setdefault(policy.name, []).append(made)
+                watching.setdefault(policy.name, []).append(made)
+        self._watched = watching  # in one step: a scrape may be under way
         labels = {each.labels for watched in self._watched.values() for each in watched}
         self._errors.keep(lambda values: values in labels)
 
