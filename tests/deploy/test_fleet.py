@@ -10,10 +10,14 @@ import yaml
 
 from kube_policy_scheduler.daemon.configuration.settings import load_settings
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone
+from kube_policy_scheduler.fleet.model import Placement
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.policy.policy_set import load
 from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
+from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
 
 FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host")]
 PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
@@ -31,7 +35,7 @@ def test_the_manifests_are_valid_and_every_file_is_used(folder: Path) -> None:
     loaded = yaml.safe_load((folder / "kustomization.yaml").read_text())
     files = [file for made in loaded.get("configMapGenerator", ()) for file in made["files"]]
     used = {"kustomization.yaml", *loaded["resources"], *files}
-    assert used == {path.name for path in folder.iterdir()}
+    assert used == {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_configuration_fits_the_deployment() -> None:
@@ -44,6 +48,7 @@ def test_the_configuration_fits_the_deployment() -> None:
     assert container["ports"][0]["containerPort"] == settings.http.port
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert str(settings.kubernetes.kubeconfig.parent) in mounted  # type: ignore[union-attr]
+    assert str(settings.policies.path) in mounted
     assert settings.http.in_force().tls is None
     assert {container[probe]["httpGet"].get("scheme", "HTTP") for probe in ("livenessProbe", "readinessProbe")} == {
         "HTTP"
@@ -51,8 +56,17 @@ def test_the_configuration_fits_the_deployment() -> None:
     assert spec["serviceAccountName"] == settings.fleet.lease_name
 
 
+def test_the_default_policy_leaves_everything_to_the_placement() -> None:
+    files = sorted((DEPLOY / "fleet/host/policies").glob("*.policy"))
+    loaded = load([Source(file.name, file.read_text()) for file in files])
+    assert not loaded.diagnostics
+    assert loaded.policy_set is not None
+    asked, where = workload(12, Placement(scheduling=DYNAMIC)), fleet(cluster("a", 6), cluster("b", 18))
+    assert loaded.policy_set.fleet.decide(asked, where).targets == place(asked, where).targets
+
+
 def test_each_metric_has_a_row_in_the_page() -> None:
-    maker = DecisionMaker(["fleet"], decide=place)
+    maker = DecisionMaker(["fleet"], rules=PlacementAlone())
     metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0))
     made = {family.name: family.documentation for family in metrics.registry.collect()}
     rows = dict(re.findall(r"^\| `(policy_scheduler_\w+)` \| (.+) \|$", PAGE, re.MULTILINE))

@@ -17,6 +17,7 @@ KINDS = (
     ("work.karmada.io", "v1alpha2", "resourcebindings", "ResourceBinding", "Namespaced"),
     ("work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", "Cluster"),
 )
+FINALIZER = "karmada.io/cluster-controller"
 _ANY: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -52,6 +53,10 @@ class Karmada:
                 eventually(lambda path=path: self._is_served(path))  # type: ignore[misc]
             for each in api.request("GET", path)["items"]:
                 namespace = each["metadata"].get("namespace", "")
+                if each["metadata"].get("finalizers"):
+                    api.patch(plural, each["metadata"]["name"], {"metadata": {"finalizers": None}})
+                if each["metadata"].get("deletionTimestamp"):
+                    continue
                 api.delete(plural, each["metadata"]["name"], namespace=namespace)
         for name in (NAMESPACE, "karmada-system"):
             if not any(each["metadata"]["name"] == name for each in api.list("namespaces")):
@@ -73,12 +78,17 @@ class Karmada:
         wanted = raw_cluster(name, **given)
         status = wanted.pop("status")
         del wanted["metadata"]["generation"]
+        wanted["metadata"]["finalizers"] = [FINALIZER]
         self.api.create("clusters", wanted)
         self.api.patch("clusters", name, {"status": status}, subresource="status")
 
     def set_cluster(self, name: str, change: Mapping[str, Any]) -> None:
         """Change labels or the specification of a cluster."""
         self.api.patch("clusters", name, change)
+
+    def unjoin(self, name: str) -> None:
+        """Take a cluster away, as Karmada does: it is seen to be deleted, and ends once nothing runs there."""
+        self.api.delete("clusters", name)
 
     def set_cpu(self, name: str, cpu: int) -> None:
         """Have a cluster say that it has so many free cores."""

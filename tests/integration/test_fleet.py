@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.fleet.karmada.triggers import APPLIED
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
@@ -120,7 +121,7 @@ def test_replicas_that_are_lost_or_wanted_are_placed_and_others_stay(karmada: Ka
     karmada.wait_placed(web, {"a": 11, "b": 3, "c": 4})
     karmada.evict(web, "a")
     karmada.wait_placed(web, {"b": 7, "c": 11})
-    karmada.api.delete("clusters", "b")
+    karmada.unjoin("b")
     karmada.wait_placed(web, {"c": 18})
 
 
@@ -291,4 +292,105 @@ def test_what_is_granted_is_what_is_used(
     assert {(each.resource, each.verb) for each in front.exchanges if each.code in (401, 403)} == set()
     assert used(front) - granted == set()
     optional = {("events.k8s.io", "events", "patch"), ("coordination.k8s.io", "leases", "watch")}
+    # templates are read for policies alone
     assert {what for what in granted - used(front) - optional if what[2] != "get"} == set()
+
+
+OWN_FIRST = """\
+for workloads where workload.label.app == "web"
+score 1000 if cluster.provider == "own"
+score -(cluster.price ?? 9)
+divide best first
+"""
+
+BACK_BY_TWO = """\
+for workloads where true
+score 100 if cluster.provider == "own"
+divide best first
+rebalance at most 2 rest 1s
+"""
+
+
+def test_policies_decide_and_are_taken_over_while_it_runs(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, policies: ConfigMapVolume
+) -> None:
+    karmada.add_cluster("a", cpu=6, provider="own")
+    karmada.add_cluster("b", cpu=12, provider="aws", annotations={"policy-scheduler/hourly-price": "5"})
+    karmada.add_cluster("c", cpu=18, provider="gcp", annotations={"policy-scheduler/hourly-price": "4"})
+    add_template(cluster, "web", app="web")
+    add_template(cluster, "other", app="other")
+    policies.update({"fleet.policy": OWN_FIRST})
+    process = fleet(f"--policies={policies.path}").start_ready()
+    web = karmada.add_binding(replicas=12)
+    karmada.wait_placed(web, {"a": 6, "c": 6})
+    other = karmada.add_binding("other", replicas=12)
+    karmada.wait_placed(other, {"a": 2, "b": 4, "c": 6})
+    policies.update({"fleet.policy": f"{OWN_FIRST}divide worst first\n"})
+    eventually(lambda: "policies refused" in process.log())
+    karmada.change(web, {"replicas": 14})
+    karmada.wait_placed(web, {"a": 8, "c": 6})
+    policies.update({"fleet.policy": OWN_FIRST.replace("best first", "evenly")})
+    eventually(lambda: "generation 2" in process.log())
+    karmada.change(web, {"replicas": 16})
+    placed = karmada.wait_placed(web, {"a": 8, "b": 2, "c": 6})
+    assert placed["status"]["schedulerObservedGeneration"] == placed["metadata"]["generation"]
+    eventually(lambda: process.get("/readyz")[0] == 200)
+
+
+def test_a_filter_of_a_policy_never_empties_what_runs(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, policies: ConfigMapVolume
+) -> None:
+    three(karmada)
+    add_template(cluster, "web", app="web")
+    policies.update({"fleet.policy": 'for workloads where true\nfilter cluster.name == "a"\n'})
+    process = fleet(f"--policies={policies.path}").start_ready()
+    web = karmada.add_binding(replicas=3)
+    karmada.wait_placed(web, {"a": 3})
+    policies.update({"fleet.policy": 'for workloads where true\nfilter cluster.name == "none"\n'})
+    eventually(lambda: "generation 2" in process.log())
+    karmada.change(web, {"replicas": 4})
+    said = karmada.wait_reason(web, "Unschedulable")
+    assert said["status"] == "False"
+    assert karmada.targets(web) == {"a": 3}
+
+
+def test_replicas_go_back_at_the_pace_of_the_policy(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, policies: ConfigMapVolume
+) -> None:
+    karmada.add_cluster("a", cpu=2, provider="own")
+    karmada.add_cluster("c", cpu=18, provider="gcp")
+    add_template(cluster, "web", app="web")
+    policies.update({"fleet.policy": BACK_BY_TWO})
+    fleet(f"--policies={policies.path}").start_ready()
+    web = karmada.add_binding(replicas=5)
+    karmada.wait_placed(web, {"a": 2, "c": 3})
+    karmada.set_cpu("a", 50)
+    seen: list[dict[str, int]] = []
+
+    def goes_back() -> bool:
+        targets = karmada.targets(web)
+        if targets not in seen:
+            seen.append(targets)
+        # the test is the controller manager: each placement becomes healthy
+        health = [{"clusterName": name, "health": "Healthy"} for name in targets]
+        status = {"status": {"aggregatedStatus": health}}
+        karmada.api.patch("resourcebindings", web, status, namespace=NAMESPACE, subresource="status")
+        return targets == {"a": 5}
+
+    eventually(goes_back)
+    assert seen == [{"a": 2, "c": 3}, {"a": 4, "c": 1}, {"a": 5}]
+
+
+def add_template(cluster: Cluster, name: str, **labels: str) -> None:
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}}
+    if any(each["metadata"]["name"] == name for each in cluster.api.list("deployments", namespace=NAMESPACE)):
+        cluster.api.delete("deployments", name, namespace=NAMESPACE)
+    cluster.api.create(
+        "deployments",
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+            "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod},
+        },
+    )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -20,7 +21,7 @@ from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.flags import Flags, override
-from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
+from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings, load_settings
 from kube_policy_scheduler.daemon.ending import end_on_signals
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 
@@ -30,6 +31,7 @@ EPILOG = """
 \b
 Examples:
   policy-scheduler fleet --kubeconfig karmada-apiserver.config      # decide what asks for `policy-scheduler`
+  policy-scheduler fleet --policies ./policies                      # by `for workloads where …`
   policy-scheduler fleet --config /etc/policy-scheduler/config.yaml # as the manifests in deploy/fleet do
 
 \b
@@ -50,6 +52,8 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
     help="Kubeconfig of the Karmada API server. Default: as kubectl, or the service account.",
 )
 @click.option("--context", help="Context of the kubeconfig.")
+@click.option("--policies", type=click.Path(path_type=Path), help="Directory of .policy files, or one file.")
+@click.option("--prometheus-url", help="Prometheus for promql(…), such as http://prometheus:9090.")
 @click.option("--scheduler-name", multiple=True, help="spec.schedulerName of the bindings to decide; may be repeated.")
 @click.option("--http-address", metavar="HOST:PORT", help="Address of probes and metrics; port 0 selects a free port.")
 @click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the actual HOST:PORT to this file.")
@@ -63,7 +67,7 @@ def fleet(
     """Decide in which clusters of a Karmada control plane workloads run, beside karmada-scheduler.
 
     The decision maker decides bindings that name it in spec.schedulerName, and writes the result as karmada-scheduler
-    does.
+    does. What no policy of --policies says, the placement of the binding decides.
     """
     ignored: list[str] = []
     try:
@@ -72,6 +76,9 @@ def fleet(
         click.echo(str(error), err=True)
         sys.exit(2)
     settings = override(given(settings), Flags(**flags))
+    if settings.policies.path != PolicySettings().path and not settings.policies.path.exists():
+        click.echo(f"policy-scheduler fleet: {settings.policies.path} does not exist", err=True)
+        sys.exit(2)
     logs.configure(settings.log)
     logs.warn_of_ignored(ignored)
     try:
@@ -92,8 +99,10 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 
 
 async def _decide(settings: Settings, address_file: Path | None) -> int:
+    from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.daemon.fleet.fleet_daemon import FleetDaemon
     from kube_policy_scheduler.daemon.fleet.resources import FLEET
+    from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
     def announce(url: str) -> None:
@@ -105,5 +114,12 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
     async with contextlib.AsyncExitStack() as stack:
         api_server = ApiServer(settings, random=random, loops=loops, resources=FLEET)
         await stack.enter_async_context(api_server)
-        daemon = FleetDaemon(settings, api_server, random=random, loops=loops)
+        checker: PolicyChecker | None = None
+        if settings.policies.path.exists():
+            checker = PolicyChecker(extensions=settings.policies.extensions)
+            stack.callback(checker.stop)
+            install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
+        else:
+            logger.info("there are no policies: the placement of each binding decides")
+        daemon = FleetDaemon(settings, api_server, checker=checker, random=random, loops=loops)
         return await daemon.run(announce=announce)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import Callable, Mapping
 from random import Random
 from uuid import uuid4
@@ -14,6 +15,7 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
+from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks, Remark
 from kube_policy_scheduler.adapters.http.port import HttpPort
 from kube_policy_scheduler.adapters.http.server import Routes, Scrapes
@@ -21,17 +23,26 @@ from kube_policy_scheduler.adapters.kube.events import EventRecorder
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.process.loops import Loop, Loops
+from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
+from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
+from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetCompiler, FleetRules
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
+from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
+from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
+from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
+from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaFence
 from kube_policy_scheduler.daemon.serving.server import http_server, make_certificate
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker
-from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
+from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +55,24 @@ DRAIN_SECONDS = 10.0
 class FleetDaemon:
     """Decides the bindings of a Karmada control plane."""
 
-    def __init__(self, settings: Settings, api_server: ApiServer, *, random: Random, loops: Loops) -> None:
-        """Put everything together; nothing is decided before `run`."""
+    def __init__(
+        self,
+        settings: Settings,
+        api_server: ApiServer,
+        *,
+        checker: PolicyChecker | None,
+        random: Random,
+        loops: Loops,
+    ) -> None:
+        """Put everything together; nothing is decided before `run`.
+
+        Args:
+            settings: of the process.
+            api_server: of the Karmada control plane.
+            checker: of policies; None: there are none, and the Placements alone decide.
+            random: spreads tries.
+            loops: of the process.
+        """
         self._settings = settings = replace(settings, http=settings.http.in_force())
         self._api_server = api_server
         self._loops = loops
@@ -57,7 +84,7 @@ class FleetDaemon:
         fleet = settings.fleet
         self.maker = DecisionMaker(
             settings.scheduler_names,
-            decide=place,
+            rules=PlacementAlone(),
             features=frozenset(fleet.feature_gates),
             keep_empty=fleet.enable_empty_workload_propagation,
         )
@@ -68,12 +95,48 @@ class FleetDaemon:
             self.maker,
             writer,
             view=self._view,
+            templates=TemplateReader(transport),
             parallel_writes=fleet.parallel_writes,
             observe=self.metrics.decision_seconds.observe,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._scheduler.counts)
         self._port = HttpPort(settings.http.host, settings.http.port)
         self._elector = self._make_elector(identity, random) if self._fence.is_needed else None
+        self._rules: FleetRules | None = None
+        self._reloader = self._make_reloader(checker) if checker is not None else None
+        clock = SettableClock()
+        self._signals = SignalFeed(
+            settings.prometheus,
+            publish=self._use_signals,
+            joining=lambda queries, signals: iter(()),
+            missing=dict,
+            unusable=dict,
+            clock=clock,
+            loops=loops,
+        )
+
+    def _make_reloader(self, checker: PolicyChecker) -> PolicyReloader[FleetPolicies]:
+        names = frozenset(self._settings.scheduler_names)
+        return PolicyReloader(
+            compile_policies=FleetCompiler(PolicyCompiler(names, checker=checker)),
+            activate=self._use_policies,
+            report=lambda record: None,
+            clock=time.time,
+            prepare=lambda policies: self._signals.prime(policies.queries),
+            loops=self._loops,
+        )
+
+    def _use_policies(self, policies: FleetPolicies, record: ReloadRecord) -> None:
+        signals = self._rules.signals if self._rules is not None else Signals.EMPTY
+        self._rules = FleetRules(policies, clock=time.time)
+        self._rules.signals = signals
+        self._signals.use(policies.queries)
+        self.maker.use(self._rules, Steady(time.monotonic()))
+        self._scheduler.stir()
+
+    def _use_signals(self, signals: Signals) -> None:
+        if self._rules is not None:
+            self._rules.signals = signals
 
     def _make_elector(self, identity: str, random: Random) -> LeaderElector:
         election, views = self._settings.leader_election, self._api_server.reflectors
@@ -146,6 +209,14 @@ class FleetDaemon:
             events = self._loops.start("events", self._events.run, restarts=True)
             stack.push_async_callback(self._loops.end, events)
             self._api_server.attach(self._scheduler.handler, self._scheduler.kind_unavailable)
+            if self._reloader is not None:
+                await stack.enter_async_context(self._signals)
+                await stack.enter_async_context(self._reloader)
+                path = self._settings.policies.path
+                folder = PolicyDirectory(path, deliver=self._reloader.offer, loops=self._loops)
+                await stack.enter_async_context(folder)
+                moving = self._loops.start("moves", self._scheduler.look_for_moves, restarts=True)
+                stack.push_async_callback(self._loops.end, moving)
             await self._lists.wait()
             deciding = self._loops.start("deciding", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
@@ -154,6 +225,9 @@ class FleetDaemon:
             return 1
 
     async def _lead(self) -> str:
+        """Decide where we may, once there is something to decide by; return why not any longer."""
+        if self._reloader is not None:
+            await self._reloader.in_force.wait()
         if self._elector is not None:
             return await self._elector.run()
         self._begin()
@@ -178,10 +252,18 @@ class FleetDaemon:
     def _readiness(self) -> dict[str, Check]:
         return {
             "sync": self._lists.problem,
+            "policies": self._look_at_policies,
             "watches": self._look_at_watches,
             "lease": self._look_at_lease,
             "loops": self._look_at_loops,
         }
+
+    def _look_at_policies(self) -> str | None:
+        """Return why nothing can be decided, or as a remark why the newest policies do not decide."""
+        if self._reloader is None:
+            return None
+        problem = self._reloader.problem()
+        return Remark(problem) if problem is not None and self._reloader.ready else problem
 
     def _look_at_watches(self) -> str | None:
         shown = "; ".join(self._view.problems())

@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
+from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, ClusterView
 from kube_policy_scheduler.daemon.watching.resources import Handler
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Work
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Question, Work
 from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
+
+MOVES_EVERY_SECONDS = 1.0
+"""Between two looks for moves. How long a workload rests between two of its own, its policy says."""
 
 
 class FleetScheduler:
@@ -27,6 +31,7 @@ class FleetScheduler:
         writer: BindingWriter,
         *,
         view: ClusterView,
+        templates: TemplateReader,
         parallel_writes: int,
         observe: Callable[[float], None] = lambda seconds: None,
         steady: Callable[[], float] = time.monotonic,
@@ -37,6 +42,7 @@ class FleetScheduler:
             maker: decides.
             writer: writes.
             view: whether what is known is current enough to decide by.
+            templates: reads what policies ask about templates.
             parallel_writes: bindings that are written at a time.
             observe: is told how many seconds each decision took.
             steady: seconds on a clock that nobody sets.
@@ -45,6 +51,7 @@ class FleetScheduler:
         self.leading = False
         self._writer = writer
         self._view = view
+        self._templates = templates
         self._observe = observe
         self._steady = steady
         self._permits = asyncio.Semaphore(parallel_writes)
@@ -111,7 +118,14 @@ class FleetScheduler:
             task.add_done_callback(self._writes.discard)
             await asyncio.sleep(0)
 
-    async def _next(self) -> Work:
+    async def look_for_moves(self) -> None:
+        """Look for moves from time to time, for ever."""
+        while True:
+            await asyncio.sleep(MOVES_EVERY_SECONDS)
+            self.maker.look_for_moves(self._now())
+            self.stir()
+
+    async def _next(self) -> Work | Question:
         """Wait until there is work, and this replica may do it by what it knows."""
         while True:
             self._stirred.clear()
@@ -136,12 +150,15 @@ class FleetScheduler:
         except TimeoutError:
             pass
 
-    async def _carry_out(self, work: Work) -> None:
+    async def _carry_out(self, work: Work | Question) -> None:
         try:
-            await self._writer.carry_out(work)
+            if isinstance(work, Question):
+                self.maker.set_template(work.key, await self._templates.read(work.template), self._now())
+            else:
+                await self._writer.carry_out(work)
         except Exception:
-            logger.exception("unexpected error while writing binding %s", "/".join(filter(None, work.key)))
-            self.maker.refused(work, work.binding, self._now())
+            logger.exception("unexpected error while working on binding %s", "/".join(filter(None, work.key)))
+            self.maker.broke(work.key, self._now())
         finally:
             self._permits.release()
             self._stirred.set()

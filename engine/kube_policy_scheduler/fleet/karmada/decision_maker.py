@@ -6,8 +6,9 @@ ended. All that it knows follows from the objects; after a restart, a new one go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -15,18 +16,69 @@ from msgspec.structs import replace
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.fleet import model
 from kube_policy_scheduler.fleet.karmada import reading
-from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
 from kube_policy_scheduler.fleet.karmada.writes import Patch, observed_patch, placement_patch, status_patch
 from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
+from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.fleet.waiting import Waiting, Wake
 from kube_policy_scheduler.times import Steady
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a binding; the namespace of a ClusterResourceBinding is empty."""
-Decide: TypeAlias = Callable[[Workload, Fleet], Outcome]
-NO_CLUSTERS = "no clusters are known; nothing is taken away before there are some"
+LOOKED_AT = 50
+"""Workloads that are looked at in one look for moves: each takes as long as a decision."""
+MISSING_SECONDS = 300.0
+"""A binding that runs in a cluster that is not known is not decided for so long: an API server that shows no clusters
+for a while, or clusters that join again one by one, must not end what runs there. Karmada takes clusters away in
+order: they are seen to be deleted first."""
+MOST_MISSING = 10_000
+"""Clusters of which it is known since when they are missing."""
+
+
+class Rules(Protocol):
+    """By what workloads are decided."""
+
+    @property
+    def reads_templates(self) -> bool:
+        """Whether labels and annotations of the template may matter."""
+        ...
+
+    @property
+    def moves(self) -> bool:
+        """Whether replicas may move though nothing asks for a decision."""
+        ...
+
+    def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
+        """Return what becomes of a workload."""
+        ...
+
+    def move(self, workload: Workload, fleet: Fleet) -> Outcome | None:
+        """Return where a workload that has what it asks for is to go next; None: it stays."""
+        ...
+
+
+class PlacementAlone:
+    """Decides by nothing but the Placement of each workload."""
+
+    reads_templates = False
+    moves = False
+
+    def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
+        """Return what becomes of a workload."""
+        return place(workload, fleet)
+
+    def move(self, workload: Workload, fleet: Fleet) -> Outcome | None:
+        """Return that it stays."""
+        return None
+
+
+class Question(msgspec.Struct, frozen=True, eq=False):
+    """A template that must be read before the binding can be decided."""
+
+    key: Key
+    template: ObjectReference
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):
@@ -42,6 +94,13 @@ class Work(msgspec.Struct, frozen=True, eq=False):
     """Of the object; None if it has all of it."""
 
 
+class Template(msgspec.Struct, frozen=True):
+    """What is read of a template; nothing if that is not allowed."""
+
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+
+
 class _Known(msgspec.Struct, eq=False):
     """A binding that is ours."""
 
@@ -49,6 +108,8 @@ class _Known(msgspec.Struct, eq=False):
     workload: Workload | None = None
     problem: str = ""
     """Why it cannot be read."""
+    template: Template | None = None
+    """What was read of the template for this generation; None if it was not."""
 
 
 class Tallies(msgspec.Struct):
@@ -68,7 +129,7 @@ class DecisionMaker:
         self,
         scheduler_names: Iterable[str],
         *,
-        decide: Decide,
+        rules: Rules,
         features: frozenset[str] = frozenset(),
         keep_empty: bool = False,
     ) -> None:
@@ -76,25 +137,42 @@ class DecisionMaker:
 
         Args:
             scheduler_names: `spec.schedulerName` of the bindings that it decides.
-            decide: returns what becomes of a workload.
+            rules: by which workloads are decided.
             features: feature gates of Karmada that are on.
             keep_empty: whether clusters without replicas are chosen, too.
         """
         self._names = frozenset(scheduler_names)
-        self._decide = decide
+        self._rules = rules
         self._features, self._keep_empty = features, keep_empty
         self._clusters: dict[str, FleetCluster] = {}
         self._generations: dict[str, int] = {}
+        self._missing: dict[str, float] = {}
+        """On the steady clock: since when clusters are missing in which bindings run."""
         self._known: dict[Key, _Known] = {}
         self._fleet: Fleet | None = None
+        self._to_look_at: list[Key] = []
         self._groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
         self._anti_groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
         self.waiting: Waiting[Key] = Waiting()
         self.tallies = Tallies()
 
-    def use(self, decide: Decide, now: Steady) -> None:
-        """Decide by another policy from now on; all workloads are looked at again."""
-        self._decide = decide
+    def use(self, rules: Rules, now: Steady) -> None:
+        """Decide by other rules from now on; all workloads are looked at again."""
+        self._rules = rules
+        self.look_at_all(now)
+
+    def look_for_moves(self, now: Steady) -> None:
+        """Look at some workloads, the next ones each time, if the rules may move some."""
+        if not self._rules.moves:
+            return
+        if not self._to_look_at:
+            self._to_look_at = list(reversed(self._known))
+        for _ in range(min(LOOKED_AT, len(self._to_look_at))):
+            if (key := self._to_look_at.pop()) in self._known:
+                self.waiting.wake(key, Wake.SPEC, now)
+
+    def look_at_all(self, now: Steady) -> None:
+        """Look at all workloads again: what decides them may have changed."""
         for key in self._known:
             self.waiting.wake(key, Wake.SPEC, now)
 
@@ -143,6 +221,7 @@ class DecisionMaker:
         if before == after:
             return
         self._clusters[name], self._fleet = after, None
+        self._missing.pop(name, None)
         is_new = before is None or before.labels != after.labels or before.deleting != after.deleting
         if is_new or generation != written.metadata.generation:
             self._wake_matching(tuple(each for each in (before, after) if each is not None), now)
@@ -154,6 +233,7 @@ class DecisionMaker:
         self._generations.pop(name, None)
         if before is not None:
             self._fleet = None
+            self._missing[name] = -inf if before.deleting else now
             self._wake_matching((before,), now)
 
     def _wake_matching(self, clusters: tuple[FleetCluster, ...], now: Steady) -> None:
@@ -196,6 +276,16 @@ class DecisionMaker:
         if known is not None and known.workload is not None:
             self._join_groups(known.workload, frozenset())
 
+    def set_template(self, key: Key, template: Template, now: Steady) -> None:
+        """Take what was read of a template; its binding, which `next` handed out, is decided now."""
+        known = self._known.get(key)
+        if known is not None:
+            known.template = template
+            if known.workload is not None:
+                known.workload = _with(known.workload, template)
+            self.waiting.wake(key, Wake.OWN, now)
+        self.waiting.settled(key, now)
+
     def _know(self, key: Key, binding: ResourceBinding) -> None:
         before = self._known.get(key)
         if before is not None and before.workload is not None:
@@ -205,7 +295,10 @@ class DecisionMaker:
         except reading.BindingError as error:
             self._known[key] = _Known(binding, problem=str(error))
             return
-        self._known[key] = _Known(binding, workload)
+        template = before.template if before is not None and _is_of_one_request(before.binding, binding) else None
+        if template is not None:
+            workload = _with(workload, template)
+        self._known[key] = _Known(binding, workload, template=template)
         self._join_groups(workload, frozenset(workload.has))
 
     def _join_groups(self, workload: Workload, clusters: frozenset[str]) -> None:
@@ -226,37 +319,50 @@ class DecisionMaker:
 
     # --- what is to be done -------------------------------------------------------------------------
 
-    def next(self, now: Steady) -> Work | None:
+    def next(self, now: Steady) -> Work | Question | None:
         """Decide the next binding whose turn it is, and return what is to be done; None if there is nothing to do now.
 
-        Who gets work says how it ended: `done`, `conflicted` or `refused`.
+        Who gets work says how it ended: `done`, `conflicted` or `refused`. Who gets a question answers it:
+        `set_template`.
         """
         while (key := self.waiting.next(now)) is not None:
+            if self._runs_in_a_missing_cluster(key, now):
+                self.waiting.parked(key, now)
+                continue
             work = self._work(key)
             if work is not None:
                 return work
             self.waiting.settled(key, now)
         return None
 
-    def _work(self, key: Key) -> Work | None:
+    def _runs_in_a_missing_cluster(self, key: Key, now: Steady) -> bool:
+        missing = [
+            each.name for each in self._known[key].binding.spec.clusters or () if each.name not in self._clusters
+        ]
+        since = [self._missing.setdefault(name, now) for name in missing]
+        while len(self._missing) > MOST_MISSING:
+            del self._missing[next(iter(self._missing))]
+        return any(now - each < MISSING_SECONDS for each in since)
+
+    def _work(self, key: Key) -> Work | Question | None:
         known = self._known[key]
         binding, workload = known.binding, known.workload
         if workload is None:
             outcome = Outcome(Reason.ERROR, known.problem, {})
             return Work(key, binding, outcome, None, None)
+        if self._rules.reads_templates and known.template is None:
+            return Question(key, binding.spec.resource)
         why = trigger(binding, is_leaving=self._is_leaving)
         if why is None:
-            patch = observed_patch(binding)
-            return Work(key, binding, None, None, None) if patch is not None else None
-        outcome = self._answer(self._as_observed(workload, why, key))
+            moved = self._rules.move(workload, self.fleet) if self._rules.moves else None
+            if moved is None:
+                patch = observed_patch(binding)
+                return Work(key, binding, None, None, None) if patch is not None else None
+            outcome = moved
+        else:
+            outcome = self._rules.decide(self._as_observed(workload, why, key), self.fleet)
         self.tallies.decisions[outcome.reason.value] = self.tallies.decisions.get(outcome.reason.value, 0) + 1
         return Work(key, binding, outcome, why, placement_patch(binding, outcome))
-
-    def _answer(self, workload: Workload) -> Outcome:
-        if not self._clusters:
-            # an API server that has lost its clusters, or does not show them, must not end all workloads
-            return Outcome(Reason.NO_CLUSTER_FITS, NO_CLUSTERS, workload.has)
-        return self._decide(workload, self.fleet)
 
     def _as_observed(self, workload: Workload, why: Trigger, key: Key) -> Workload:
         """Return the workload with what its last decision did not come to say, and how often it was tried."""
@@ -294,7 +400,7 @@ class DecisionMaker:
             return None
         if known.workload is None:
             return Outcome(Reason.ERROR, known.problem, {})
-        return self._answer(known.workload)
+        return self._rules.decide(known.workload, self.fleet)
 
     # --- how it ended -------------------------------------------------------------------------------
 
@@ -325,6 +431,11 @@ class DecisionMaker:
         self._know_newer(work.key, binding)
         self.waiting.refused(work.key, now)
 
+    def broke(self, key: Key, now: Steady) -> None:
+        """Take note that the work on a binding broke through a fault of ours; it is tried again after a pause."""
+        self.tallies.failed_writes += 1
+        self.waiting.refused(key, now)
+
 
 def quota_exceeded(work: Work, message: str) -> Outcome:
     """Return what becomes of a decision that a quota does not allow: what runs stays."""
@@ -339,6 +450,15 @@ def write_failed(work: Work, message: str) -> Outcome:
 def _not_written(work: Work, reason: Reason, message: str) -> Outcome:
     has = {each.name: each.replicas for each in work.binding.spec.clusters or ()}
     return Outcome(reason, message, has, verdicts=work.outcome.verdicts if work.outcome is not None else model.NOTHING)
+
+
+def _with(workload: Workload, template: Template) -> Workload:
+    return replace(workload, labels=template.labels, annotations=template.annotations)
+
+
+def _is_of_one_request(before: ResourceBinding, after: ResourceBinding) -> bool:
+    """Return whether nothing was asked for in between: the placement alone, which we write, changes no template."""
+    return before.spec.resource == after.spec.resource and before.spec.replicas == after.spec.replicas
 
 
 def _key(binding: ResourceBinding) -> Key:

@@ -1,0 +1,73 @@
+"""The policies of workloads in force, with the time and the metrics by which they decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
+from kube_policy_scheduler.fleet.columns import FleetColumns
+from kube_policy_scheduler.fleet.judging import Given
+from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Workload
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
+
+NONE_OF_WORKLOADS = "there is no policy of workloads: begin one with `for workloads where …`"
+
+
+class FleetRules:
+    """Decides by policies; what they do not say, the Placement of each workload does."""
+
+    def __init__(self, policies: FleetPolicies, *, clock: Callable[[], float]) -> None:
+        """Make them. clock: Unix seconds."""
+        self._policies = policies
+        self._clock = clock
+        self._clusters: tuple[FleetCluster, ...] = ()
+        self._columns = FleetColumns(())
+        self.signals = Signals.EMPTY
+        """The newest metrics."""
+
+    @property
+    def reads_templates(self) -> bool:
+        """Return whether there is a policy: any may ask for labels and annotations."""
+        return bool(self._policies.policies)
+
+    @property
+    def moves(self) -> bool:
+        """Return whether a policy says `rebalance`."""
+        return any(each.workloads is not None and each.workloads.moves for each in self._policies.policies)
+
+    def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
+        """Return what becomes of a workload."""
+        return self._policies.decide(workload, fleet, self._given(fleet))
+
+    def move(self, workload: Workload, fleet: Fleet) -> Outcome | None:
+        """Return where a workload that has what it asks for is to go next; None: it stays."""
+        found = self._policies.rebalance(workload, fleet, self._given(fleet))
+        return found[0] if found is not None else None
+
+    def _given(self, fleet: Fleet) -> Given:
+        if fleet.clusters is not self._clusters:
+            self._clusters, self._columns = fleet.clusters, FleetColumns(fleet.clusters)
+        return Given(self._clock(), self.signals, self._columns)
+
+
+class FleetCompiler:
+    """Compiles sources into policies of workloads."""
+
+    def __init__(self, compile_policies: PolicyCompiler) -> None:
+        """Note who compiles policies of all kinds."""
+        self._compile = compile_policies
+
+    def __call__(self, sources: PolicySources) -> Accepted[FleetPolicies] | Refused:
+        """Return the policies, or what is wrong with the sources.
+
+        Raises:
+            WorkerLost: they could not be checked.
+        """
+        found = self._compile(sources)
+        if isinstance(found, Refused):
+            return found
+        fleet = found.policies.policy_set.fleet
+        return Accepted(fleet, found.warnings if fleet.policies else (*found.warnings, NONE_OF_WORKLOADS))

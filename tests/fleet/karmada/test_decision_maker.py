@@ -1,0 +1,208 @@
+"""The decision maker: what it does about bindings and clusters, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Template, Work
+from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.times import Steady
+from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
+from tests.fleet.karmada.control_plane import ControlPlane
+
+
+@pytest.fixture
+def plane() -> ControlPlane:
+    plane = ControlPlane()
+    for name, cpu in (("a", 6), ("b", 12), ("c", 18)):
+        plane.set_cluster(name, cpu=cpu)
+    return plane
+
+
+def maker(**given: Any) -> DecisionMaker:
+    return DecisionMaker(["fleet"], **({"rules": PlacementAlone()} | given))
+
+
+def condition(plane: ControlPlane, key: tuple[str, str]) -> str:
+    (found,) = plane.bindings[key]["status"]["conditions"]
+    reason: str = found["reason"]
+    return reason
+
+
+def test_a_binding_is_placed_by_two_writes_and_then_left_alone(plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=12), maker()
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert (plane.targets(key), condition(plane, key), plane.writes) == ({"a": 2, "b": 4, "c": 6}, "Success", 2)
+    plane.show_all(one, 1)
+    plane.settle(one, 1)
+    plane.show_all(maker(), 2)
+    assert plane.writes == 2
+    assert one.tallies.decisions == {"Success": 1}
+
+
+def test_another_one_goes_on_where_the_first_was_killed_between_its_writes(plane: ControlPlane) -> None:
+    terms = [{"affinityName": "own", "clusterNames": ["a"]}, {"affinityName": "cloud", "clusterNames": ["b", "c"]}]
+    key, first = plane.add("web", replicas=12, placement=DYNAMIC | {"clusterAffinities": terms}), maker()
+    plane.show_all(first, 0)
+    work = first.next(Steady(0))
+    assert isinstance(work, Work)
+    assert work.patch is not None
+    plane.patch(key, work.patch)
+    plane.set_cluster("a", cpu=100)
+    second = maker()
+    plane.show_all(second, 1)
+    plane.settle(second, 1)
+    assert plane.targets(key) == {"b": 5, "c": 7}, "what runs by the second term is not taken back to the first"
+    status = plane.bindings[key]["status"]
+    assert (condition(plane, key), status["schedulerObservingAffinityName"]) == ("Success", "cloud")
+
+
+def test_a_race_with_an_eviction_is_decided_again(plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=12), maker()
+    plane.show_all(one, 0)
+    work = one.next(Steady(0))
+    assert isinstance(work, Work)
+    plane.evict(key, "c")
+    plane.carry_out(one, work, 0)
+    assert plane.targets(key) == {}
+    one.set_binding(plane.binding(key), Steady(0.1))
+    plane.settle(one, 2)
+    assert plane.targets(key) == {"a": 4, "b": 8}
+    assert one.tallies.conflicts == 1
+
+
+@pytest.mark.parametrize("shown", [(), ("c",)], ids=["none", "one of them"])
+def test_nothing_is_taken_away_while_clusters_are_missing(shown: tuple[str, ...], plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=12, has={"a": 4, "b": 8}, applied=DUPLICATED), maker()
+    clusters, plane.clusters = plane.clusters, {name: plane.clusters[name] for name in shown}
+    plane.show_all(one, 0)
+    plane.settle(one)
+    plane.change(key, {"replicas": 13})
+    one.set_binding(plane.binding(key), Steady(100))
+    plane.settle(one, 100)
+    assert plane.targets(key) == {"a": 4, "b": 8}
+    plane.clusters = clusters
+    plane.show_all(one, 200)
+    plane.settle(one, 200)
+    assert (condition(plane, key), sum(plane.targets(key).values())) == ("Success", 13)
+
+
+@pytest.mark.parametrize(("in_order", "after"), [(True, 1.0), (False, 301.0)], ids=["in order", "at once"])
+def test_what_ran_in_a_cluster_that_is_gone_goes_elsewhere(in_order: bool, after: float, plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=12), maker()
+    plane.show_all(one, 0)
+    plane.settle(one)
+    if in_order:
+        plane.set_cluster("c", cpu=18, deletionTimestamp="2026-11-20T09:00:00Z")
+        one.set_cluster(plane.cluster("c"), Steady(0.5))
+    one.delete_cluster("c", Steady(0.6))
+    plane.settle(one, after - 0.5)
+    assert (plane.targets(key) == {"a": 2, "b": 4, "c": 6}) is not in_order
+    plane.settle(one, after)
+    plane.settle(one, after + 300)
+    assert plane.targets(key) == {"a": 4, "b": 8}
+
+
+def test_a_status_that_flaps_costs_few_decisions(plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=100), maker()
+    plane.show_all(one, 0)
+    for tick in range(6000):
+        now = tick / 100
+        plane.set_cluster("a", cpu=6 + tick % 2)
+        one.set_cluster(plane.cluster("a"), Steady(now))
+        plane.settle(one, now)
+    assert condition(plane, key) == "Unschedulable"
+    assert one.tallies.decisions["Unschedulable"] <= 8
+    plane.set_cluster("a", cpu=100)
+    one.set_cluster(plane.cluster("a"), Steady(61))
+    plane.settle(one, 61 + 31)
+    assert condition(plane, key) == "Success"
+
+
+def test_labels_that_flap_cost_few_decisions_of_what_cannot_be_placed(plane: ControlPlane) -> None:
+    plane.add("web", replicas=100)
+    one = maker()
+    plane.show_all(one, 0)
+    for tick in range(1000):
+        plane.set_cluster("a", labels={"n": str(tick)})
+        one.set_cluster(plane.cluster("a"), Steady(tick / 100))
+        plane.settle(one, tick / 100)
+    assert one.tallies.decisions["Unschedulable"] <= 11
+
+
+def test_what_is_not_karmadas_form_is_told_in_the_binding(plane: ControlPlane) -> None:
+    key, one = plane.add("web", placement={"spreadConstraints": "all"}, has={"a": 3}), maker()
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert condition(plane, key) == "SchedulerError"
+    assert plane.targets(key) == {"a": 3}
+
+
+def test_members_of_a_workload_affinity_group_go_together(plane: ControlPlane) -> None:
+    together = {"workloadAffinityGroups": {"affinityGroup": "app=db"}}
+    one_cluster = DYNAMIC | {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
+    first = plane.add("one", placement=DYNAMIC | {"clusterAffinity": {"clusterNames": ["a"]}}, **together)
+    one = maker(features=frozenset({"WorkloadAffinity"}))
+    plane.show_all(one, 0)
+    plane.settle(one)
+    second = plane.add("two", placement=one_cluster, **together)
+    apart = plane.add("three", placement=one_cluster, workloadAffinityGroups={"affinityGroup": "app=other"})
+    plane.show_all(one, 1)
+    plane.settle(one, 1)
+    assert [plane.targets(key) for key in (first, second, apart)] == [{"a": 3}, {"a": 3}, {"c": 3}]
+
+
+class Counting(PlacementAlone):
+    """Rules that note what they are asked."""
+
+    reads_templates = True
+
+    def __init__(self) -> None:
+        self.asked: list[Workload] = []
+
+    def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
+        self.asked.append(workload)
+        return place(workload, fleet)
+
+
+def test_a_template_is_read_once_for_each_change_of_what_is_asked(plane: ControlPlane) -> None:
+    rules = Counting()
+    key, one = plane.add("web", replicas=3), maker(rules=rules)
+    plane.show_all(one, 0)
+    question = one.next(Steady(0))
+    assert isinstance(question, Question)
+    assert (question.template.kind, question.template.name) == ("Deployment", "web")
+    assert one.next(Steady(0)) is None
+    one.set_template(key, Template({"app": "web"}, {}), Steady(0))
+    plane.settle(one)
+    assert [each.labels for each in rules.asked] == [{"app": "web"}]
+    plane.change(key, {"replicas": 5})
+    one.set_binding(plane.binding(key), Steady(1))
+    assert isinstance(one.next(Steady(1)), Question)
+
+
+def test_other_rules_decide_from_now_on(plane: ControlPlane) -> None:
+    class Nowhere(PlacementAlone):
+        def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
+            return Outcome(Reason.UNSCHEDULABLE, "held", workload.has)
+
+    key, one = plane.add("web", replicas=3, placement=DUPLICATED), maker()
+    plane.show_all(one, 0)
+    plane.settle(one)
+    one.use(Nowhere(), Steady(1))
+    plane.settle(one, 1)
+    assert condition(plane, key) == "Unschedulable"
+    assert plane.targets(key) == {"a": 3, "b": 3, "c": 3}
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "\N{SNOWMAN}" * 100, "a/../b", '"}', ""])
+def test_strange_names_are_names(name: str, plane: ControlPlane) -> None:
+    plane.set_cluster(name, cpu=1000, labels={name: name, "k" * 10_000: "v" * 10_000})
+    key, one = plane.add(name or "web", replicas=1036), maker()
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert condition(plane, key) in ("Success", "Unschedulable")
