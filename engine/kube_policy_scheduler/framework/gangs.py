@@ -196,8 +196,8 @@ def may_evict_alone(requirements: Sequence[GangRequirement], number_of: NumberOf
     """
     if Feature.WORKLOAD_AWARE_PREEMPTION not in rules:
         return True
-    own = [each for each in requirements if each.group.rule in (POD_GROUP, COMPOSITE_POD_GROUP)]
-    return not own or outermost_first(own)[0].filled(number_of) < outermost_first(own)[0].size
+    own = outermost_first(each for each in requirements if each.group.rule in (POD_GROUP, COMPOSITE_POD_GROUP))
+    return not own or own[0].filled(number_of) < own[0].size
 
 
 class MissingGroupError(ValueError):

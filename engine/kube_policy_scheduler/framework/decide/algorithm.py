@@ -34,6 +34,7 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+from kube_policy_scheduler.kubernetes_rules import Feature
 from kube_policy_scheduler.times import Steady
 
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
@@ -257,7 +258,8 @@ class ScheduleAlgorithm(ABC):
 
     def _may_evict(self, queued: QueuedPod) -> bool:
         """Return whether preemption makes room for a pod, which may be in a PodGroup that is complete without it."""
-        if queued.pod.template.spec.scheduling_group is None:
+        is_grouped = queued.pod.template.spec.scheduling_group is not None
+        if not is_grouped or Feature.WORKLOAD_AWARE_PREEMPTION not in self._cluster.rules:
             return True
         try:
             requirements = self.gang_requirements(queued)
