@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.over_time import Line
-from kube_policy_scheduler.lang.signature import Duration, Number, Truth, TypeSpec, builtin
+from kube_policy_scheduler.lang.signature import Duration, Number, Truth, TypeSpec, Words, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
@@ -78,7 +78,12 @@ def hour(frame: Frame, zone: Zone = UTC) -> Number:
     return float(datetime.fromtimestamp(frame.now, zone).hour)
 
 
-@builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(1, 7))
+@builtin(
+    depends=Depends.CLOCK,
+    shape=Shape.DECISION,
+    bounds=(1, 7),
+    words=Words(foreign=("today", "day", "dayofweek", "dow"), advice="write `weekday() == 1` for Monday, up to 7"),
+)
 def weekday(frame: Frame, zone: Zone = UTC) -> Number:
     """Return the day of the week, Monday 1 to Sunday 7, in a time zone (the default is UTC)."""
     return float(datetime.fromtimestamp(frame.now, zone).isoweekday())

@@ -62,13 +62,20 @@ def command(
 ) -> int:
     """Check policies against a cluster and its metrics.
 
-    The command reports labels that no node or pod has, with similar labels; metrics that fail, are stale, or match no
-    node; trained models whose inputs are unlike those of their training; filters that reject every node; scores
-    without effect; policies that govern no pod, and pods that no policy governs; queues that contradict the cluster,
-    such as guarantees above what the nodes offer; missing permissions; admission webhooks and policies that can refuse
-    bindings or the status of pods; clock differences; with --config, HTTP extenders that do not answer, or are slow;
-    fields of objects that this version does not know; from 1,000 nodes on, whether compiled kernels are available; and
-    in larger clusters than 130,000 nodes how much memory kept results may take.
+    The command reports:
+
+    \b
+      - labels that no node or pod has, with similar labels
+      - metrics that fail, are stale, or match no node
+      - trained models whose inputs are unlike those of their training
+      - filters that reject every node, and scores without effect
+      - policies that govern no pod, and pods that no policy governs
+      - queues that contradict the cluster, such as guarantees above what the nodes offer
+      - missing permissions, and clocks that differ
+      - admission webhooks and policies that can refuse bindings or the status of pods
+      - with --config, HTTP extenders that do not answer, or are slow
+      - fields of objects that this version does not know
+      - in large clusters, whether compiled kernels are available, and how much memory kept results may take
     """
     from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, find_numba
     from kube_policy_scheduler.builtins.environment import environment

@@ -80,7 +80,7 @@ SECTION = Section.CHANGE
 )  # fmt: skip
 @click.option(
     "--max-evicted", type=click.IntRange(0), metavar="N",
-    help="Exit with 1 if more pods are evicted for pending pods that are not evicted with OLD.",
+    help="Exit with 1 if NEW evicts more pods, for pending pods, that OLD does not evict.",
 )  # fmt: skip
 @cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")

@@ -1965,6 +1965,8 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
         advice = f"pods are grouped by a label, over a topology: `{scope.statement} by pod.label.app over {name}`"
     elif scope.bare_item and name in RESOURCE_WORDS:
         advice = f"did you mean `request.{name}`?"
+    elif name in RESOURCE_WORDS and decided == "pod":
+        advice = f"write `node.free.{name}`, or `pod.request.{name}` for what the pod requests"
     elif scope.statement in _GROUPING and not fields:
         advice = f"did you mean `pod.label.{name}`?"
     elif fields:
@@ -2051,8 +2053,10 @@ def _aggregate_advice(inference: Inference, expr: expressions.Call) -> str:
                 shown = one_line(left.span.text, 40)
                 return f"write `{name}(i {operator} {one_line(right.span.text, 40)} for i in {shown})`"
         case expressions.Member() if (found := _OF_COLLECTION.fullmatch(first.span.text)) is not None:
-            item = found[2][0]
-            return f"write `{name}({item}.{found[3]} for {item} in {found[1]})`"
+            item, what = found[2][0], found[3]
+            if what in RESOURCE_WORDS:
+                what = f"{'request' if found[2] == 'pod' else 'free'}.{what}"
+            return f"write `{name}({item}.{what} for {item} in {found[1]})`"
     return ""
 
 

@@ -123,6 +123,7 @@ IN_STATEMENTS = {
     ("gang", "with"): "write the size before the roles: `size 3 with 1 of role=driver`",
     **dict.fromkeys((("gang", word) for word in ("of", "min", "minmember", "count", "minimum")), "write the size of a gang with `size 4`"),
     **dict.fromkeys((("gang", word) for word in ("on", "over", "across", "in")), _NO_RACK),
+    ("rebalance", "every"): "how often is a setting of the scheduler: `rebalancing: {every: 5min}`",
     ("preempt", "evict"): "write who may preempt, too: `preempt if pod.priority > 0 evict where …`",
     ("spread", "and"): "separate with a comma: `target spot 70%, od 30%`, `counting tainted, filtered nodes`",
     **dict.fromkeys((("spread", word) for word in ("ratio", "targets", "share", "to")), "write the shares with `target spot 70%`, after `over`"),

@@ -20,6 +20,7 @@ from kube_policy_scheduler.lang.reading.number_errors import number_error
 from kube_policy_scheduler.lang.reading.part_errors import part_error
 from kube_policy_scheduler.lang.reading.place import NEAR, WORD, WORD_OF_KEY, Place
 from kube_policy_scheduler.lang.statements import ALONE, BY_KEYWORD, KEYWORDS, WORDS
+from kube_policy_scheduler.lang.types import RESOURCE_WORDS
 from kube_policy_scheduler.wording import one_line
 
 # --- what was probably meant -----------------------------------------------------------------------------
@@ -77,6 +78,12 @@ def advice_for(place: Place) -> str:
         return "write `for cluster`; without it, the metric has one value for each node"
     if last == "by" and place.keyword == "metric" and (label := _FIRST_TEXT.match(text, place.at - 1)):
         return f"write the label without quotes: `by {label[1]}`"
+    if place.keyword == "spread" and last == "max" and word.isdigit():
+        return f"write `max skew {word}`"
+    if place.keyword == "queue" and word in RESOURCE_WORDS and "MAX" in place.accepts and last not in WORDS:
+        return f"say what the amount is: `max {word} …`, or `min {word} …` for what is guaranteed"
+    if word in _INFIX and (called := _infix(place)):
+        return called
     if place.keyword == "spread" and word in ("count", "counted"):
         return "which nodes count is said with `counting all nodes`"
     if last == "is" and word not in foreign.WORDS:
@@ -88,6 +95,8 @@ def advice_for(place: Place) -> str:
     if last == "else" and place.word[0].isalpha():
         reason = text[place.at :].strip().replace('"', "")
         return f'write `else "{reason}"`'
+    if place.keyword == "policy" and len(words := text.split()[1:]) > 1:
+        return f"a name is one word without quotes: `{one_line('-'.join(words).lower(), 40)}`"
     if place.keyword in ("policy", "scheduler") or last == "as" or re.search(r"\bas\s+\S+\s*$", place.near):
         return ONE_WORD
     if place.keyword == "use" and last == "use" and place.word[0].isalpha():
@@ -96,13 +105,18 @@ def advice_for(place: Place) -> str:
         return "write `use kubernetes`" if word in ("k8s", "kube", "default", "defaults") else f'write `use "{file}"`'
     if place.keyword == "for" and "PODS" in place.accepts:
         return "a policy is for pods, and its statements for every node: `for pods where …`, `filter …`"
+    if place.keyword == "for" and (namespace := _IN_NAMESPACE.match(text, place.at)):
+        return f'write `for pods where pod.namespace == "{namespace[1]}"`'
     if place.keyword == "for" and "WHERE" in place.accepts:
         return "write `for pods where …`, such as `for pods where pod label app=web`"
     if place.keyword == "hold" and last == "hold" and (time := _TIME_BEHIND.fullmatch(text[place.at :].strip())):
         return f"write `hold if pod.waiting < {time[1]}`"
     if place.keyword == "hold" and "NUMBER" not in place.accepts and last == "hold":
-        rest = one_line(text[place.at :].strip(), 40) if word not in ("until", "while", "when", "for") else "…"
-        return f"write `hold if {'not ' if word == 'until' else ''}{rest}`"
+        rest = text[place.at :].strip()
+        if word in ("until", "while", "when", "for"):
+            rest = rest[len(word) :].strip() or "…"
+        rest = one_line(rest, 40)
+        return f"write `hold if not ({rest})`" if word == "until" else f"write `hold if {rest}`"
     if word == "by" and last in ("avg", "sum", "min", "max", "count", "topk", "quantile"):
         return f'write a query in quotes: `promql("{last} by (node) (…)")`'
     if word == "by" and last in ("spread", "pack"):
@@ -139,10 +153,24 @@ def advice_for(place: Place) -> str:
         return f"write `by {key[1]}`"
     if place.keyword == "limit" and word in _GROUPS and (key := _WORD_BEHIND.match(text, place.at + len(word))):
         group = f"by pod.{key[1]}" if key[1] == "namespace" else f"by pod.label.{key[1]}"
-        return f"write `limit count() to 4 over {key[1]}`" if key[1] in _DOMAINS else f"write `{group}`"
+        over = f"limit count() to 4 over {key[1]}" if "TO" in place.accepts else f"over {key[1]}"
+        return f"write `{over}`" if key[1] in _DOMAINS else f"write `{group}`"
     if (place.keyword, word) in foreign.IN_STATEMENTS:
         return foreign.IN_STATEMENTS[place.keyword, word]
     return foreign.WORDS.get(word, "") if "AND" in place.accepts or "$END" in place.accepts else ""
+
+
+_INFIX = frozenset({"startswith", "endswith", "contains"})
+"""Functions of texts that other languages write between two texts."""
+_LEFT = re.compile(r'([\w.]+(?:\["[^"\\]*"\])?)\s*$')
+_RIGHT = re.compile(r'\w+\s+("[^"\\]*")')
+_IN_NAMESPACE = re.compile(r'in\s+(?:the\s+)?namespace\s+"?([a-z0-9-]+)"?\s*$')
+
+
+def _infix(place: Place) -> str:
+    """Return the call for `node.name startswith "gpu"`; "" if something else is meant."""
+    left, right = _LEFT.search(place.near), _RIGHT.match(place.line.text, place.at)
+    return f"write `{place.word}({left[1]}, {one_line(right[1], 40)})`" if left and right else ""
 
 
 _GROUPS = frozenset({"per", "each", "for", "on", "across", "in", "foreach"})
@@ -258,12 +286,15 @@ def _unfinished(place: Place) -> Diagnostic:
         advice = _target_advice(place) or advice
     elif place.keyword == "limit" and (number := _NUMBER_FIRST.match(place.line.text)):
         advice = f"write `limit count() {place.line.text[number.end() :]} to {number[1]}`"
+    elif place.keyword == "limit" and (part := _BOUND_FIRST.match(place.line.text)):
+        advice = f"write the limit with `to`: `limit {part[1]} {one_line(part[3], 60)} to {part[2]}`"
     elif place.keyword == "limit" and (bound := _BOUND.search(place.near)):
         advice = f"write the limit with `to`: `{place.before[: len(place.before) - len(bound[0])]} to {bound[1]}`"
     return codes.UNEXPECTED.at(place.range(place.at, place.at), message, help=advice)
 
 
 _NUMBER_FIRST = re.compile(r"limit\s+(\d[\w.]*)\s+(?=by\b)")
+_BOUND_FIRST = re.compile(r"limit\s+(\S.*?)\s*<=?\s*(\S+)\s+((?:by|over)\s.*)$")
 _BOUND = re.compile(r"\s*<=?\s*(\S+)$")
 _MEMBERS = re.compile(r"\b(any|all)\((\w+) in ([\w.]+)\s*$")
 
