@@ -34,6 +34,7 @@ ASKED = [
             "policyctl functions --config config.yaml",
             "policyctl capture web --record decisions.jsonl --cluster cluster.yaml --policies p.policy",
             "policyctl why pod.yaml --cluster cluster.yaml",
+            "policyctl why web --fleet fleet.yaml",
             *(
                 f"policyctl {command} --kubeconfig kubeconfig"
                 for command in (

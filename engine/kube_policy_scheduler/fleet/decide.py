@@ -168,13 +168,14 @@ class _Division:
         found = divide(self.workload.replicas, members, levels, places, keep=self.keep) if members else {}
         count, asked = sum(found.values()), self.workload.replicas
         targets = {name: count for name, count in found.items() if count > 0}
-        told = self._told(found, chosen, rule.text, members)
-        if count >= asked:
-            return placed(self.question, targets, told)
-        if rule.partly and count > 0:
+        if count >= asked or (rule.partly and count > 0):
+            done = placed(self.question, targets, self._told(found, chosen, rule.text, members))
+            if count >= asked:
+                return done
             message = f"{count} of {asked} replicas have room"
-            done = placed(self.question, targets, told)
             return msgspec.structs.replace(done, reason=Reason.UNSCHEDULABLE, message=message)
+        for name, could in found.items():
+            self._say(name, f"could have {could}")
         message = f"there is room for {count} of {asked} replicas"
         return Outcome(Reason.UNSCHEDULABLE, message, self.workload.has, verdicts=self.verdicts)
 

@@ -34,6 +34,11 @@ Examples:
   policyctl why web-7f9 -n shop --policies policies/              # your current kubectl context
 
 \b
+To explain a workload of a Karmada fleet:
+  kubectl get clusters,resourcebindings,deployments -A -o yaml > fleet.yaml    # of the Karmada API server
+  policyctl why shop/web --fleet fleet.yaml --policies policies/fleet/
+
+\b
 To explain an earlier decision, use the decision log or the memory of a running scheduler:
   policyctl why web-7f9 --record decisions.jsonl
   policyctl why shop/web-7f9 --daemon http://127.0.0.1:10351
@@ -56,6 +61,11 @@ SECTION = Section.UNDERSTAND
 @click.argument("pod", metavar="POD", shell_complete=files.complete_path)
 @cluster_sources.cluster_options
 @click.option("-n", "--namespace", help="Namespace of the pod, if several namespaces have a pod of that name.")
+@click.option(
+    "--fleet", "fleets", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="Explain a workload of a Karmada fleet instead of a pod: a file with its Clusters and ResourceBindings, and"
+        " the Deployments or others that these name; may be repeated.",
+)  # fmt: skip
 @click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies that decide: a file, or a folder; may be repeated.  [default: Kubernetes' own rules]",
@@ -84,6 +94,7 @@ def command(
     given: Given,
     pod: str,
     namespace: str | None,
+    fleets: tuple[Path, ...],
     policy: str | None,
     record: Path | None,
     daemon: str | None,
@@ -110,6 +121,8 @@ def command(
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
 
+    if fleets:
+        return _workload(given, pod, fleets, namespace=namespace, form=form)
     if record is not None and daemon is not None:
         raise click.UsageError("use --record or --daemon, not both")
     past: Recorded | None = None
@@ -156,6 +169,36 @@ def command(
             html, why_page(data(found), sources={source.name: source.text for source in sources})
         )
     return 0 if found.cause is None and found.fits and not found.short and not found.is_blocked else 1
+
+
+def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str | None, form: str) -> int:
+    """Explain the decision about a workload of a fleet."""
+    from time import time
+
+    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.documents.fixtures import read_objects
+    from kube_policy_scheduler.fleet.judging import Given as GivenToFleet
+    from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES
+    from kube_policy_scheduler.tooling.fleet_state import UnknownWorkloadError, fleet_state
+    from kube_policy_scheduler.tooling.why.workloads import data, explain_workload, lines
+
+    if given.clusters:
+        raise click.UsageError("use --cluster for a pod, or --fleet for a workload, not both")
+    policy_set = given.ruleset().policy_set
+    policies = policy_set.fleet if policy_set is not None else NO_FLEET_POLICIES
+    state = fleet_state(each for path in paths for each in read_objects(path))
+    now = given.now if given.now is not None else time()
+    signals = given.signals_for(policies.queries, now=now) if policies.queries else Signals.EMPTY
+    try:
+        asked = state.named(name, namespace=namespace)
+    except UnknownWorkloadError as error:
+        raise click.ClickException(str(error)) from error
+    found = explain_workload(asked, state.fleet, policies, GivenToFleet(now, signals))
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal()))
+    return 0 if found.outcome.placed else 1
 
 
 def _room(state: ClusterState, inputs: DecisionInputs, ruleset: Ruleset) -> RoomPlan | None:

@@ -1,0 +1,103 @@
+"""A fleet from the objects of its control plane: clusters, bindings, and the templates that these name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.diagnostics import Diagnostic, closest
+from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.reading import BindingError, cluster, workload
+from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Workload
+from kube_policy_scheduler.wording import some
+
+BINDINGS = ("ResourceBinding", "ClusterResourceBinding")
+_CLUSTER_GROUP = "cluster.karmada.io/"
+_MOST_NAMES = 8
+
+
+class UnknownWorkloadError(Exception):
+    """No binding places a workload of that name, or several do; `str()` says which there are."""
+
+
+class FleetState(msgspec.Struct, frozen=True):
+    """The clusters and the workloads of a fleet."""
+
+    fleet: Fleet
+    workloads: tuple[Workload, ...]
+
+    def named(self, name: str, *, namespace: str | None = None) -> Workload:
+        """Return a workload by `NAME`, `NAMESPACE/NAME` or `KIND/NAME`, in any case of the kind.
+
+        Raises:
+            UnknownWorkloadError: there is none, or there are several.
+        """
+        within, _, short = name.rpartition("/")
+        found = [
+            each
+            for each in self.workloads
+            if each.name == short
+            and (not within or within == each.namespace or within.lower() == each.kind.lower())
+            and (namespace is None or each.namespace == namespace)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = some(sorted(f"{each.kind} {_shown(each)}" for each in found), limit=_MOST_NAMES)
+            raise UnknownWorkloadError(f"several workloads are called `{name}`: {listed}; write KIND/NAME, or use -n")
+        known = sorted({_shown(each) for each in self.workloads})
+        meant = closest(name, known)
+        advice = f"did you mean `{meant}`?" if meant else f"there are {some(known, limit=_MOST_NAMES)}"
+        raise UnknownWorkloadError(
+            f"no binding places a workload `{name}`: {advice if known else 'the files have no ResourceBindings'}"
+        )
+
+
+def _shown(each: Workload) -> str:
+    return f"{each.namespace}/{each.name}" if each.namespace else each.name
+
+
+def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
+    """Return the fleet that objects make up; what is neither cluster, binding nor template of one does not matter.
+
+    Raises:
+        DocumentError: an object cannot be read; all problems are reported.
+    """
+    found: list[Diagnostic] = []
+    clusters: dict[str, FleetCluster] = {}
+    bound: list[Workload] = []
+    templates: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for each in objects:
+        try:
+            if each.kind == "Cluster" and str(each.value.get("apiVersion", "")).startswith(_CLUSTER_GROUP):
+                clusters[each.name] = cluster(each.convert(KarmadaCluster))
+            elif each.kind in BINDINGS:
+                bound.append(workload(each.convert(ResourceBinding)))
+            else:
+                metadata = each.value["metadata"]
+                templates[each.kind, metadata.get("namespace", ""), each.name] = metadata
+        except BindingError as error:
+            found.append(each.error((), f"{each.kind} {each.name}: {error}"))
+        except DocumentError as error:
+            found.extend(error.diagnostics)
+    if found:
+        raise DocumentError(found)
+    fleet = Fleet(tuple(clusters[name] for name in sorted(clusters)))
+    return FleetState(fleet, tuple(_with_template(each, templates) for each in bound))
+
+
+_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+
+
+def _with_template(asked: Workload, templates: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> Workload:
+    """Return a workload with the labels and annotations of its template, if that is there."""
+    metadata = templates.get((asked.kind, asked.namespace, asked.name))
+    if metadata is None:
+        return asked
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return msgspec.structs.replace(asked, labels=labels, annotations=annotations)

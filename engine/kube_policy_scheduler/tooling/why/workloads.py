@@ -1,0 +1,100 @@
+"""Why a workload goes to these clusters: for each the clause, the room and who counted it, and how many replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.fleet.judging import Given
+from kube_policy_scheduler.fleet.model import Fleet, Outcome, Verdict, Workload
+from kube_policy_scheduler.fleet.rebalancing import Move
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
+from kube_policy_scheduler.tooling.text_table import BOLD, GREEN, RED, Terminal
+from kube_policy_scheduler.wording import plural
+
+class WhyWorkload(msgspec.Struct, frozen=True):
+    """What would be decided about a workload now."""
+
+    workload: Workload
+    policy: str | None
+    """The name of the policy that governs it; None: its Placement alone decides."""
+    outcome: Outcome
+    moves: tuple[Move, ...] = ()
+    """What the next pass of `rebalance` would move."""
+
+
+def explain_workload(workload: Workload, fleet: Fleet, policies: FleetPolicies, given: Given) -> WhyWorkload:
+    """Return what would be decided about a workload now, and what would move next."""
+    asked = given.of(fleet)
+    governing = policies.governing(workload)
+    outcome = policies.decide(workload, fleet, asked)
+    moved = policies.rebalance(workload, fleet, asked)
+    name = governing.name if governing is not None else None
+    return WhyWorkload(workload, name, outcome, moved[1] if moved is not None else ())
+
+
+def lines(found: WhyWorkload, *, to: Terminal) -> Iterator[str]:
+    """Return the explanation for people: what is decided, then each cluster, those with replicas first."""
+    asked, outcome = found.workload, found.outcome
+    name = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
+    wanted = plural(asked.replicas, "replica") if asked.has_pods else "no pods"
+    by = f"policy {found.policy}" if found.policy is not None else "its Placement"
+    yield to.paint(BOLD, f"{asked.kind} {name}, {wanted}, by {by}")
+    yield to.paint(GREEN if outcome.placed else RED, f"{outcome.reason.value}: {outcome.message}")
+    yield ""
+    rows = [("cluster", "why", "has", "gets", "room", "score")]
+    rows += [_row(name, verdict, found) for name, verdict in _in_order(outcome)]
+    yield from to.table(rows, right_from=2)
+    if found.moves:
+        yield ""
+        yield "the next pass of `rebalance` moves:"
+        for move in found.moves:
+            yield printable(f"  {plural(move.replicas, 'replica')} from {move.source} to {move.target}")
+
+
+def _in_order(outcome: Outcome) -> list[tuple[str, Verdict]]:
+    return sorted(
+        outcome.verdicts.items(),
+        key=lambda item: (-outcome.targets.get(item[0], 0), bool(item[1].rejected_by), -item[1].score, item[0]),
+    )
+
+
+def _row(name: str, verdict: Verdict, found: WhyWorkload) -> tuple[str, str, str, str, str, str]:
+    has, gets = found.workload.has.get(name, 0), found.outcome.targets.get(name, 0)
+    room = "" if verdict.room is None else f"{verdict.room} ({verdict.room_by or 'nobody counted'})"
+    score = "" if verdict.rejected_by else f"{verdict.score:g}"
+    why = f"rejected by {verdict.rejected_by}: {verdict.message}" if verdict.rejected_by else verdict.message
+    return name, why, str(has), str(gets), room, score
+
+
+def data(found: WhyWorkload) -> dict[str, Any]:
+    """Return the explanation for programs."""
+    asked, outcome = found.workload, found.outcome
+    return {
+        "kind": asked.kind,
+        "namespace": asked.namespace,
+        "name": asked.name,
+        "replicas": asked.replicas,
+        "policy": found.policy,
+        "placed": outcome.placed,
+        "reason": outcome.reason.value,
+        "message": outcome.message,
+        "clusters": dict(sorted(outcome.targets.items())),
+        "verdicts": [
+            {
+                "cluster": name,
+                "has": asked.has.get(name, 0),
+                "gets": outcome.targets.get(name, 0),
+                "rejectedBy": verdict.rejected_by or None,
+                "why": verdict.message,
+                "room": verdict.room,
+                "roomBy": verdict.room_by or None,
+                "score": verdict.score if not verdict.rejected_by else None,
+            }
+            for name, verdict in _in_order(outcome)
+        ],
+        "moves": [{"from": move.source, "to": move.target, "replicas": move.replicas} for move in found.moves],
+    }
