@@ -74,7 +74,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
 
 def _escaped(text: str) -> str:
-    """Escape a part of a path; names of the API have nothing to escape, and `quote` takes ten times as long to see it."""
+    """Escape a part of a path; names of the API have nothing to escape, and `quote` needs ten times as long."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe="")
 
 
