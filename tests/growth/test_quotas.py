@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.framework.preempt.standing import counted_units
 from tests.growth.quota_scenes import ROOM, SCENES, Scene, measure, measure_gang
-from tests.growth.stage import NODES, Lines
+from tests.growth.stage import NODES, Lines, Stage
 from tests.growth.test_growth import LINEAR, SIZES, SLACK_LINES
 
 UNITS = (512, 1_024, 2_048)
@@ -15,6 +17,9 @@ LINES_EACH_UNIT = 70
 """Of a decision that evicts one of them: with 10,000 units, that is about 25 ms."""
 LINES_EACH_VICTIM = 6_000
 """Of a gang: about 0.2 ms, in which each is taken away and put back a few times."""
+LINES_A_STEP = 25_000
+"""Of the count of guaranteed and borrowed units before a scrape, about 5 ms: of so many queues, all are gone over once.
+"""
 EVICTS = "second guaranteed pod is decided"
 OF_ONE_QUEUE = [scene for scene in SCENES if scene.name.startswith("units of a queue")]
 
@@ -52,3 +57,24 @@ def test_of_victims_that_are_alike_one_is_tried_to_stay() -> None:
     measure_gang(4, Lines())
     few, many = (measure_gang(members, Lines())["gang is decided"] for members in (16, 48))
     assert (many - few) / (4 * (48 - 16)) < LINES_EACH_VICTIM
+
+
+@pytest.mark.parametrize(
+    "scene", [scene for scene in SCENES if "gangs" not in scene.name], ids=lambda scene: scene.name
+)
+def test_units_are_counted_in_steps(scene: Scene) -> None:
+    stage = Stage(scene.policy(UNITS[-1]))
+    scene.make(stage, UNITS[-1])
+    policies = stage.scheduler.algorithm.policies
+    assert isinstance(policies, LivePolicies)
+    rules, cluster = policies.policy_set.queues, stage.scheduler.cluster
+    assert rules is not None
+    cluster.track_usage(rules.tree)
+    steps, longest = counted_units(cluster, rules, now=stage.now), 0.0
+    is_over = False
+    while not is_over:
+        meter = Lines()
+        meter.step("step", lambda: next(steps, ...))
+        longest = max(longest, meter.taken["step"])
+        is_over = steps.gi_frame is None
+    assert longest < LINES_A_STEP

@@ -22,7 +22,7 @@ from kube_policy_scheduler.cluster.steps import now
 
 Parts = tuple[tuple[Quota, Amounts], ...]
 """What a unit counts for, by the queue of its pods."""
-WALKED_AT_ONCE = 512
+WALKED_AT_ONCE = 256
 """Units that a walk in steps looks at before other work gets its turn: 1 ms."""
 
 

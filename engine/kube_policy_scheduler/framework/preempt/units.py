@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.guarantees import WALKED_AT_ONCE, Parts, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.cluster.requests import PodRequests
+from kube_policy_scheduler.cluster.steps import now as at_once
 from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs
 from kube_policy_scheduler.framework.quota import QuotaRules
 
@@ -92,26 +93,27 @@ class QueueUnits:
             found = self._below[queue] = tuple(units)
         return found
 
-    def preparing(self, queue: Quota) -> Generator[None, None, None]:
-        """Find the units of a queue itself in steps: whoever asks for them later need not."""
-        for place, pod in enumerate(list(queue.members.values())):
-            if place % WALKED_AT_ONCE == WALKED_AT_ONCE - 1:
-                yield
-            self.unit_of(pod)
-
     def own(self, queue: Quota) -> Sequence[Unit]:
         """Return the units that have pods in a queue itself."""
-        found = self._own.get(queue)
-        if found is None:
-            units: dict[Unit, None] = {}
-            is_leaving, unit_of = self._usage.is_leaving, self.unit_of
-            for pod in queue.members.values():
-                if not is_leaving(pod.uid):
-                    units[unit_of(pod)] = None
-            for pod in self._nominated.get(queue, ()):
-                units[self._nominated_unit(pod)] = None
-            found = self._own[queue] = list(units)
-        return found
+        if queue not in self._own:
+            at_once(self.preparing(queue))
+        return self._own[queue]
+
+    def preparing(self, queue: Quota) -> Generator[None, None, None]:
+        """Find the units of a queue itself in steps: whoever asks for them later need not."""
+        units: dict[Unit, None] = {}
+        is_leaving, unit_of = self._usage.is_leaving, self.unit_of
+        left = WALKED_AT_ONCE
+        for pod in list(queue.members.values()):
+            if not is_leaving(pod.uid):
+                units[unit_of(pod)] = None
+            left -= 1
+            if not left:
+                yield
+                left = WALKED_AT_ONCE
+        for pod in self._nominated.get(queue, ()):
+            units[self._nominated_unit(pod)] = None
+        self._own[queue] = list(units)
 
     def unit_of(self, pod: PodInfo) -> Unit:
         """Return the unit of a running pod: itself, or what its gang needs if it needs the pod."""
