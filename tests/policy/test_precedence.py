@@ -6,8 +6,11 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
+from kube_policy_scheduler.framework.preempt.reclaim import unit_that_asks
+from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from kube_policy_scheduler.framework.quota import has_precedence
 from kube_policy_scheduler.times import Steady
@@ -85,3 +88,17 @@ def test_shares_are_parts_of_what_usable_nodes_offer() -> None:
     node = made.cluster.nodes.infos[made.cluster.nodes.rows["n1"]].node
     made.cluster.set_node(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True)))
     assert made.usage.share(made.queue("b")) == 3 / 6
+
+
+@pytest.mark.parametrize("name", ["first", "last"])
+def test_a_unit_that_asks_comes_after_those_that_were_promised_room(name: str) -> None:
+    """Whatever their uids: the pod that is nominated is guaranteed, so the other one would borrow."""
+    made = World.of(QUEUES, 6)
+    made.usage.quota_of(made.pod("a").template)
+    made.cluster.nominate(made.pod("a", 1.5, name="here"), "n0")
+    asks, rules = made.pod("a", 1, name=name), made.rules.queues
+    assert rules is not None
+    made.queued[asks.uid] = made.now
+    units = QueueUnits(made.cluster, made.usage, rules, now=made.now, without=(asks.uid,))
+    unit = unit_that_asks(made.frame(asks), rules, (asks,))
+    assert Guarantees(made.usage, units.of).rank_after(unit, made.queue("a"), ()) is None

@@ -117,6 +117,8 @@ CASES: dict[str, Case] = {
 
 
 CASES["a surplus pod that may not go alone does not go in the place of its gang"] = random_case(20001471)
+CASES["a unit that asks comes after one that was promised room before, whatever their names"] = random_case(83000555)
+CASES["of victims on different nodes, one may stay though another one may not"] = random_case(83000374)
 
 
 @pytest.mark.parametrize("name", CASES)

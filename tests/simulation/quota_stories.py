@@ -200,10 +200,23 @@ def told(case: Case, *, restarts: bool = False, seed: int = 1) -> tuple[Trace, C
 
 def differences(one: Trace, other: Trace, lost: tuple[Counter[str], Counter[str]]) -> Iterator[str]:
     """Yield how two runs of one case differ, in what queues use in the end and in how many pods they lost."""
+    yield from other_uses(one, other)
+    if lost[0] != lost[1]:
+        yield f"evicted {dict(lost[0])} or {dict(lost[1])}"
+
+
+def other_uses(one: Trace, other: Trace) -> Iterator[str]:
+    """Yield how two runs of one case differ in what queues use in the end."""
     for queue in one.last.queues:
         for resource in one.last.counted:
             uses = [trace.last.used(queue.name, resource) for trace in (one, other)]
             if uses[0] != uses[1]:
                 yield f"{queue.name} uses {uses[0]} or {uses[1]} {resource}"
-    if lost[0] != lost[1]:
-        yield f"evicted {dict(lost[0])} or {dict(lost[1])}"
+
+
+def evicts_again(one: Trace, other: Trace) -> dict[str, int]:
+    """Return who evicts more than once in the other run, and more often than in the first one, with how often."""
+    before = Counter(step.by for step in one.evictions)
+    return {
+        by: times for by, times in Counter(step.by for step in other.evictions).items() if times > max(1, before[by])
+    }

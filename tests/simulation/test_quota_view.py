@@ -40,3 +40,14 @@ def test_where_nothing_is_kept_only_nodes_and_limits_are_short() -> None:
     assert shortage(state, asks, {"asks": "n"}).resources == frozenset()
     kept = view(f"{text} lend cpu 0", Node("n", {"cpu": 4_000, "pods": 9}), lost)
     assert shortage(kept, asks, {"asks": "n"}).resources == {"cpu"}
+
+
+def test_what_is_leaving_makes_room_for_those_that_were_promised_it() -> None:
+    """Then a pod for which there is a place besides is not short of places."""
+    text = 'queue one for pods where pod.namespace == "one" min cpu 1, pods 1'
+    each = {"cpu": 1_000, "pods": 1}
+    running = (Pod("stays", each, "one", node="n"), Pod("goes", each, "one", node="n", leaving=True))
+    state = State(view(text, Node("n", {})).queues, (Node("n", {"cpu": 4_000, "pods": 3}),), {})
+    state = state.changed((*running, Pod("comes", each, "one", promised="n")))
+    asks = Unit((Pod("asks", {"cpu": 3_000, "pods": 1}, "one"),))
+    assert shortage(state.settled(), asks, {"asks": "n"}).resources == {"cpu"}
