@@ -335,15 +335,20 @@ def measured_by_hand(sources: Sources) -> Iterator[str]:
             yield f"{name}: {node.name}"
 
 
+BOUNDS = ("cluster/", "framework/", "policy/", "builtins/", "daemon/")
+TAKES = {"daemon/scheduling/schedule_one.py"}
+"""Takes the oldest to work on it."""
+
+
 def bounded_by_hand(sources: Sources) -> Iterator[str]:
     """Yield where the oldest of a collection is dropped by hand, outside of the one view of kept results."""
     for name, node in sources.nodes:
-        if name == "cluster/kept_views.py" or not name.startswith(("cluster/", "framework/", "policy/", "builtins/")):
+        if name == "cluster/kept_views.py" or not name.startswith(BOUNDS):
             continue
         match node:
             case ast.Call(func=ast.Attribute(attr="popitem"), keywords=[ast.keyword(arg="last")]):
                 yield f"{name}:{node.lineno}"
-            case ast.Call(func=ast.Attribute(attr="pop"), args=[oldest, *_]) if is_first(oldest):
+            case ast.Call(func=ast.Attribute(attr="pop"), args=[oldest, *_]) if is_first(oldest) and name not in TAKES:
                 yield f"{name}:{node.lineno}"
             case ast.Delete(targets=[ast.Subscript(slice=oldest)]) if is_first(oldest):
                 yield f"{name}:{node.lineno}"

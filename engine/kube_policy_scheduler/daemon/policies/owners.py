@@ -26,6 +26,7 @@ from kube_policy_scheduler.adapters.kube.scheduling_policies import (
 )
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.loops import Loops
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
@@ -120,20 +121,18 @@ class _Source:
         self.reloader = reloader
         self.home = settings.scheduling_policies
         """The namespace of its SchedulingPolicies."""
-        self._offered: dict[str, Mapping[str, tuple[str, int]]] = {}
-        """By hash, newest last: name, uid and generation of the objects that were offered."""
+        self._offered: KeptView[str, Mapping[str, tuple[str, int]]] = KeptView(most=KEPT_OFFERS)
+        """By hash: name, uid and generation of the objects that were offered."""
 
     def offer(self, objects: SchedulingPolicies) -> None:
         """Offer the policies of the owner's namespace."""
         assert self.home is not None
         found = objects.sources(self.home)
         key = found.hash if isinstance(found, PolicySources) else ""
-        self._offered.pop(key, None)
-        self._offered[key] = {
+        offered = {
             name: (each.metadata.uid, each.metadata.generation) for name, each in objects.objects(self.home).items()
         }
-        while len(self._offered) > KEPT_OFFERS:
-            del self._offered[next(iter(self._offered))]
+        self._offered.set(key, offered)
         self.reloader.offer(found)
 
     def verdicts(self) -> Iterator[tuple[str, PolicyVerdict]]:
@@ -143,7 +142,7 @@ class _Source:
             return
         files = {p.compiled.checked.source.name for p in active.policy_set.policies} if active is not None else set()
         in_force = self.reloader.active_record
-        for name, (uid, generation) in self._offered.get(record.hash or "", {}).items():
+        for name, (uid, generation) in (self._offered.get(record.hash or "") or {}).items():
             file = f"{owner}/{name}{SUFFIX}"
             if record.successful:
                 accepted = True, "Accepted", f"generation {record.generation} of the policies of {owner}"

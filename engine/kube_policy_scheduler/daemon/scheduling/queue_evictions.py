@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_overview import others
 from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
@@ -45,7 +46,7 @@ class QueueEvictions:
         self.reclaimed = BoundedCounts(MOST_QUEUES_COUNTED)
         """By queue: pods that were evicted for pods of other queues."""
         self._by_rule = {rule: BoundedCounts(MOST_QUEUES_COUNTED) for rule in EvictionRule}
-        self._known: dict[str, None] = {}
+        self._known: KeptView[str, None] = KeptView(most=MOST_KNOWN)
         """The uids of the last ones: several pods may evict one victim before the watch shows that it ends."""
 
     def by_rule(self) -> Mapping[str, Mapping[str, int]]:
@@ -58,9 +59,7 @@ class QueueEvictions:
         queue = usage.quota_of(victim.template) if usage is not None else None
         if usage is None or queue is None or victim.uid in self._known:
             return
-        while len(self._known) >= MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[victim.uid] = None
+        self._known.set(victim.uid, None)
         declared = usage.declared(victim.template)
         rest = None if declared == queue.name else others(declared)
         self._by_rule[rule].add(queue.name, others=rest)
