@@ -61,6 +61,7 @@ ASKED = [
             "policy-scheduler --config config.yaml",
             "policy-scheduler webhook --certificate-file ca.pem --key-file key",
             "policy-scheduler webhook --config config.yaml --self-managed-certificate",
+            "policy-scheduler fleet --config config.yaml",
         )
     ),
 ]  # fmt: skip
@@ -79,6 +80,8 @@ ELSEWHERE = {
     "policyctl lsp --kubeconfig": "read while the editor runs, which gets the same words in its log",
     "policy-scheduler --kubeconfig": "read by the reader of policyctl's, in a process of its own",
     "policy-scheduler webhook --kubeconfig": "read by the reader of policyctl's, in a process of its own",
+    "policy-scheduler fleet --kubeconfig": "read by the reader of policyctl's, in a process of its own",
+    "policy-scheduler fleet --policies": "looked for before the API server is, and read after",
     "policy-scheduler --policies": "looked for before the API server is, and read after",
     "policy-scheduler webhook --public-key-file": "read with the certificate, by the same reader",
 }

@@ -186,7 +186,11 @@ def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str 
         raise click.UsageError("use --cluster for a pod, or --fleet for a workload, not both")
     policy_set = given.ruleset().policy_set
     policies = policy_set.fleet if policy_set is not None else NO_FLEET_POLICIES
-    state = fleet_state(each for path in paths for each in read_objects(path))
+    things = {path: read_objects(path) for path in paths}
+    for path, objects in things.items():
+        if not objects:
+            raise click.ClickException(f"{path} is empty: expected Clusters, ResourceBindings and their workloads")
+    state = fleet_state(each for objects in things.values() for each in objects)
     now = given.now if given.now is not None else time()
     signals = given.signals_for(policies.queries, now=now) if policies.queries else Signals.EMPTY
     try:

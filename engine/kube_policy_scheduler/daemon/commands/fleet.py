@@ -45,7 +45,7 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
 
 
 @click.command(epilog=EPILOG, short_help="Decide over the clusters of a Karmada control plane.")
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file (YAML).")
+@click.option("--config", type=click.Path(path_type=Path), help="Configuration file (YAML).")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),

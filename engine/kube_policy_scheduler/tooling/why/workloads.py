@@ -15,6 +15,7 @@ from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.tooling.text_table import BOLD, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import plural
 
+
 class WhyWorkload(msgspec.Struct, frozen=True):
     """What would be decided about a workload now."""
 
