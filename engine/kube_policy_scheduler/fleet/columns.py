@@ -21,13 +21,24 @@ REGION_KEY, ZONE_KEY, PROVIDER_KEY = "policy-scheduler/region", "policy-schedule
 class FleetColumns:
     """Clusters as rows, in their order. Made once for a fleet as it is; what differs by workload is in the frame."""
 
-    def __init__(self, clusters: Sequence[FleetCluster]) -> None:
+    def __init__(self, clusters: Sequence[FleetCluster], before: FleetColumns | None = None) -> None:
+        """Lay out clusters.
+
+        Args:
+            clusters: in their order.
+            before: columns that nobody asks any more; if they are of clusters of the same names, only the rows that
+                differ are made again. A status that changes costs little then.
+        """
         self.clusters = tuple(clusters)
-        self.cluster = Cluster()
+        rows = {each.name: row for row, each in enumerate(self.clusters)}
+        is_alike = before is not None and list(before.rows) == list(rows)
+        self.cluster = before.cluster if before is not None and is_alike else Cluster()
         """Its nodes are the clusters."""
-        for each in self.clusters:
-            self.cluster.set_node(_row(each))
-        self.rows = {each.name: row for row, each in enumerate(self.clusters)}
+        known = before.clusters if before is not None and is_alike else (None,) * len(self.clusters)
+        for old, new in zip(known, self.clusters, strict=True):
+            if old is None or (old is not new and _facts(old) != _facts(new)):
+                self.cluster.set_node(_row(new))
+        self.rows = rows
         self._kept: dict[Hashable, FloatArray] = {}
 
     def __len__(self) -> int:
@@ -92,6 +103,12 @@ class FleetFrame(msgspec.Struct, frozen=True):
     def at(self, rows: Rows) -> FleetFrame:
         """Return the same inputs with other rows."""
         return msgspec.structs.replace(self, rows=rows)
+
+
+def _facts(cluster: FleetCluster) -> tuple[object, ...]:
+    """Return what a row is made of."""
+    places = cluster.provider, cluster.region, cluster.zones[:1]
+    return places, cluster.labels, cluster.annotations, cluster.taints, cluster.conditions
 
 
 def _row(cluster: FleetCluster) -> objects.Node:

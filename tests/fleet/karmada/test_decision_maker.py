@@ -206,3 +206,17 @@ def test_strange_names_are_names(name: str, plane: ControlPlane) -> None:
     plane.show_all(one, 0)
     plane.settle(one)
     assert condition(plane, key) in ("Success", "Unschedulable")
+
+
+def test_the_status_of_a_cluster_asks_nothing_of_what_is_placed(plane: ControlPlane) -> None:
+    for number in range(60):
+        plane.add(f"w{number}", replicas=1, placement=(DYNAMIC, DUPLICATED)[number % 2])
+    one = maker()
+    plane.show_all(one, 0)
+    plane.settle(one)
+    decided = sum(one.tallies.decisions.values())
+    for tick in range(20):
+        plane.set_cluster("a", cpu=tick)
+        one.set_cluster(plane.cluster("a"), Steady(1.0 + tick))
+    assert one.next(Steady(100)) is None
+    assert sum(one.tallies.decisions.values()) == decided == 60

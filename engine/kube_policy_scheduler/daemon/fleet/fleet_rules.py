@@ -49,7 +49,7 @@ class FleetRules:
 
     def _given(self, fleet: Fleet) -> Given:
         if fleet.clusters is not self._clusters:
-            self._clusters, self._columns = fleet.clusters, FleetColumns(fleet.clusters)
+            self._clusters, self._columns = fleet.clusters, FleetColumns(fleet.clusters, self._columns)
         return Given(self._clock(), self.signals, self._columns)
 
 
