@@ -30,15 +30,14 @@ class FleetColumns:
                 differ are made again. A status that changes costs little then.
         """
         self.clusters = tuple(clusters)
-        rows = {each.name: row for row, each in enumerate(self.clusters)}
-        is_alike = before is not None and list(before.rows) == list(rows)
-        self.cluster = before.cluster if before is not None and is_alike else Cluster()
+        self.rows: dict[str, int] = {each.name: row for row, each in enumerate(self.clusters)}
+        alike = before if before is not None and list(before.rows) == list(self.rows) else None
+        self.cluster: Cluster = alike.cluster if alike is not None else Cluster()
         """Its nodes are the clusters."""
-        known = before.clusters if before is not None and is_alike else (None,) * len(self.clusters)
+        known = alike.clusters if alike is not None else (None,) * len(self.clusters)
         for old, new in zip(known, self.clusters, strict=True):
             if old is None or (old is not new and _facts(old) != _facts(new)):
                 self.cluster.set_node(_row(new))
-        self.rows = rows
         self._kept: dict[Hashable, FloatArray] = {}
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -162,6 +163,7 @@ class Counting(PlacementAlone):
     reads_templates = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[Workload] = []
 
     def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
@@ -206,6 +208,43 @@ def test_strange_names_are_names(name: str, plane: ControlPlane) -> None:
     plane.show_all(one, 0)
     plane.settle(one)
     assert condition(plane, key) in ("Success", "Unschedulable")
+
+
+@pytest.mark.parametrize(("counts", "found"), [(False, {"a": 15}), (True, {"a": 10, "b": 5})])
+def test_a_burst_is_shared_if_what_is_decided_counts(counts: bool, found: dict[str, int]) -> None:
+    plane = ControlPlane()
+    plane.set_cluster("a", cpu=10)
+    plane.set_cluster("b", cpu=5)
+    placement = {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}}
+    keys = [plane.add(f"w{number}", replicas=1, placement=placement) for number in range(15)]
+    one = maker(rules=PlacementAlone(counts_decided=counts))
+    plane.show_all(one, 0)
+    plane.settle(one)
+    where = Counter(name for key in keys for name in plane.targets(key))
+    assert where == found
+
+
+def test_what_is_decided_counts_until_it_is_healthy_or_for_five_minutes() -> None:
+    plane = ControlPlane()
+    plane.set_cluster("a", cpu=10)
+    one = maker(rules=PlacementAlone(counts_decided=True))
+    first, second = plane.add("one", replicas=6), plane.add("two", replicas=6)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert (condition(plane, first), condition(plane, second)) == ("Success", "Unschedulable")
+    plane.set_health(first, {"a": False})
+    one.set_binding(plane.binding(first), Steady(200))
+    plane.settle(one, 299)
+    assert condition(plane, second) == "Unschedulable", "not healthy yet"
+    plane.settle(one, 301)
+    assert condition(plane, second) == "Success"
+    assert one.fleet.clusters[0].allocating["cpu"] == 6 * 10**9, "of the second alone"
+    plane.set_health(second, {"a": True})
+    one.set_binding(plane.binding(second), Steady(302))
+    assert one.fleet.clusters[0].allocating == {}
+    one.delete_binding(first)
+    one.delete_binding(second)
+    assert one.fleet.clusters[0].allocating == {}
 
 
 def test_the_status_of_a_cluster_asks_nothing_of_what_is_placed(plane: ControlPlane) -> None:

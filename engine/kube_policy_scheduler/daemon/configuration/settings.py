@@ -329,7 +329,7 @@ class ExtenderSettings(Section, frozen=True):
     and more."""
 
 
-KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "WorkloadAffinity"]
+KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
 class FleetSettings(Section, frozen=True):
@@ -339,7 +339,7 @@ class FleetSettings(Section, frozen=True):
     """Name of its lease, in place of `leaderElection.leaseName`. Do not use the lease of karmada-scheduler."""
     feature_gates: Annotated[tuple[KarmadaGate, ...], EACH_ONCE] = ()
     """Feature gates that are on in your Karmada and concern its scheduler: `MultiplePodTemplatesScheduling`,
-    `WorkloadAffinity`."""
+    `SchedulingOvercommitProtection`, `WorkloadAffinity`."""
     enable_empty_workload_propagation: bool = False
     """Also propagate a workload to clusters where it gets no replicas, as the flag of karmada-scheduler does."""
     parallel_writes: Annotated[int, Meta(ge=1, le=256)] = 16

@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_NAMESPACE = "karmada-system"
 """Each Karmada control plane has it."""
+OVERCOMMIT_PROTECTION = "SchedulingOvercommitProtection"
 DRAIN_SECONDS = 10.0
 """Time for all writes and events under way when the process ends."""
 
@@ -84,7 +85,7 @@ class FleetDaemon:
         fleet = settings.fleet
         self.maker = DecisionMaker(
             settings.scheduler_names,
-            rules=PlacementAlone(),
+            rules=PlacementAlone(counts_decided=OVERCOMMIT_PROTECTION in fleet.feature_gates),
             features=frozenset(fleet.feature_gates),
             keep_empty=fleet.enable_empty_workload_propagation,
         )

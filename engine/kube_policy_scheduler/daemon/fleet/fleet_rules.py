@@ -33,6 +33,8 @@ class FleetRules:
         """Return whether there is a policy: any may ask for labels and annotations."""
         return bool(self._policies.policies)
 
+    counts_decided = True
+
     @property
     def moves(self) -> bool:
         """Return whether a policy says `rebalance`."""

@@ -6,6 +6,7 @@ ended. All that it knows follows from the objects; after a restart, a new one go
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Protocol, TypeAlias
@@ -19,14 +20,19 @@ from kube_policy_scheduler.fleet.karmada import reading
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
 from kube_policy_scheduler.fleet.karmada.writes import Patch, observed_patch, placement_patch, status_patch
-from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.model import HEALTHY, AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.fleet.waiting import Waiting, Wake
+from kube_policy_scheduler.quantities.quantity import NANO
 from kube_policy_scheduler.times import Steady
 
+Claims: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Billionths by cluster and resource."""
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a binding; the namespace of a ClusterResourceBinding is empty."""
+DECIDED_SECONDS = 300.0
+"""Replicas that are decided, and not healthy after this time, count only by what the status of their cluster says."""
 LOOKED_AT = 50
 """Workloads that are looked at in one look for moves: each takes as long as a decision."""
 MISSING_SECONDS = 300.0
@@ -50,6 +56,11 @@ class Rules(Protocol):
         """Whether replicas may move though nothing asks for a decision."""
         ...
 
+    @property
+    def counts_decided(self) -> bool:
+        """Whether replicas that are decided count before the status of their cluster shows them."""
+        ...
+
     def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
         """Return what becomes of a workload."""
         ...
@@ -64,6 +75,10 @@ class PlacementAlone:
 
     reads_templates = False
     moves = False
+
+    def __init__(self, *, counts_decided: bool = False) -> None:
+        """counts_decided: as Karmada's gate SchedulingOvercommitProtection has it."""
+        self.counts_decided = counts_decided
 
     def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
         """Return what becomes of a workload."""
@@ -110,6 +125,10 @@ class _Known(msgspec.Struct, eq=False):
     """Why it cannot be read."""
     template: Template | None = None
     """What was read of the template for this generation; None if it was not."""
+    claims_until: float = -inf
+    """On the steady clock: for how long replicas that are not healthy yet count as decided."""
+    claims: Claims = msgspec.field(default_factory=dict)
+    """What counts at present."""
 
 
 class Tallies(msgspec.Struct):
@@ -150,6 +169,10 @@ class DecisionMaker:
         """On the steady clock: since when clusters are missing in which bindings run."""
         self._known: dict[Key, _Known] = {}
         self._fleet: Fleet | None = None
+        self._decided: dict[str, dict[str, int]] = {}
+        """Billionths by cluster and resource: the sum of all claims."""
+        self._claims_end: deque[tuple[float, Key]] = deque()
+        """The next one first."""
         self._to_look_at: list[Key] = []
         self._groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
         self._anti_groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
@@ -158,7 +181,7 @@ class DecisionMaker:
 
     def use(self, rules: Rules, now: Steady) -> None:
         """Decide by other rules from now on; all workloads are looked at again."""
-        self._rules = rules
+        self._rules, self._fleet = rules, None
         self.look_at_all(now)
 
     def look_for_moves(self, now: Steady) -> None:
@@ -182,8 +205,9 @@ class DecisionMaker:
     def fleet(self) -> Fleet:
         """Return the clusters as they are now."""
         if self._fleet is None:
+            decided = self._decided if self._rules.counts_decided else {}
             self._fleet = Fleet(
-                tuple(self._clusters[name] for name in sorted(self._clusters)),
+                tuple(_with_decided(self._clusters[name], decided.get(name)) for name in sorted(self._clusters)),
                 groups=self._groups,
                 anti_groups=self._anti_groups,
                 features=self._features,
@@ -264,7 +288,7 @@ class DecisionMaker:
             is_new = known.binding.metadata.generation != binding.metadata.generation
         else:
             is_new = True
-        self._know(key, binding)
+        self._know(key, binding, now)
         if is_new:
             priority = binding.spec.schedule_priority.priority if binding.spec.schedule_priority is not None else 0
             self.waiting.wake(key, Wake.OWN, now, priority=priority)
@@ -275,6 +299,7 @@ class DecisionMaker:
         self.waiting.forget(key)
         if known is not None and known.workload is not None:
             self._join_groups(known.workload, frozenset())
+            self._claim(known, {})
 
     def set_template(self, key: Key, template: Template, now: Steady) -> None:
         """Take what was read of a template; its binding, which `next` handed out, is decided now."""
@@ -286,10 +311,11 @@ class DecisionMaker:
             self.waiting.wake(key, Wake.OWN, now)
         self.waiting.settled(key, now)
 
-    def _know(self, key: Key, binding: ResourceBinding) -> None:
+    def _know(self, key: Key, binding: ResourceBinding, now: Steady) -> None:
         before = self._known.get(key)
         if before is not None and before.workload is not None:
             self._join_groups(before.workload, frozenset())
+            self._claim(before, {})
         try:
             workload = reading.workload(binding)
         except reading.BindingError as error:
@@ -298,8 +324,37 @@ class DecisionMaker:
         template = before.template if before is not None and _is_of_one_request(before.binding, binding) else None
         if template is not None:
             workload = _with(workload, template)
-        self._known[key] = _Known(binding, workload, template=template)
+        known = self._known[key] = _Known(binding, workload, template=template)
         self._join_groups(workload, frozenset(workload.has))
+        if before is not None and before.workload is not None and before.workload.has == workload.has:
+            known.claims_until = before.claims_until
+        else:
+            known.claims_until = now + DECIDED_SECONDS
+            self._claims_end.append((known.claims_until, key))
+        if now < known.claims_until:
+            self._claim(known, _claims_of(workload))
+
+    def _claim(self, known: _Known, claims: Claims) -> None:
+        """Count other claims of a binding than before."""
+        if not known.claims and not claims:
+            return
+        for sign, each in ((-1, known.claims), (1, claims)):
+            for name, amounts in each.items():
+                total = self._decided.setdefault(name, {})
+                for resource, amount in amounts.items():
+                    total[resource] = total.get(resource, 0) + sign * amount
+                if not any(total.values()):
+                    del self._decided[name]
+        known.claims = claims
+        if self._rules.counts_decided:
+            self._fleet = None
+
+    def _end_claims(self, now: Steady) -> None:
+        while self._claims_end and self._claims_end[0][0] <= now:
+            _, key = self._claims_end.popleft()
+            known = self._known.get(key)
+            if known is not None and known.claims_until <= now:
+                self._claim(known, {})
 
     def _join_groups(self, workload: Workload, clusters: frozenset[str]) -> None:
         """Note where a member of workload affinity groups runs; nowhere takes it out."""
@@ -325,6 +380,7 @@ class DecisionMaker:
         Who gets work says how it ended: `done`, `conflicted` or `refused`. Who gets a question answers it:
         `set_template`.
         """
+        self._end_claims(now)
         while (key := self.waiting.next(now)) is not None:
             if self._runs_in_a_missing_cluster(key, now):
                 self.waiting.parked(key, now)
@@ -406,19 +462,19 @@ class DecisionMaker:
 
     def done(self, work: Work, binding: ResourceBinding, now: Steady) -> None:
         """Take note that all was written; binding: as it is now."""
-        self._know_newer(work.key, binding)
+        self._know_newer(work.key, binding, now)
         if work.outcome is None or work.outcome.placed:
             self.waiting.settled(work.key, now)
         else:
             self.waiting.parked(work.key, now)
 
-    def _know_newer(self, key: Key, binding: ResourceBinding) -> None:
+    def _know_newer(self, key: Key, binding: ResourceBinding, now: Steady) -> None:
         known = self._known.get(key)
         if known is None:
             return
         mine, theirs = known.binding.metadata.resource_version, binding.metadata.resource_version
         if version_number(theirs) > version_number(mine):
-            self._know(key, binding)
+            self._know(key, binding, now)
 
     def conflicted(self, work: Work, now: Steady) -> None:
         """Take note that the binding had changed: it is decided again, once the watch shows how."""
@@ -428,7 +484,7 @@ class DecisionMaker:
     def refused(self, work: Work, binding: ResourceBinding, now: Steady) -> None:
         """Take note that a write failed; it is decided and tried again after a pause. binding: as it is now."""
         self.tallies.failed_writes += 1
-        self._know_newer(work.key, binding)
+        self._know_newer(work.key, binding, now)
         self.waiting.refused(work.key, now)
 
     def broke(self, key: Key, now: Steady) -> None:
@@ -450,6 +506,24 @@ def write_failed(work: Work, message: str) -> Outcome:
 def _not_written(work: Work, reason: Reason, message: str) -> Outcome:
     has = {each.name: each.replicas for each in work.binding.spec.clusters or ()}
     return Outcome(reason, message, has, verdicts=work.outcome.verdicts if work.outcome is not None else model.NOTHING)
+
+
+def _claims_of(workload: Workload) -> Claims:
+    """Return what the replicas request that are decided and not healthy yet."""
+    requests = {"pods": 10**NANO} | dict(workload.requests or {})
+    return {
+        name: {resource: amount * count for resource, amount in requests.items()}
+        for name, count in workload.has.items()
+        if count > 0 and workload.health.get(name) != HEALTHY
+    }
+
+
+def _with_decided(cluster: FleetCluster, decided: Mapping[str, int] | None) -> FleetCluster:
+    """Return a cluster with more that its pods request."""
+    if not decided:
+        return cluster
+    more = {name: cluster.allocating.get(name, 0) + amount for name, amount in decided.items()}
+    return replace(cluster, allocating={**cluster.allocating, **more})
 
 
 def _with(workload: Workload, template: Template) -> Workload:
