@@ -8,7 +8,7 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.editor.cluster_words import words_in
 from kube_policy_scheduler.editor.completion import Item, complete, open_call
 from kube_policy_scheduler.lang.reading.parse_tokens import keywords, tokens
-from kube_policy_scheduler.lang.statements import CLAUSES, FORMS, KEYWORDS, StatementForm
+from kube_policy_scheduler.lang.statements import CLAUSES, FORMS, KEYWORDS, WORKLOADS, StatementForm
 from kube_policy_scheduler.lang.types import Depends
 from tests.editor.cursor import NAME, at_cursor, project
 from tests.lang.texts import ENVIRONMENT
@@ -34,6 +34,17 @@ def offered(text: str, **others: str) -> dict[str, Item]:
     return {item.label: item for item in complete(*at_cursor(text, **others), WORDS)}
 
 
+def test_what_belongs_to_policies_of_another_subject_is_not_offered() -> None:
+    of_workloads = "for workloads where true\n\n"
+
+    assert not {"gang", "spread", "preempt", "limit"} & offered(of_workloads + "|").keys()
+    assert {"choose", "divide", "keep", "rebalance"} <= offered(of_workloads + "|").keys()
+    assert not {"node", "pod"} & offered(of_workloads + "score |").keys()
+    assert "new nodes" not in offered(of_workloads + "filter cluster.ready |")
+    assert "also running" not in offered("filter node.ready |")
+    assert not {"fits", "least_allocated"} & offered(of_workloads + "score |").keys()
+
+
 def test_an_empty_line_takes_every_statement() -> None:
     assert set(offered("|")) == set(KEYWORDS)
     assert set(offered("filter node.ready\nsc|\nfilter node.ready")) == set(KEYWORDS)
@@ -43,6 +54,21 @@ def test_an_empty_line_takes_every_statement() -> None:
     ("text", "some"),
     [
         ("filter |", {"node", "pod", "fits", "not", "label", "count"}),
+        ("for workloads where |", {"workload", "not"}),
+        ("for workloads where workload.|", {"kind", "label", "replicas"}),
+        ("for workloads where true\nfilter |", {"cluster", "workload", "not", "label", "count"}),
+        ("for workloads where true\nfilter cluster.|", {"room", "has", "region", "free", "price"}),
+        ("for workloads where true\nfilter cluster.free.|", {"cpu", "mem"}),
+        ("for workloads where true\nfilter cluster.ready |", {"also running", "if", "else"}),
+        ("for workloads where true\nfilter count(c in |", {"fleet", "region", "provider"}),
+        ("for workloads where true\nfilter count(c in region.|", {"clusters"}),
+        ("for workloads where true\nfilter count(c in region.clusters where c.|", {"ready", "label"}),
+        ("for workloads where true\ndivide |", {"evenly", "best", "by", "over", "copies", "as"}),
+        ("for workloads where true\ndivide evenly |", {"at least", "at most", "partly", "if"}),
+        ("for workloads where true\ndivide over |", {"region", "zone", "provider"}),
+        ("for workloads where true\nchoose 2 clusters over |", {"region", "zone", "provider"}),
+        ("for workloads where true\nuse karmada without |", {"TaintToleration", "ClusterAffinity"}),
+        ("for workloads where true\nmetric load = promql(\"x\") for |", {"fleet"}),
         ("filter node.|", {"ready", "free", "zone", "label"}),
         ("filter node.free.|", {"cpu", "mem", "x.io/y"}),
         ("score 3 |", {"if", "as", "weight", "and"}),
@@ -181,6 +207,8 @@ def test_every_field_can_be_reached_by_completion(path: str) -> None:
 def test_every_word_of_an_example_is_offered(form: StatementForm) -> None:
     """Words of the language that stand in the examples of the reference; names and numbers are free."""
     example = form.example
+    if form.subject == WORKLOADS and not example.startswith("for "):
+        example = f"for workloads where true\n\n{example}"
     own = {token.start: token.text for token in tokens(Source("example", example)) if token.kind in keywords()}
     for start, word in own.items():
         found = {each.split()[0] for each in offered(f"{example[:start]}|")}

@@ -49,6 +49,11 @@ from tests.shipped import POLICIES
         ("backfill lasts pod.waiting at mo|st 3h", "at most DURATION"),
         ("gang by pod.label.job size 2 evict who|le", "evict whole"),
         ("filter node.ready a|nd node.ready", ""),
+        ("for workloads where workload.ki|nd == \"a\"", "The kind of the workload"),
+        ("for workloads where true\nfilter cluster.ro|om > 3", "How many more replicas of the workload fit"),
+        ("for workloads where true\nfilter count(c in region.clusters where c.rea|dy) > 3", "condition Ready of the cluster"),
+        ("for workloads where true\ndivide by cluster.room part|ly", "[partly]"),
+        ("for workloads where true\nke|ep nothing", "keep running|nothing"),
     ],
 )  # fmt: skip
 def test_hover_says_what_a_word_means(text: str, said: str) -> None:

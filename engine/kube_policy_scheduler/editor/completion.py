@@ -19,12 +19,12 @@ from kube_policy_scheduler.editor.hover import builtin_text, definition_text, fi
 from kube_policy_scheduler.editor.possible import Beginning, aggregates_there, beginning, builtins_there, fields_there
 from kube_policy_scheduler.editor.project import Project
 from kube_policy_scheduler.lang.checked import COUNTED
-from kube_policy_scheduler.lang.environment import Environment, Field, Key
+from kube_policy_scheduler.lang.environment import OF_PODS, OF_WORKLOADS, Environment, Field, Key
 from kube_policy_scheduler.lang.expressions import AGGREGATES
 from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.reading.parse_tokens import Slot, Token, keywords, slot_after, statement_before
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, Statement
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSE_SUBJECTS, CLAUSES, WORKLOADS, Statement
 from kube_policy_scheduler.lang.types import RESOURCE_WORDS, Depends
 from kube_policy_scheduler.wording import plural
 
@@ -85,7 +85,9 @@ class _Place:
 
     @property
     def environment(self) -> Environment:
-        return self.project.environment
+        if len(self.before) > 1 and self.before[1].kind == "WORKLOADS":  # the line that says what it is about
+            return self.project.environment.of(WORKLOADS)
+        return self.project.environment_of(self.name)
 
     @property
     def before(self) -> tuple[Token, ...]:
@@ -163,7 +165,10 @@ def _items(at: _Place) -> Iterator[Item]:
 
 
 def _statements(at: _Place) -> Iterator[Item]:
+    subject = at.environment.subject
     for keyword, statement in BY_KEYWORD.items():
+        if subject is OF_WORKLOADS and subject.name not in statement.subjects:
+            continue
         written = statement.forms[0].written
         opening = (statement.opening if statement.opening.replace(" ", "").isalpha() else "") or keyword
         second = statement.forms[0].example.split()[1] if len(statement.forms[0].example.split()) > 1 else ""
@@ -200,6 +205,8 @@ def _keywords(at: _Place) -> Iterator[Item]:
 
 def _is_allowed(at: _Place, statement: Statement, clause: str) -> bool:
     """Return whether no clause that is written already excludes another one."""
+    if CLAUSE_SUBJECTS.get(clause, at.environment.subject.name) != at.environment.subject.name:
+        return False
     pairs = ((one, other) for one, others in statement.apart.items() for other in others)
     excluded = [two for two in pairs if clause in two]
     return not any(_has(at.before, each) for two in excluded for each in two if each != clause)
@@ -247,8 +254,9 @@ def _names(at: _Place) -> Iterator[Item]:
             pass
     here = at.beginning(len(at.line))
     if last == "IN" and any(token.kind in ("FOR", "LPAR") for token in at.before):
-        for topology in (*environment.topologies, "cluster"):
-            yield Item(topology, ItemKind.VARIABLE, at.start, f"{topology}.", "pods and nodes of the domain", rank=1)
+        detail = f"{' and '.join(environment.subject.collections)} of the domain"
+        for topology in _domains(environment):
+            yield Item(topology, ItemKind.VARIABLE, at.start, f"{topology}.", detail, rank=1)
     own = at.before[1].text if first in ("let", "def", "metric") else ""
     for name, definition in names.definitions(at.project, at.name).items():
         if name == own:
@@ -276,10 +284,9 @@ def _names(at: _Place) -> Iterator[Item]:
                 yield from (Item(word, ItemKind.VALUE, at.start, rank=1) for word in RESOURCE_WORDS)
     possible = builtins_there(here, environment.builtins.values(), environment)
     yield from (_function(each, at) for each in environment.builtins.values() if each.name in possible)
+    over = "p in node.pods" if environment.subject is OF_PODS else "c in fleet.clusters"
     for function in sorted(AGGREGATES) if aggregates_there(here, environment) else ():
-        yield Item(
-            function, ItemKind.FUNCTION, at.start, f"{function}($0)", f"{function}(… for p in node.pods)", rank=3
-        )
+        yield Item(function, ItemKind.FUNCTION, at.start, f"{function}($0)", f"{function}(… for {over})", rank=3)
 
 
 def _function(each: Builtin, at: _Place, rank: int = 3) -> Item:
@@ -346,10 +353,11 @@ def _members(at: _Place) -> Iterator[Item]:
     if not path:
         return
     environment = at.environment
-    if path[0] in (*environment.topologies, "cluster") and len(path) == 1:
-        yield Item("pods", ItemKind.FIELD, at.start, detail=f"the pods of the {path[0]}", rank=4)
-        if environment.topologies.get(path[0], "") is not None:
-            yield Item("nodes", ItemKind.FIELD, at.start, detail=f"the nodes of the {path[0]}", rank=4)
+    if path[0] in _domains(environment) and len(path) == 1:
+        rows = environment.subject.rows
+        for collection in environment.subject.collections:
+            if collection != rows or environment.topologies.get(path[0], "") is not None:
+                yield Item(collection, ItemKind.FIELD, at.start, detail=f"the {collection} of the {path[0]}", rank=4)
     here = at.beginning(at.before[-2 * len(path)].start)
     for root, subject in _subjects(at, path[0]):
         steps = path if not root else path[1:]
@@ -357,9 +365,17 @@ def _members(at: _Place) -> Iterator[Item]:
             yield from _fields_below(at, here, f"{root}.node", "node", steps[1:])
             continue
         yield from _fields_below(at, here, root, subject, steps)
-        its_name = environment.fields["node.name"]
-        if root and subject == "pod" and not steps and fields_there(here, f"{root}.node", [its_name], environment):
+        if not root or subject != "pod" or steps:
+            continue
+        if fields_there(here, f"{root}.node", [environment.fields["node.name"]], environment):
             yield Item("node", ItemKind.FIELD, at.start, "node.", "the fields of the node of the pod", rank=1)
+
+
+def _domains(environment: Environment) -> tuple[str, ...]:
+    """Return what aggregates go over: the topologies, and all of them together; a cluster has no clusters of its own."""
+    subject = environment.subject
+    known = (name for name in environment.topologies if name != OF_WORKLOADS.row or subject is OF_PODS)
+    return (*known, subject.everything)
 
 
 def _subjects(at: _Place, name: str) -> Iterator[tuple[str, str]]:
@@ -370,7 +386,7 @@ def _subjects(at: _Place, name: str) -> Iterator[tuple[str, str]]:
     elif any(path.startswith(f"pod.{name}") for path in at.environment.fields) and _is_bare(at):
         yield "", "pod"
     elif name not in at.environment.topologies and name != "cluster":
-        yield from ((name, subject) for subject in ("pod", "node") if _in_aggregate(at))
+        yield from ((name, subject) for subject in reversed(at.environment.subject.roots) if _in_aggregate(at))
 
 
 def _in_aggregate(at: _Place) -> bool:
@@ -419,8 +435,8 @@ def _subject_behind(at: _Place, root: str) -> str:
     """Return what a name is that its aggregate says behind it: `sum(n.free.cpu for n in cluster.nodes)`."""
     source = at.project.sources[at.name]
     rest = source.text[at.offset : at.offset + 500].partition("\n")[0]
-    match = re.search(rf"\bfor[ \t]+{re.escape(root)}[ \t]+in[ \t]+[\w.()\"/-]*?\.(pods|nodes)\b", rest)
-    return {"pods": "pod", "nodes": "node"}[match[1]] if match else ""
+    match = re.search(rf"\bfor[ \t]+{re.escape(root)}[ \t]+in[ \t]+[\w.()\"/-]*?\.(pods|nodes|clusters)\b", rest)
+    return {"pods": "pod", "nodes": "node", "clusters": "cluster"}[match[1]] if match else ""
 
 
 def _field_detail(field: Field) -> str:

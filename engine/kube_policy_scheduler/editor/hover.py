@@ -127,7 +127,7 @@ def hover(project: Project, name: str, offset: int, *, clusters: Clusters = tupl
 
 
 def _text(project: Project, name: str, words: tuple[Token, ...], index: int, clusters: Clusters) -> str:
-    token, environment = words[index], project.environment
+    token, environment = words[index], project.environment_of(name)
     symbol = names.symbol_at(project, name, token.start)
     if symbol is not None and symbol.definitions:
         if symbol.kind.is_value:

@@ -338,8 +338,8 @@ def path_before(words: Sequence[Token]) -> tuple[str, ...]:
 
 
 def subject_of(root: str, words: Sequence[Token]) -> str:
-    """Return what a path is about: `pod` and `node`, also by a name that an aggregate gives them."""
-    if root in ("node", "pod"):
+    """Return what a path is about, such as `pod` and `node`, also by a name that an aggregate gives them."""
+    if root in ("node", "pod", "cluster", "workload"):
         return root
     if root == "victim":
         return "pod"
@@ -347,6 +347,6 @@ def subject_of(root: str, words: Sequence[Token]) -> str:
         if words[index - 1].text == root and words[index].kind == "IN":
             for token in words[index:]:
                 if token.kind == "MEMBER":
-                    return {"pods": "pod", "nodes": "node"}.get(token.text, "")
+                    return {"pods": "pod", "nodes": "node", "clusters": "cluster"}.get(token.text, "")
             break
     return ""

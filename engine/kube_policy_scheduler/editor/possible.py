@@ -132,7 +132,8 @@ def builtins_there(place: Beginning, builtins: Iterable[Builtin], environment: E
 
 def aggregates_there(place: Beginning, environment: Environment) -> bool:
     """Return whether pods can be counted at a place."""
-    return _compiles(place, "count(q in cluster.pods)", environment)
+    subject = environment.subject
+    return _compiles(place, f"count(q in {subject.everything}.{subject.collections[0]})", environment)
 
 
 def call_of(each: Builtin) -> str:

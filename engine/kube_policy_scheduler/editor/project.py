@@ -49,6 +49,11 @@ class Project:
         )
         return next(own, None) or next(using, None)
 
+    def environment_of(self, name: str) -> Environment:
+        """Return what a source may name, by what its policy is about."""
+        policy = self.policy_of(name)
+        return self.environment if policy is None else self.environment.of(policy.subject.name)
+
     def closures(self) -> Iterator[frozenset[str]]:
         """Yield for each source the names of all sources whose statements it has through `use`, itself included."""
         for name, file in self.files.items():

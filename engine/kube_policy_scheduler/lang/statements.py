@@ -107,6 +107,14 @@ CLAUSES: Mapping[str, str] = {
 ALONE = ("for cluster", "for fleet", "strict", "fair", "above max", "evict whole", "partly", "also running")
 """Clauses that nothing stands behind."""
 
+CLAUSE_SUBJECTS: Mapping[str, str] = {
+    "also running": WORKLOADS,
+    "for fleet": WORKLOADS,
+    "for cluster": PODS,
+    "new nodes": PODS,
+}
+"""Clauses that only policies of one subject have."""
+
 CLAUSE_WORDS = ("nodes", "of", "help", "never", "each")
 """Further words inside clauses."""
 

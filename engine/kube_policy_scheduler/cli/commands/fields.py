@@ -18,7 +18,8 @@ Examples:
 def _entries() -> list[Entry]:
     from kube_policy_scheduler.builtins.environment import environment
 
-    return [Entry(one.path, one.written, one.doc) for one in environment().fields.values()]
+    known = environment()
+    return [Entry(one.path, one.written, one.doc) for each in (known, *known.others) for one in each.fields.values()]
 
 
 SECTION = Section.WRITE
@@ -29,5 +30,5 @@ SECTION = Section.WRITE
     "names", nargs=-1, metavar="[NAME]...", shell_complete=completing(lambda: [one.name for one in _entries()])
 )
 def command(names: tuple[str, ...]) -> int:
-    """Show the fields of nodes and pods that policies read."""
+    """Show the fields of nodes and pods, or of clusters and workloads, that policies read."""
     return show(_entries(), names, kind="field")
