@@ -16,7 +16,7 @@ from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
-from tests.integration.front import Exchange, Front, Hold, Reply
+from tests.integration.front import Exchange, Fault, Front, Hold, LoseAnswer, Reply
 from tests.integration.karmada import NAMESPACE, Karmada
 from tests.integration.permissions import granted_by, used
 from tests.integration.process import SchedulerProcess
@@ -394,3 +394,31 @@ def add_template(cluster: Cluster, name: str, **labels: str) -> None:
             "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod},
         },
     )
+
+
+def test_an_outage_and_lost_answers_lose_no_decision(
+    karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    three(karmada)
+    lost: list[str] = []
+
+    def lose_first_answers(exchange: Exchange) -> Fault | None:
+        if exchange.verb == "patch" and exchange.resource not in lost:
+            lost.append(exchange.resource)
+            return LoseAnswer()
+        return None
+
+    front.plan = lose_first_answers
+    process = fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    web = karmada.add_binding(replicas=12)
+    placed = karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    assert placed["metadata"]["generation"] == 2, "what was written, though nobody heard of it, is not written again"
+    assert set(lost) >= {"resourcebindings", "resourcebindings/status"}
+    front.down()
+    other = karmada.add_binding("other", replicas=12)
+    karmada.change(web, {"replicas": 18})
+    front.stay_away(1.0)
+    front.up()
+    karmada.wait_placed(other, {"a": 2, "b": 4, "c": 6})
+    karmada.wait_placed(web, {"a": 3, "b": 6, "c": 9})
+    assert process.is_alive
