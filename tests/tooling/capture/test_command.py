@@ -90,7 +90,7 @@ def test_a_cluster_that_is_not_the_one_of_the_decision_is_refused(
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "has no decision about `web`"), (b"{]\n", "decisions.jsonl:1"), (None, "decisions.jsonl does not exist")],
+    [(b"", "decisions.jsonl is empty"), (b"{]\n", "decisions.jsonl:1"), (None, "decisions.jsonl does not exist")],
 )
 def test_a_file_that_is_not_a_log_is_reported(
     world: Path, content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]
