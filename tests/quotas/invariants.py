@@ -89,9 +89,10 @@ def _promised(state: State) -> list[str]:
 
 
 def _of_backfill(case: Case, step: Started) -> Iterator[Finding]:
-    unit = Unit(tuple(step.before.pods[name] for name in step.names))
+    before = step.before.evicted(step.names)  # some of a gang may have had their places for a moment
+    unit = Unit(tuple(before.pods[name] for name in step.names))
     places = {name: step.after.pods[name].node for name in step.names}
-    delayed = delayed_by(case, step.before, unit, places, step.at)
+    delayed = delayed_by(case, before, unit, places, step.at)
     if delayed is not None:
         yield Finding("23 first is delayed", f"{sorted(unit.names)} starts and delays {sorted(delayed.names)}", step.at)
 
@@ -103,7 +104,7 @@ def delayed_by(case: Case, state: State, unit: Unit, places: Mapping[str, str], 
     """
 
     def came(each: Unit) -> float:
-        return min(pod.queued for pod in each.pods)
+        return min(case.came[pod.name] for pod in each.pods)
 
     first = min((each for each in pending_units(state) if each.names.isdisjoint(unit.names)), key=came, default=None)
     if first is None or came(first) >= came(unit) or (_is_guaranteed(state, unit) and not _is_guaranteed(state, first)):

@@ -68,6 +68,11 @@ class Case:
         return {pod.name: pod for arrival in self.arrivals for pod in arrival.pods}
 
     @cached_property
+    def came(self) -> dict[str, float]:
+        """Return when the pods came first, by name."""
+        return {pod.name: arrival.at for arrival in self.arrivals for pod in arrival.pods}
+
+    @cached_property
     def lasts(self) -> dict[str, float | None]:
         """Return for how many seconds the pods run, by name; None: they never end."""
         return {pod.name: arrival.lasts for arrival in self.arrivals for pod in arrival.pods}

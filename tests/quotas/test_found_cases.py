@@ -113,6 +113,16 @@ CASES: dict[str, Case] = {
         (pods("single", 1, "a", 0.5, 1), pods("pair", 2, "a", 1, 1, size=2), pods("asks", 2, "b", 1, 3, at=10)),
         Reclaim.FAIR,
     ),
+    "a gang that borrows as a whole waits for the first pod, though each of its members alone is guaranteed": Case(
+        (node(8), node(2, name="n1")),
+        (queue("a", cpus=3), queue("b")),
+        (
+            pods("run", 1, "", 4, lasts=50),
+            pods("first", 1, "b", 7, at=1, lasts=50),
+            pods("later", 2, "a", 2, at=2, size=2),
+        ),
+        backfill=True,
+    ),
 }
 
 

@@ -44,7 +44,7 @@ class BesideReservation(Filter):
         usage = frame.cluster.quota_usage
         if usage is not None:
             parts = parts_of(usage, (seat.pod for seat in self.reservation.seats))
-            if goes_first(usage, frame.pod, parts):
+            if goes_first(usage, frame.pod, parts, together=frame.together):
                 return SKIP
             full = self._too_full(usage, frame, parts)
             if full is not None:
@@ -121,15 +121,19 @@ def _not_admitted(usage: QuotaUsage, more: Mapping[Quota | None, Counter[int]], 
     return None
 
 
-def goes_first(usage: QuotaUsage, pod: PodInfo, first: Parts) -> bool:
+def goes_first(usage: QuotaUsage, pod: PodInfo, first: Parts, *, together: int = 1) -> bool:
     """Return whether a pod need not wait for a unit, because it would be guaranteed and the unit would borrow.
 
-    first: what the unit counts for.
+    Args:
+        usage: of the queues.
+        pod: that is pending.
+        first: what the unit counts for.
+        together: how many pods like it need room at once: a gang is guaranteed as a whole.
     """
     queue = usage.quota_of(pod.template)
     if queue is None:
         return False
-    amounts = usage.amounts(pod)
+    amounts = tuple((resource, together * amount) for resource, amount in usage.amounts(pod))
     if not any(_is_within(usage, each, amounts) for each in queue.path()):
         return False
     return not any(_is_within(usage, each, within(first, each)) for theirs, _ in first for each in theirs.path())

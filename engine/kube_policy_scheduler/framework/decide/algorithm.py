@@ -174,7 +174,9 @@ class ScheduleAlgorithm(ABC):
         What was promised to a gang as a whole counts already.
         """
         frame, cluster = self.frame(queued), self._cluster
-        if not queued.groups or cluster.quota_usage is None or not cluster.nominated:
+        if not queued.groups or cluster.quota_usage is None:
+            return frame
+        if not cluster.nominated and self.beside(queued) is None:
             return frame
         if cluster.is_nominated(queued.pod.uid):
             return frame
