@@ -51,7 +51,7 @@ from tests.shipped import POLICIES
         ("filter node.ready a|nd node.ready", ""),
         ("for workloads where workload.ki|nd == \"a\"", "The kind of the workload"),
         ("for workloads where true\nfilter cluster.ro|om > 3", "How many more replicas of the workload fit"),
-        ("for workloads where true\nfilter count(c in region.clusters where c.rea|dy) > 3", "condition Ready of the cluster"),
+        ("for workloads where true\nfilter any(c in region.clusters where c.rea|dy)", "condition Ready of the cluster"),
         ("for workloads where true\ndivide by cluster.room part|ly", "[partly]"),
         ("for workloads where true\nke|ep nothing", "keep running|nothing"),
     ],

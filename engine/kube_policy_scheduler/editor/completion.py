@@ -372,7 +372,7 @@ def _members(at: _Place) -> Iterator[Item]:
 
 
 def _domains(environment: Environment) -> tuple[str, ...]:
-    """Return what aggregates go over: the topologies, and all of them together; a cluster has no clusters of its own."""
+    """Return what aggregates go over: the topologies, and all together; a cluster has no clusters of its own."""
     subject = environment.subject
     known = (name for name in environment.topologies if name != OF_WORKLOADS.row or subject is OF_PODS)
     return (*known, subject.everything)
