@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.cli.language_server import make_server
 from kube_policy_scheduler.cli.live_words import FRESH_SECONDS, RETRY_SECONDS, LiveSources, LiveWords
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.editor.cluster_words import ClusterWords, together, words_in
@@ -145,6 +146,22 @@ async def test_after_a_failure_it_is_tried_again_sooner() -> None:
     assert await reader.known() == []
     reader.next, reader.now = (words_of("a"), ()), RETRY_SECONDS
     assert await reader.known() == ["a"]
+
+
+async def test_the_language_server_has_the_words_of_the_cluster_once_they_were_read(tmp_path: Path) -> None:
+    with answering(reply([])) as url:
+        where = kubeconfig(tmp_path / "kubeconfig", url)
+        server = make_server(environment(), live=LiveSources(True, where, prometheus_url=url))
+        assert server.live is not None
+        name = str(tmp_path / "card.policy")
+        (tmp_path / "card.test.yaml").write_text("nodes: [{name: b, labels: {rack: r1}}]\n")
+        assert set(server.words(name).node_labels) == {"rack"}
+        await server.live.settled()
+        found = server.words(name)
+
+    assert set(found.node_labels) == {"rack", "disk"}
+    assert "up" in found.metrics
+    assert "Europe/Berlin" in found.time_zones
 
 
 def test_completion_has_the_words_of_the_fixtures_and_of_the_cluster() -> None:
