@@ -69,6 +69,17 @@ def test_typing_shows_problems_with_their_fixes_and_keeps_the_last_picture(view:
     assert view.run(picture) != before
 
 
+def test_an_error_that_is_undone_leaves_no_sign_beside_its_line(view: View) -> None:
+    view.run(lambda page: page.locator("#mine .cm-content").click())
+    view.run(lambda page: page.keyboard.press("Control+End"))
+    view.run(lambda page: page.keyboard.insert_text("\nfilter node.lable.disk"))
+    shows(view, "#problems", "lable")
+    view.run(lambda page: page.locator("#mine .cm-lint-marker").wait_for())
+    view.run(lambda page: page.keyboard.press("Control+z"))
+    shows(view, "#problems", "None.")
+    view.run(lambda page: page.locator("#mine .cm-lint-marker").wait_for(state="detached"))
+
+
 def test_findings_follow_the_verdict_and_move_with_the_text(view: View) -> None:
     view.run(lambda page: write(page, "filter node.free.cpu > 2\nfilter node.free.cpu > 1\n"))
     shows(view, "#problems", "follows from the other filters")

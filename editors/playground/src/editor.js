@@ -232,6 +232,7 @@ export function createEditor(host, given) {
   const view = new EditorView({ root, parent: root, state: fresh("") });
   root.adoptedStyleSheets = [...root.adoptedStyleSheets, aged];
   let problems = []; // what is wrong with the present text
+  let drawn = 0; // how many were drawn last
   let states = new Map(); // of files that are not shown, with their history
   let shown = null;
 
@@ -285,7 +286,10 @@ export function createEditor(host, given) {
       const said = (each, from, to) => JSON.stringify([each.at, from, to, each.severity, each.message, each.source, each.actions.map((action) => action.name)]);
       const shown = new Set();
       forEachDiagnostic(view.state, (each, from, to) => shown.add(said(each, from, to)));
-      if (shown.size === wanted.length && wanted.every((each) => shown.has(said(each, each.from, each.to)))) return;
+      // of one whose text is gone the mark is gone, too, and the sign in the gutter is still there
+      const asDrawn = shown.size === drawn && shown.size === wanted.length;
+      if (asDrawn && wanted.every((each) => shown.has(said(each, each.from, each.to)))) return;
+      drawn = wanted.length;
       view.dispatch(setDiagnostics(view.state, wanted));
     },
     /** Write a note behind each line: line (from 1), text, kind. Those that are there already stay. */
