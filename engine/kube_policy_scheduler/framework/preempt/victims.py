@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.affinity import PodTerm
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
+from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView, Stamped
 from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import object_key
@@ -36,7 +36,9 @@ _VICTIMS_BYTES, _ROW_BYTES = 400, 50
 _MOST_SEARCHES = 8
 """Searches under way that are kept: 60 bytes for each node and search."""
 _MOST_NAMESPACES = 1024
-"""Namespaces whose budgets are kept compiled; beyond it all are dropped, and recompiled on demand."""
+"""Namespaces whose budgets are kept compiled; those not used recently are recompiled on demand."""
+_BUDGET_BYTES = 1024
+"""Of a compiled budget."""
 
 
 class Victims(msgspec.Struct, frozen=True, gc=False):
@@ -482,13 +484,19 @@ class _Compiled(NamedTuple):
         return list(found.values())
 
 
+def _size(namespace: str, kept: Stamped[_Compiled]) -> int:
+    return len(namespace) + _BUDGET_BYTES * sum(map(len, kept.value.by_anchor.values()))
+
+
 class Budgets:
     """The PodDisruptionBudgets of a cluster, in their current state."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._store = cluster.store
         self._rules = cluster.rules
-        self._compiled: dict[str, tuple[int, _Compiled]] = cluster.store.keep("disruption-budgets", None, dict)
+        self._compiled: KeptView[str, Stamped[_Compiled]] = cluster.view(
+            "disruption budgets", most=_MOST_NAMESPACES, size_of=_size
+        )
         """By namespace, with the version that they were compiled of."""
         self._protecting: dict[PodTemplate, list[PodDisruptionBudget]] = {}
 
@@ -501,13 +509,10 @@ class Budgets:
 
     def _in(self, namespace: str) -> _Compiled:
         version = self._store.group_version(PodDisruptionBudget, namespace)
-        known = self._compiled.get(namespace)
-        if known is None or known[0] != version:
-            if len(self._compiled) >= _MOST_NAMESPACES:
-                self._compiled.clear()
-            known = version, _Compiled.of(self._store.group(PodDisruptionBudget, namespace), self._rules)
-            self._compiled[namespace] = known
-        return known[1]
+        group = self._store.group
+        return self._compiled.current(
+            namespace, version, lambda: _Compiled.of(group(PodDisruptionBudget, namespace), self._rules)
+        )
 
     def protecting(self, pod: PodInfo) -> Sequence[PodDisruptionBudget]:
         """Return the budgets that protect a pod."""
