@@ -223,20 +223,20 @@ class Demo:
                     self._show_status(await self._verdict(text))
 
     async def _policy_settled(self, step: Step) -> None:
-        """Wait until the scheduler has accepted or refused the file as it is now."""
+        """Wait until the scheduler has accepted or rejected the file as it is now."""
         status = await self._verdict(step.policy)
         if status is None:
             raise DemoFailed(f"the scheduler did not load the edited policy; {self._log_tail()}")
         self._show_status(status)
         if status["accepted"] != step.accepted:
-            verdict = "accepted" if status["accepted"] else "refused"
+            verdict = "accepted" if status["accepted"] else "rejected"
             raise DemoFailed(f"the scheduler {verdict} a policy that it should not have: {status['problems']}")
 
     def _show_status(self, status: dict[str, Any] | None) -> None:
         if status is None:
             return
         for problem in status["problems"]:
-            self._show.say(f"refused: {problem.splitlines()[0]}", style="red")
+            self._show.say(f"rejected: {problem.splitlines()[0]}", style="red")
         self._show.say(f"policy {status['active']} is in force, generation {status['generation']}")
 
     async def _verdict(self, text: str) -> dict[str, Any] | None:

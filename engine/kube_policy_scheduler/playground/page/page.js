@@ -404,6 +404,8 @@ function showProblems(files) {
 }
 
 const said = (found) => [found.message, ...(found.notes || []), found.help].filter(Boolean).join("\n");
+/** Return the parts of a text; what stands in backticks is code. */
+const coded = (text) => text.split(/`([^`\n]+)`/).map((part, at) => at % 2 ? make("code", { textContent: part }) : part);
 const TONES = { error: "bad", warning: "warn", information: "quiet" };
 function problem(found, at, place) {
   return make("li", {},
@@ -413,7 +415,7 @@ function problem(found, at, place) {
       mine.select(toEditor(state.files[file], start), toEditor(state.files[file], end));
     }, { className: "place", "aria-label": `Go to ${place}` }),
     make("span", { className: `tag ${TONES[found.severity]}`, textContent: found.severity === "information" ? "hint" : found.severity }),
-    make("span", { className: "text", textContent: said(found) }),
+    make("span", { className: "text" }, ...coded(said(found))),
     ...found.fixes.map((fix, number) => button(fix.title, () => apply(listed[at].fixes[number].edits), { className: "fix" })),
   );
 }
