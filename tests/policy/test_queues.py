@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas import quota_usage
 from kube_policy_scheduler.cluster.quotas.past_usage import PastUsage
@@ -14,7 +15,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import AwaitedPods, QuotaU
 from kube_policy_scheduler.framework.quota import any_evictable, has_precedence
 from kube_policy_scheduler.times import Steady
 from tests.lang.clusters import NOW
-from tests.policy.queue_worlds import GPU, World
+from tests.policy.queue_worlds import GPU, World, gpu_node
 
 
 def queues(*lines: str, reclaim: str = "reclaim") -> str:
@@ -136,6 +137,40 @@ def test_victims_of_one_template_stand_for_each_other_unless_rules_tell_them_apa
 
     world.asks("a")
     assert world.evicted == ["odd"]
+
+
+def test_pods_that_share_other_devices_do_not_stand_for_each_other() -> None:
+    """Of two pods alike, only the one on the device that has room otherwise must go; it is tried to stay first."""
+    share = f"{GPU}-milli"
+    guarantee = (
+        f'queue a for pods where pod.label.q == "a" min {share} 2000\nqueue b for pods where pod.label.q == "b"\n'
+    )
+    world = World.of(guarantee + "reclaim\n", returns=False)
+    shared = gpu_node("n0", 2 / 1000)
+    assert shared.status.allocatable is not None
+    shared.status.allocatable[share] = "2000"
+    world.cluster.set_node(shared)
+
+    def pod(queue: str, milli: int, name: str) -> PodInfo:
+        body = msgspec.convert(
+            {
+                "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"q": queue}},
+                "spec": {
+                    "schedulerName": "policy-scheduler",
+                    "containers": [{"name": "c", "resources": {"requests": {share: str(milli)}}}],
+                },
+            },
+            objects.Pod,
+        )
+        return world.cluster.templates.pod(body)
+
+    world.cluster.place(pod("a", 600, "stays"), "n0", devices={GPU: (0,)})
+    for name, device, age in (("on-1", 1, 60.0), ("on-0", 0, 30.0)):
+        started = msgspec.structs.replace(pod("b", 300, name), started=world.now - age)
+        world.cluster.place(started, "n0", devices={GPU: (device,)})
+    world.submit(pod("a", 900, "asks"))
+    world.settle()
+    assert world.evicted == ["on-1"]
 
 
 def test_a_queue_evicts_its_own_pods_of_lower_priority_and_spares_the_guarantees_of_others() -> None:

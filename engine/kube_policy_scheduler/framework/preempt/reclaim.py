@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices.node_devices import SHARE_SUFFIX
 from kube_policy_scheduler.cluster.node_info import HOSTNAME_LABEL
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -730,15 +731,20 @@ class _Attempt:
         """Return what units that have gone have in common whose return would make the same difference.
 
         Pods of a template on one node, or on nodes that do not differ, differ only in what they say of themselves, in
-        their state, in what metrics say of them, and in the claims and volumes that are their own.
+        their state, in what metrics say of them, and in the claims, devices and volumes that are their own.
         """
-        pod, counters = unit.pods[0], self.cluster.counters
-        has_own = (
-            pod.volumes or pod.template.spec.resource_claims or counters.tell_pods_apart or self.frame.signals.readings
-        )
-        if len(unit.pods) > 1 or has_own:
+        pod = unit.pods[0]
+        is_told_apart = self.cluster.counters.tell_pods_apart or bool(self.frame.signals.readings)
+        if len(unit.pods) > 1 or is_told_apart or self._has_own(pod):
             return unit.uid
         return pod.template, id(pod.demand), self._node_alike(self.away.node_of(pod.uid))
+
+    def _has_own(self, pod: PodInfo) -> bool:
+        """Return whether a pod may hold something on its node that no other pod of its template holds."""
+        claims, devices = self.cluster.resource_claims, self.cluster.devices.tables
+        if pod.volumes or pod.template.spec.resource_claims or claims.for_extended_resources(pod.uid) is not None:
+            return True
+        return any(name.removesuffix(SHARE_SUFFIX) in devices for name in pod.demand.requests) if devices else False
 
     def _node_alike(self, name: str) -> Hashable:
         """Return what tells a node apart: its labels and taints, and what is free of what is asked for.
