@@ -451,6 +451,8 @@ def governing_policy(policy_set: PolicySet, pod: PodInfo, *, name: str | None) -
     if governing is not None:
         return governing
     known = ", ".join(policy.name for policy in policy_set.policies)
+    if not policy_set.policies and policy_set.fleet.policies:
+        raise click.ClickException("the policies are about workloads of a fleet, and govern no pods: use --fleet FILE")
     if name is not None:
         raise click.ClickException(f"there is no policy `{name}`; the policies are: {known}")
     raise click.ClickException(

@@ -28,6 +28,11 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     policies: tuple[CompiledPolicy, ...] = ()
 
+    @classmethod
+    def of(cls, policies: Iterable[CompiledPolicy]) -> FleetPolicies:
+        """Return policies in the order in which they are asked."""
+        return cls(tuple(sorted(policies, key=lambda policy: (-policy.priority, policy.name))))
+
     @cached_property
     def queries(self) -> tuple[Query, ...]:
         """Return the metric queries that the policies read, each once."""
@@ -72,8 +77,9 @@ NO_FLEET_POLICIES = FleetPolicies()
 
 def fleet_policies(checked: Iterable[CheckedPolicy], names: Environment, memo: Memo) -> FleetPolicies:
     """Return the policies of workloads among checked ones without errors, compiled."""
-    made = [memo.again(_made, policy.name, policy, names) for policy in checked if policy.workloads is not None]
-    return FleetPolicies(tuple(sorted(made, key=lambda policy: (-policy.priority, policy.name))))
+    return FleetPolicies.of(
+        memo.again(_made, policy.name, policy, names) for policy in checked if policy.workloads is not None
+    )
 
 
 def _made(policy: CheckedPolicy, names: Environment, last: CompiledPolicy | None) -> CompiledPolicy:

@@ -108,6 +108,21 @@ def test_programs_get_the_same(tested: Any) -> None:
     assert case["clusters"] == {"a": 6, "c": 6}
 
 
+@pytest.mark.parametrize(
+    ("replicas", "survives"), [(6, ["keep nothing", "at most 8 each"]), (13, ["keep nothing"])], ids=["few", "many"]
+)
+def test_changes_of_the_policy_are_tried(replicas: int, survives: list[str], tested: Any, tmp_path: Path) -> None:
+    (tmp_path / "fleet.policy").write_text(
+        'for workloads where workload.kind == "Deployment"\nkeep running\ndivide evenly at most 4 each partly\n'
+    )
+    counts = {name: min(4, replicas // 3) for name in "abc"}
+    shown = tested(
+        f"- name: x\n  workload: {{replicas: {replicas}, cpu: 1}}\n  expect: {{clusters: {counts}}}\n", "--mutate"
+    )
+
+    assert [each for each in ("keep nothing", "at most 8 each") if each in shown] == survives
+
+
 def test_short_keys_and_the_schema_say_the_same() -> None:
     defined = json.loads(schema_text())["$defs"]
 

@@ -288,8 +288,10 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
         case syntax.Priority(value=value):
             if several:
                 yield from expression(value)
-        case syntax.ForPods(condition=condition):
+        case syntax.ForPods(condition=condition) | syntax.ForWorkloads(condition=condition):
             yield from expression(condition, truth=True)
+        case syntax.Choose() | syntax.Divide() | syntax.Keep():
+            yield from _of_workloads(statement)
         case syntax.Canary(condition=condition):
             if condition is not None:
                 yield from expression(condition, truth=True)
@@ -325,6 +327,26 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
         case _:
             if isinstance(statement, syntax.Clause):
                 yield from _clause(statement)
+
+
+def _of_workloads(statement: syntax.Choose | syntax.Divide | syntax.Keep) -> Iterator[Mutant]:
+    parts: tuple[expressions.Expr | None, ...]
+    match statement:
+        case syntax.Choose(fewest=fewest, most=most, least=least, condition=condition):
+            yield _left_out(statement.span, "a case with more clusters than are chosen")
+            parts = (fewest, most, least)
+        case syntax.Divide(levels=levels, least=fewest, most=most, condition=condition):
+            yield _left_out(statement.span, "a case that the Placement would divide otherwise")
+            parts = (*(level.value for level in levels), fewest, most)
+        case syntax.Keep(running=running, span=span):
+            text = "keep nothing" if running else "keep running"
+            yield Mutant("keyword", span, text, "a case with replicas that run elsewhere than they would be placed now")
+            return
+    for part in parts:
+        if part is not None:
+            yield from expression(part)
+    if condition is not None:
+        yield from expression(condition, truth=True)
 
 
 def _queue(queue: syntax.Queue) -> Iterator[Mutant]:

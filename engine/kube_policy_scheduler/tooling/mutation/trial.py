@@ -20,6 +20,7 @@ from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lint.facts import NO_FACTS, Facts, assume, never
 from kube_policy_scheduler.lint.runner import lint
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.policy.policy import make_policy
 from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet, set_of
 from kube_policy_scheduler.tooling.mutation.mutants import Mutant, mutants
@@ -46,7 +47,9 @@ def equivalent(policy: CheckedPolicy, mutated: CheckedPolicy) -> bool:
 def _statements(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
     """Return the statements that decide and are no clauses."""
     backfill = [policy.backfill.tree] if policy.backfill is not None else []
-    return [*(queue.tree for queue in policy.queues), *(reclaim.tree for reclaim in policy.reclaims), *backfill]
+    of_workloads = (syntax.Choose, syntax.Divide, syntax.Keep)
+    other = [each for each in policy.statements if isinstance(each, of_workloads)]
+    return [*(queue.tree for queue in policy.queues), *(reclaim.tree for reclaim in policy.reclaims), *backfill, *other]
 
 
 def _definitions(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
@@ -164,8 +167,10 @@ class MutationTarget:
         pairs = list(zip(self.checked.policies, made.policies, strict=True))
         if all(equivalent(policy, mutated) for policy, mutated in pairs):
             return MutantStatus.EQUIVALENT
-        policies = [make_policy(compile_policy(_named_alike(*pair), self.environment)) for pair in pairs]
-        return set_of(made.policies, policies, default_schedulers=self.default_schedulers)
+        compiled = [compile_policy(_named_alike(*pair), self.environment) for pair in pairs]
+        policies = [make_policy(each) for each in compiled if each.workloads is None]
+        found = set_of(made.policies, policies, default_schedulers=self.default_schedulers)
+        return found.with_fleet(FleetPolicies.of(each for each in compiled if each.workloads is not None))
 
     def try_out(self, mutant: Mutant) -> MutantResult:
         """Run the cases against one mutant, up to the first that fails."""
