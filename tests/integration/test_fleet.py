@@ -13,6 +13,7 @@ import yaml
 
 from kube_policy_scheduler.fleet.karmada.triggers import APPLIED
 from tests.fakes.configmap_volume import ConfigMapVolume
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
@@ -422,3 +423,33 @@ def test_an_outage_and_lost_answers_lose_no_decision(
     karmada.wait_placed(other, {"a": 2, "b": 4, "c": 6})
     karmada.wait_placed(web, {"a": 3, "b": 6, "c": 9})
     assert process.is_alive
+
+
+LEAST_LOADED = """\
+for workloads where true
+metric load = promql("cpu_ratio") every 1s stale after 1h by cluster
+filter load ?? 1 < 0.8 else "busy"
+score -100 * (load ?? 1)
+divide best first
+"""
+
+
+@pytest.mark.needs("prometheus", "promtool")
+def test_metrics_of_clusters_decide(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, policies: ConfigMapVolume, tmp_path: Path
+) -> None:
+    three(karmada)
+    add_template(cluster, "web", app="web")
+    (folder := tmp_path / "prometheus").mkdir()
+    prometheus = PrometheusServer(folder)
+    prometheus.backfill({"cpu_ratio": [({"cluster": "a"}, 0.9), ({"cluster": "b"}, 0.2), ({"cluster": "c"}, 0.5)]})
+    prometheus.start()
+    try:
+        policies.update({"fleet.policy": LEAST_LOADED})
+        process = fleet(f"--policies={policies.path}", f"--prometheus-url={prometheus.url}").start_ready()
+        web = karmada.add_binding(replicas=14)
+        karmada.wait_placed(web, {"b": 12, "c": 2})
+        shown = json.loads(process.get(f"/debug/bindings?namespace={NAMESPACE}&name={web}")[1])
+        assert shown["clusters"]["a"]["message"] == "busy"
+    finally:
+        prometheus.stop()

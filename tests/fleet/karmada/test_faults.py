@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Key, PlacementAlone, Question, Work
 from kube_policy_scheduler.times import Steady
+from tests.fleet.fleets import policies
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
 from tests.fleet.karmada.control_plane import ControlPlane, Json
 
@@ -19,7 +21,9 @@ STEPS = 300
 class World:
     """A control plane with faults, and a decision maker that is killed, and sees things late."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, policy: str = "") -> None:
+        """policy: by which workloads are decided; without one, their Placements decide."""
+        self.policies = policies(policy) if policy else None
         self.random = Random(seed)
         self.plane = ControlPlane()
         self.plane.judge = self.judge
@@ -35,9 +39,13 @@ class World:
         self.unseen: list[Key | str] = []
 
     def new_maker(self) -> DecisionMaker:
-        maker = DecisionMaker(["fleet"], rules=PlacementAlone())
+        maker = self.unknowing_maker()
         self.plane.show_all(maker, self.now)
         return maker
+
+    def unknowing_maker(self) -> DecisionMaker:
+        rules = FleetRules(self.policies, clock=lambda: 1.8e9 + self.now) if self.policies else PlacementAlone()
+        return DecisionMaker(["fleet"], rules=rules)
 
     def judge(self, key: Key, before: Json, after: Json) -> None:
         """See that a placement leaves a healthy copy where there was one; evicted ones are not ours."""
@@ -64,6 +72,7 @@ class World:
         happens()
 
     def decides(self) -> None:
+        self.maker.look_for_moves(Steady(self.now))
         work = self.maker.next(Steady(self.now))
         if work is not None:
             self.flying.append(work)
@@ -79,10 +88,11 @@ class World:
         if not self.flying:
             return
         work = self.flying.pop(self.random.randrange(len(self.flying)))
-        assert isinstance(work, Work)
+        if not isinstance(work, Work):
+            self.maker.broke(work.key, Steady(self.now))
+            return
         if work.patch is not None:
-            shadow = DecisionMaker(["fleet"], rules=PlacementAlone())
-            self.plane.carry_out(shadow, work, self.now)
+            self.plane.carry_out(self.unknowing_maker(), work, self.now)
             self.unseen.append(work.key)
         self.maker.refused(work, work.binding, Steady(self.now))
 
@@ -149,7 +159,7 @@ class World:
         """Another decision maker takes over; of what flies, some lands all the same, perhaps in half."""
         for work in self.flying:
             if isinstance(work, Work) and work.patch is not None and self.random.random() < 0.5:
-                self.plane.carry_out(DecisionMaker(["fleet"], rules=PlacementAlone()), work, self.now)
+                self.plane.carry_out(self.unknowing_maker(), work, self.now)
         self.flying, self.unseen = [], []
         self.maker = self.new_maker()
 
@@ -171,7 +181,7 @@ class World:
         """No more faults: everything is seen, all clusters are there, and what was woken is decided."""
         for name in NAMES:
             self.plane.set_cluster(name, cpu=1000, taints=[])
-        for _ in range(4):
+        for _ in range(40):  # one replica moves in each, where the policy says so
             self.flying, self.now = [], self.now + 400
             for key in self.keys:
                 self.plane.set_health(key, dict.fromkeys(self.plane.targets(key), True))
@@ -180,13 +190,23 @@ class World:
             self.plane.settle(self.maker, self.now)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_no_workload_loses_its_last_healthy_copy_by_our_hand(seed: int) -> None:
-    world = World(seed)
+POLICIES = {
+    "placement": "",
+    "best first": "score cluster.room\ndivide best first\nrebalance at most 1 rest 1s",
+    "evenly": 'filter cluster.name != "a"\ndivide evenly at most 4 each partly',
+    "shares": "divide over region target eu 70%, us 30% then by cluster.room",
+    "by placement": 'score 10 if cluster.name == "b"\ndivide as placement',
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(12))
+def test_no_workload_loses_its_last_healthy_copy_by_our_hand(seed: int, policy: str) -> None:
+    world = World(seed, POLICIES[policy])
     for _ in range(STEPS):
         world.step()
     world.come_to_rest()
-    for key in world.keys:
+    for key in world.keys if not POLICIES[policy] else ():
         spec, status = world.plane.bindings[key]["spec"], world.plane.bindings[key]["status"]
         counts = list(world.plane.targets(key).values())
         kind = spec["placement"]["replicaScheduling"]["replicaSchedulingType"]
