@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from kube_policy_scheduler.fleet.model import FleetCluster, Workload
+import msgspec
+
+from kube_policy_scheduler.fleet.model import Component, FleetCluster, ResourceGrade, Workload
 from kube_policy_scheduler.fleet.placement.question import Question
 
 UNLIMITED = 2**31 - 1
 """Replicas: as many as a workload can ask for."""
+MOST_STEPS = 20_000
+"""Looks at a node for the pods of one workload: more sets of components do not count."""
 PODS_PER_NODE = 110
 """Of a node of a resource grade: Kubernetes' default."""
 BEST = "capacity"
@@ -76,4 +80,65 @@ def sets_of(workload: Workload, cluster: FleetCluster) -> tuple[int, str]:
     for name, need in needs.items():
         if need > 0:
             sets = min(sets, max(0, cluster.free(name) or 0) // need)
-    return sets, "summary"
+    if not cluster.grades:
+        return sets, "summary"
+    return sets_on_nodes(workload.components, cluster.grades, sets), "models"
+
+
+class _Nodes(msgspec.Struct):
+    """Nodes with the same room, one behind the other."""
+
+    count: int
+    free: dict[str, int]
+    """By resource, in its unit; with pods."""
+
+
+def sets_on_nodes(components: Sequence[Component], grades: Sequence[ResourceGrade], most: int) -> int:
+    """Return how many whole sets of components fit on nodes, at most `most`: each pod goes to the first that has room.
+
+    A set that is begun and does not fit ends it, and so do `MOST_STEPS`.
+    """
+    nodes = [
+        _Nodes(
+            grade.count, {name: units(name, amount) for name, amount in grade.least.items()} | {"pods": PODS_PER_NODE}
+        )
+        for grade in grades
+        if grade.count
+    ]
+    needs = [
+        (
+            {name: units(name, amount) for name, amount in each.requests.items() if amount > 0} | {"pods": 1},
+            each.replicas,
+        )
+        for each in components
+    ]
+    steps = 0
+    for done in range(most):
+        for need, replicas in needs:
+            left, at = replicas, 0
+            while left > 0 and at < len(nodes) and steps < MOST_STEPS:
+                left = _fill(nodes, at, need, left)
+                at, steps = at + 1, steps + 1
+            if left > 0:
+                return done
+    return most
+
+
+def _fill(nodes: list[_Nodes], at: int, need: Mapping[str, int], replicas: int) -> int:
+    """Put replicas on the first of some nodes, as many as it holds; return how many are left."""
+    each = nodes[at]
+    fits = min(each.free.get(name, 0) // amount for name, amount in need.items())
+    if fits <= 0:
+        return replicas
+    whole, rest = divmod(replicas, fits)
+    if whole >= each.count:
+        each.free = _less(each.free, need, fits)
+        return replicas - fits * each.count
+    parts = [_Nodes(whole, _less(each.free, need, fits)), _Nodes(1 if rest else 0, _less(each.free, need, rest))]
+    parts.append(_Nodes(each.count - whole - parts[1].count, each.free))
+    nodes[at : at + 1] = [part for part in parts if part.count]
+    return 0
+
+
+def _less(free: Mapping[str, int], need: Mapping[str, int], replicas: int) -> dict[str, int]:
+    return {name: amount - replicas * need.get(name, 0) for name, amount in free.items()}
