@@ -7,6 +7,7 @@ import io
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster import objects
@@ -204,3 +205,13 @@ def test_what_runs_above_a_max_is_evicted_one_by_one_if_a_policy_says_so() -> No
         found = run(Scenario([*NODES, *running], []), variant(queue + statement), seed=0, stopwatch=lambda: 0.0)
         assert found.evicted == evicted
         assert found.samples[-1].at == (60.0 if statement else 0.0), "after each it looks again in 30 s"
+
+
+def test_amounts_are_parts_of_what_all_nodes_offer_and_shares_of_what_usable_ones_do() -> None:
+    cordoned = node("lost")
+    cordoned = msgspec.structs.replace(cordoned, spec=msgspec.structs.replace(cordoned.spec, unschedulable=True))
+    whole = pod(cpu="4", labels={"q": "a"})
+    by = 'queue a for pods where pod.label.q == "a" max cpu 100\n'
+    queues = simulated([Arrival(0, "p", whole)], nodes=[node("n"), cordoned], by=by).queues
+    assert queues is not None
+    assert (queues.used(0, 0)[-1], queues.borrowed(0, 0)[-1], queues.shares(0)[-1]) == (0.5, 0.5, 1.0)

@@ -25,7 +25,9 @@ class QueueMoment:
     used: FloatArray
     """`float64[queues, resources]`, in column units."""
     capacity: FloatArray
-    """`float64[resources]`: what the nodes offer."""
+    """`float64[resources]`: what the nodes offer, usable or not."""
+    usable: FloatArray
+    """`float64[resources]`: what usable nodes offer, of which shares are parts in the fair order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class QueueRun:
     def _values(self) -> Iterator[object]:
         yield from (self.queues, self.resources, self.left)
         for each in self.moments:
-            yield each.used.tolist(), each.capacity.tolist()
+            yield each.used.tolist(), each.capacity.tolist(), each.usable.tolist()
 
     def guaranteed(self, queue: int, resource: int) -> FloatArray:
         """Return `float64[moments]`: the share of a resource that is guaranteed to a queue; 0 where there is none."""
@@ -87,9 +89,12 @@ class QueueRun:
 
     def shares(self, queue: int) -> FloatArray:
         """Return `float64[moments]`: the largest borrowed share by weight, as the fair order compares queues."""
-        each = [self.borrowed(queue, resource) for resource in range(len(self.resources))]
-        result: FloatArray = np.max(each, axis=0) / self.queues[queue].weight
-        return result
+        of, shares = self.queues[queue], np.zeros(len(self.moments))
+        for at, moment in enumerate(self.moments):
+            if queue < len(moment.used):
+                above = np.maximum(moment.used[queue] - np.array(of.guaranteed, np.float64), 0.0)
+                shares[at] = np.max(above / np.maximum(moment.usable, 1.0), initial=0.0) / of.weight
+        return shares
 
     def unmet(self) -> list[UnmetGuarantee]:
         """Return the resources of which the queues at the top are guaranteed more than the nodes ever offered."""
@@ -146,8 +151,13 @@ class QueueMeasures:
         nothing = [0] * len(self._tree.resources)
         table = [used.get(name, nothing) for name in self._queues]
         shape = len(table), len(nothing)
+        usable, nodes, classes = usage.capacity(), self._cluster.nodes, self._tree.classes.values()
+        offered = [
+            usable[place] if place in classes else float(nodes.allocatable(name).sum(dtype=np.float64))
+            for place, name in enumerate(self._tree.resources)
+        ]
         self._moments.append(
-            QueueMoment(np.array(table, np.float64).reshape(shape), np.array(usage.capacity(), np.float64))
+            QueueMoment(np.array(table, np.float64).reshape(shape), np.array(offered), np.array(usable, np.float64))
         )
 
     def bound(self, pod: PodInfo, waited: float) -> None:
