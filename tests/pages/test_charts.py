@@ -16,6 +16,7 @@ from kube_policy_scheduler.pages.charts import (
     heat_map,
     histogram,
     line_chart,
+    short_names,
 )
 from kube_policy_scheduler.pages.environment import coded, page, sentence
 from tests.fakes.browser import Browser
@@ -135,3 +136,39 @@ def test_what_stands_in_backticks_is_shown_as_code_and_everything_is_escaped(tex
 @pytest.mark.parametrize(("text", "begins"), [("if a node is lost", "If"), ("shop/web fits", "shop/web"), ("", "")])
 def test_a_sentence_begins_with_a_capital_and_a_name_as_it_is(text: str, begins: str) -> None:
     assert sentence(text).partition(" ")[0] == begins
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["eu-central-1a", "eu-central-1b"], ["eu-central-1a", "eu-central-1b"]),
+        (
+            [f"europe-central-1{zone}-availability-zone-with-a-long-name" for zone in "ab"],
+            ["…tral-1a-avail…", "…tral-1b-avail…"],
+        ),
+        (["a-very-long-name-of-a-zone", "x"], ["a-very-lon…-of-a-zone", "x"]),
+        (["a-very-long-name-of-a-zone"], ["a-very-lon…-of-a-zone"]),
+    ],
+)
+def test_long_names_below_bars_are_cut_and_still_differ(names: list[str], shown: list[str]) -> None:
+    assert short_names(names) == shown
+
+
+def test_bars_with_long_names_and_series_leave_room_for_the_bars(browser: Browser) -> None:
+    names = [f"europe-central-1{zone}-availability-zone-with-a-long-name" for zone in "abc"]
+    series = {"can be removed": [3, 4, 5], "the pods on it have no place elsewhere": [1, 2, 3], "at most": [1, 1, 1]}
+    svg = bar_chart("Pods by zone", names, series, up="pods").svg
+    with browser.open(f"<!doctype html><title>x</title>{svg}") as view:
+        boxes = view.run(
+            lambda page: page.evaluate(
+                "() => { const all = (query) =>"
+                " [...document.querySelectorAll(query)].map(e => e.getBoundingClientRect());"
+                " const whole = all('svg')[0];"
+                " return [whole.height, Math.max(...all('svg path').map(e => e.height).filter(h => h < whole.height)),"
+                " Math.max(...all('svg text').map(e => e.right)) - whole.right]; }"
+            )
+        )
+    whole, highest, beyond = boxes
+    assert highest > whole / 4
+    assert beyond <= 1

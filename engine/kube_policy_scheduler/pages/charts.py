@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from kube_policy_scheduler.wording import amount
@@ -29,6 +30,10 @@ _STAND_INS = tuple(f"#0100{number:02x}" for number in range(1, len(_SERIES) + 1)
 _INK, _LINE = "#010101", "#010201"
 _SIZE_INCHES = (6.4, 2.7)
 """So that its texts can be read on a phone, where 72 of its units are 57 pixels, and are not huge on a desk."""
+_LETTER_POINTS, _HANDLE_POINTS = 6.0, 62.0
+"""What a letter of a legend takes across, and what stands beside its text."""
+_LONGEST_NAME, _CONTEXT = 21, 6
+"""Letters of a name below a bar; and of what all names have in common, those that are shown."""
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -120,7 +125,7 @@ def line_chart(
                 axes.axhline(levels[name], color=_colour(number), linewidth=1.0, linestyle="--")
         _labels(axes, across, up, low=low, high=high)
         _count(axes, [value for _, ys in series.values() for value in ys])
-        _legend(axes, len(series))
+        _legend(axes, list(series))
 
     return _chart(title, about, draw)
 
@@ -147,10 +152,11 @@ def bar_chart(
             colour = _colour(_BAD if name == bad else number)
             axes.bar(places, values, width=width * 0.94, color=colour, label=name)
         _count(axes, every)
-        long = any(len(name) * len(names) > 90 for name in names)
-        axes.set_xticks(range(len(names)), names, rotation=35 if long else 0, ha="right" if long else "center")
+        shown = short_names(names)
+        long = any(len(name) * len(names) > 70 for name in shown)
+        axes.set_xticks(range(len(names)), shown, rotation=35 if long else 0, ha="right" if long else "center")
         _labels(axes, across, up, low=0.0 if _positive(series) else None)
-        _legend(axes, len(series))
+        _legend(axes, list(series))
 
     return _chart(title, about, draw)
 
@@ -181,7 +187,7 @@ def scatter_chart(
         if logarithmic:
             axes.set_xscale("log")
         _labels(axes, across, up, low=None)
-        _legend(axes, len(series))
+        _legend(axes, list(series))
 
     return _chart(title, about, draw)
 
@@ -217,7 +223,7 @@ def histogram(
             axes.hist(values, **shared, histtype="stepfilled", alpha=0.25)
             axes.hist(values, **shared, histtype="step", linewidth=1.6, label=name)
         _labels(axes, across, up, low=0.0)
-        _legend(axes, len(series))
+        _legend(axes, list(series))
 
     return _chart(title, about, draw)
 
@@ -293,9 +299,38 @@ def _labels(axes: Axes, across: str, up: str, *, low: float | None, high: float 
         axes.set_ylim(bottom=low, top=high)
 
 
-def _legend(axes: Axes, count: int) -> None:
-    if count > 1:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(count, 6), borderaxespad=0.2, columnspacing=2.6)
+def _legend(axes: Axes, names: Sequence[str]) -> None:
+    if len(names) > 1:
+        widest = _LETTER_POINTS * max(map(len, names)) + _HANDLE_POINTS
+        columns = max(1, min(len(names), 6, int(72 * _SIZE_INCHES[0] // widest)))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, columnspacing=2.6)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names that fit below bars: of long ones, what all of them begin and end with is left out."""
+    if len(names) < 2 or max(map(len, names)) <= _LONGEST_NAME:
+        return [_cut(name) for name in names]
+    begin = _alike(names)
+    end = _alike([name[begin:][::-1] for name in names])
+    begin, end = (count if count > _CONTEXT else 0 for count in (begin, end))
+    shown = []
+    for name in names:
+        middle = name[max(0, begin - _CONTEXT) : len(name) - max(0, end - _CONTEXT)]
+        shown.append(f"{'…' if begin else ''}{_cut(middle)}{'…' if end else ''}")
+    return shown
+
+
+def _alike(names: Sequence[str]) -> int:
+    """Return how many letters all names begin with alike."""
+    return sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
+
+
+def _cut(name: str) -> str:
+    """Return a name without its middle, if it is too long."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    half = (_LONGEST_NAME - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"
 
 
 def stacked(charts: Sequence[Chart]) -> str:
