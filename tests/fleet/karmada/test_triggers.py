@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
-from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC, SUCCESS, binding
+from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC, SUCCESS, binding, raw_binding
 
 TERMS = [{"affinityName": "own", "clusterNames": ["a"]}, {"affinityName": "cloud", "clusterNames": ["b"]}]
 OTHER = [{"affinityName": "own", "clusterNames": ["a"]}, {"affinityName": "cloud", "clusterNames": ["c"]}]
@@ -94,11 +96,18 @@ def test_workload_affinity_alone_is_no_new_placement() -> None:
         ({"suspension": {"dispatching": True}}, True),
         ({"meta": {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, False),
         ({"meta": {"labels": {}}}, False),
+        ({"meta": {"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}}, False),
         ({"meta": {"labels": {"binding.karmada.io/managed-by": "x"}}}, True),
     ],
 )
 def test_a_binding_is_ours_if_it_asks_for_us_and_karmada_made_it(given: dict[str, Any], served: bool) -> None:
     assert serves({"fleet"}, binding(**given)) is served
+
+
+def test_a_binding_without_a_placement_follows_others() -> None:
+    found = raw_binding()
+    del found["spec"]["placement"]
+    assert not serves({"fleet"}, msgspec.convert(found, ResourceBinding))
 
 
 def test_a_binding_without_a_scheduler_is_the_default_schedulers() -> None:

@@ -296,9 +296,11 @@ class FleetDaemon:
         workload, outcome = self.maker.workload(key), self.maker.would_decide(key)
         if outcome is None:
             return web.Response(status=404, text="no binding of this scheduler has this namespace and name\n")
+        has = dict(workload.has) if workload is not None else {}
         return web.json_response(
             {
-                "has": dict(workload.has) if workload is not None else {},
+                "has": has,
+                "missing": sorted(has.keys() - {each.name for each in self.maker.fleet.clusters}),
                 "reason": outcome.reason.value,
                 "message": outcome.message,
                 "targets": dict(outcome.targets),

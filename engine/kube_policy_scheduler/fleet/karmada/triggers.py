@@ -36,14 +36,18 @@ class Trigger(Enum):
 
 
 def serves(scheduler_names: Set[str], binding: ResourceBinding) -> bool:
-    """Return whether the scheduler of these names decides the binding: it asks for it, is not suspended, and stays."""
+    """Return whether the scheduler of these names decides the binding: it asks for it, is not suspended, and stays.
+
+    A binding without a placement is of a template that others need: it follows them, and nobody decides it.
+    """
     spec, meta = binding.spec, binding.metadata
     suspended = spec.suspension is not None and spec.suspension.scheduling is True
     return (
         (spec.scheduler_name or DEFAULT_SCHEDULER) in scheduler_names
         and not suspended
+        and spec.placement is not None
         and meta.deletion_timestamp is None
-        and any(label in (meta.labels or {}) for label in OWNED_BY)
+        and any((meta.labels or {}).get(label) for label in OWNED_BY)
     )
 
 
