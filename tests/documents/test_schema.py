@@ -91,6 +91,22 @@ def test_a_key_that_belongs_below_another_one_is_led_there() -> None:
     ]
 
 
+def test_a_key_that_belongs_to_an_enclosing_mapping_is_led_there() -> None:
+    suite = {
+        "$defs": {"case": CASE},
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"seed": {"type": "integer"}, "cases": {"type": "array", "items": {"$ref": "#/$defs/case"}}},
+    }
+    text = "cases:\n- {name: x, expect: {node: a, count: 2, seed: 1, zzz: 1}}\n"
+    found = DocumentSchema(suite).check(parse_document(Source("t.yaml", text)))
+
+    assert [each.help for each in found if each.code == "D0011"][:2] == [
+        "write it beside `expect`",
+        "write it beside `cases`",
+    ]
+
+
 def test_a_good_document_has_no_problems() -> None:
     text = "name: x\nexpect: {node: a}\ncount: 3\nratio: 0.5\ntags: [a]\ntime: '08:40'\nkind: Case\nflag: true"
     assert DocumentSchema(CASE).check(parse_document(Source("case.yaml", text))) == ()

@@ -139,7 +139,9 @@ def _diagnostics(
                         UNKNOWN_KEY,
                         message=f"unknown key `{key}`" + (f" in {place}" if place else ""),
                         key=True,
-                        advice=_belongs(key, schema, root) or _did_you_mean(key, known),
+                        advice=_belongs(key, schema, root)
+                        or _stands_above(key, error.absolute_path, root)
+                        or _did_you_mean(key, known),
                     )
         case "required":
             for key in wanted:
@@ -261,6 +263,32 @@ def _belongs(key: str, schema: Schema, root: Schema) -> str:
     """Return below which keys of a mapping an unknown key belongs; "" if below none or below many."""
     places = [name for name, inner in schema.get("properties", {}).items() if key in _keys(inner, root)]
     return f"write it below `{places[0]}`" if len(places) == 1 else ""
+
+
+def _stands_above(key: str, path: Iterable[Step], root: Schema) -> str:
+    """Return beside which key of an enclosing mapping an unknown key belongs; "" if beside none.
+
+    path: of the mapping that has the key, from the value that `root` describes.
+    """
+    parts, beside = list(_resolved(root, root)), ""
+    for step in path:
+        if isinstance(step, str):
+            if any(key in part.get("properties", {}) for part in parts):
+                beside = step
+            inner = [part["properties"][step] for part in parts if step in part.get("properties", {})]
+        else:
+            inner = [part["items"] for part in parts if "items" in part]
+        parts = [each for schema in inner for each in _resolved(schema, root)]
+    return f"write it beside `{beside}`" if beside else ""
+
+
+def _resolved(schema: Any, root: Schema) -> Iterator[Mapping[str, Any]]:
+    """Yield the parts of a schema, also of one that it refers to."""
+    for part in _parts(schema):
+        yield part
+        reference = str(part.get("$ref", ""))
+        if reference.startswith(_DEFINITIONS):
+            yield from _parts(root.get("$defs", {}).get(reference.removeprefix(_DEFINITIONS), {}))
 
 
 def _keys(schema: Any, root: Schema) -> Iterator[str]:
