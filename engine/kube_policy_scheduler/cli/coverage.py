@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kube_policy_scheduler.cli.files import replace_file
 from kube_policy_scheduler.cli.terminal import status_line, terminal
+from kube_policy_scheduler.wording import some
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.suites import LoadedSuite
@@ -29,12 +30,15 @@ class Coverage:
 
         self._probe = Probe(environment().pods)
         self._sets: list[tuple[CheckedPolicy, ...]] = []
+        self._of_workloads: set[str] = set()
+        """Names of policies of workloads: what their cases decide with is not measured."""
 
     def watch(self, loaded: LoadedSuite) -> Observe:
         """Return what the run of a test file has to call."""
         from kube_policy_scheduler.tooling.coverage.probe import watched_by
 
         self._sets.append(tuple(policy.compiled.checked for policy in loaded.policy_set.policies))
+        self._of_workloads.update(policy.name for policy in loaded.policy_set.fleet.policies)
         return watched_by(self._probe, loaded.policy_set)
 
     def measured(self) -> tuple[FileCoverage, ...]:
@@ -48,6 +52,9 @@ class Coverage:
         from kube_policy_scheduler.tooling.coverage.report import lines
 
         yield from lines(self.measured(), to=terminal())
+        if self._of_workloads:
+            names = some(sorted(self._of_workloads))
+            yield f"policies of workloads are not measured ({names}): use `policyctl test --mutate`"
 
     def data(self) -> dict[str, Any]:
         """Return the coverage as plain values."""

@@ -66,6 +66,11 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     from kube_policy_scheduler.tooling.mutation.trial import MutantStatus
 
     policies = compiled([read_source(policy_path)])
+    if policies.fleet.policies:
+        advice = "write `clusters`, and cases with a `workload`"
+        raise click.ClickException(
+            f"{policy_path} is about workloads, and first cases are made for pods only: {advice}"
+        )
     if len(policies.policies) != 1 or not (policies.policies[0].clauses or policies.queues):
         raise click.ClickException(f"{policy_path} has no clauses to test")
     (policy,) = policies.policies

@@ -28,11 +28,16 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledForWorkloads,
     CompiledPolicy,
 )
+from kube_policy_scheduler.wording import one_line, some
 
 COPIES, AS_PLACEMENT = "copies", "as placement"
 MOST_REPLICAS = 2**31 - 1
 """As many as a workload can ask for."""
 _WHOLE = (COPIES, AS_PLACEMENT)
+_MOST_NAMES = 3
+"""Clusters that are named in the reason of another one."""
+_MOST_CHARACTERS = 120
+"""Of a statement in a reason: there is one for each cluster."""
 Rule = TypeVar("Rule", CompiledChoose, CompiledDivide)
 
 
@@ -169,7 +174,8 @@ class _Division:
         count, asked = sum(found.values()), self.workload.replicas
         targets = {name: count for name, count in found.items() if count > 0}
         if count >= asked or (rule.partly and count > 0):
-            done = placed(self.question, targets, self._told(found, chosen, rule.text, members))
+            by = one_line(rule.text, _MOST_CHARACTERS)
+            done = placed(self.question, targets, self._told(found, chosen, by, members))
             if count >= asked:
                 return done
             message = f"{count} of {asked} replicas have room"
@@ -221,7 +227,7 @@ class _Division:
             if each.name not in targets and members:
                 continue
             got = targets.get(each.name, 0)
-            self._say(each.name, _reason(each, got, by, [name for name in full if name != each.name], limits))
+            self._say(each.name, _reason(each, got, by, full, limits))
         return self.verdicts
 
 
@@ -237,8 +243,8 @@ def _reason(each: Candidate, got: int, by: str, full: Sequence[str], limits: Map
         return f"all that it may have{kept}" if got else "no room"
     if not got:
         return f"not needed: {by}"
-    rest = f": rest after {', '.join(full)} {'was' if len(full) == 1 else 'were'} full" if full else f": {by}"
-    return f"{got}{rest}{kept}"
+    rest = f"rest after {some(full, limit=_MOST_NAMES)} {'was' if len(full) == 1 else 'were'} full" if full else by
+    return f"{got}: {rest}{kept}"
 
 
 def _whole(value: Any) -> int:

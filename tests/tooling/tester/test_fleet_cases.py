@@ -123,6 +123,12 @@ def test_changes_of_the_policy_are_tried(replicas: int, survives: list[str], tes
     assert [each for each in ("keep nothing", "at most 8 each") if each in shown] == survives
 
 
+def test_coverage_says_that_it_does_not_measure_them(tested: Any) -> None:
+    shown = tested(f"- name: x\n  {HOLDS[0]}\n", "--coverage")
+
+    assert "policies of workloads are not measured (fleet): use `policyctl test --mutate`" in shown
+
+
 def test_short_keys_and_the_schema_say_the_same() -> None:
     defined = json.loads(schema_text())["$defs"]
 
