@@ -100,8 +100,8 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 
 async def _decide(settings: Settings, address_file: Path | None) -> int:
     from kube_policy_scheduler.builtins.environment import install_extensions
+    from kube_policy_scheduler.daemon.fleet.supported import KARMADA
     from kube_policy_scheduler.daemon.fleet.fleet_daemon import FleetDaemon
-    from kube_policy_scheduler.daemon.fleet.resources import FLEET
     from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
@@ -112,7 +112,7 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
 
     random, loops = Random(), Loops()
     async with contextlib.AsyncExitStack() as stack:
-        api_server = ApiServer(settings, random=random, loops=loops, resources=FLEET)
+        api_server = ApiServer(settings, random=random, loops=loops, resources=KARMADA.resources)
         await stack.enter_async_context(api_server)
         checker: PolicyChecker | None = None
         if settings.policies.path.exists():
@@ -121,5 +121,5 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
             install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
         else:
             logger.info("there are no policies: the placement of each binding decides")
-        daemon = FleetDaemon(settings, api_server, checker=checker, random=random, loops=loops)
+        daemon = FleetDaemon(settings, api_server, KARMADA, checker=checker, random=random, loops=loops)
         return await daemon.run(announce=announce)

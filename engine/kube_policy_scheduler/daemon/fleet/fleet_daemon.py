@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 from uuid import uuid4
 
-import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -26,11 +25,10 @@ from kube_policy_scheduler.adapters.process.loops import Loop, Loops
 from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.configuration.settings import Settings
-from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
+from kube_policy_scheduler.daemon.fleet.engine import EngineKind, Surroundings
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
 from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetCompiler, FleetRules
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
-from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
@@ -40,26 +38,23 @@ from kube_policy_scheduler.daemon.serving.server import http_server, make_certif
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAMESPACE = "karmada-system"
-"""Each Karmada control plane has it."""
-OVERCOMMIT_PROTECTION = "SchedulingOvercommitProtection"
 DRAIN_SECONDS = 10.0
 """Time for all writes and events under way when the process ends."""
 
 
 class FleetDaemon:
-    """Decides the bindings of a Karmada control plane."""
+    """Decides over the clusters of an engine."""
 
     def __init__(
         self,
         settings: Settings,
         api_server: ApiServer,
+        kind: EngineKind,
         *,
         checker: PolicyChecker | None,
         random: Random,
@@ -69,8 +64,9 @@ class FleetDaemon:
 
         Args:
             settings: of the process.
-            api_server: of the Karmada control plane.
-            checker: of policies; None: there are none, and the Placements alone decide.
+            api_server: of the engine; it watches `kind.resources`.
+            kind: of the engine.
+            checker: of policies; None: there are none, and what users ask for alone decides.
             random: spreads tries.
             loops: of the process.
         """
@@ -82,22 +78,14 @@ class FleetDaemon:
         transport = api_server.transport
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: transport.is_reachable)
         self._fence = ReplicaFence(settings.leader_election, shares=False)
-        fleet = settings.fleet
-        self.maker = DecisionMaker(
-            settings.scheduler_names,
-            rules=PlacementAlone(counts_decided=OVERCOMMIT_PROTECTION in fleet.feature_gates),
-            features=frozenset(fleet.feature_gates),
-            keep_empty=fleet.enable_empty_workload_propagation,
-        )
         self._events = EventRecorder(transport, controller=name, instance=f"{name}-{identity}", random=random)
-        writer = BindingWriter(transport, self.maker, self._events, fence=Fence(self._fence.allows))
+        fence = Fence(self._fence.allows)
+        self._engine = kind.make(Surroundings(settings, transport, self._events, fence))
         self.metrics = FleetMetrics(self._state)
         self._scheduler = FleetScheduler(
-            self.maker,
-            writer,
+            self._engine,
             view=self._view,
-            templates=TemplateReader(transport),
-            parallel_writes=fleet.parallel_writes,
+            parallel_writes=settings.fleet.parallel_writes,
             observe=self.metrics.decision_seconds.observe,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._scheduler.counts)
@@ -132,7 +120,7 @@ class FleetDaemon:
         self._rules = FleetRules(policies, clock=time.time)
         self._rules.signals = signals
         self._signals.use(policies.queries)
-        self.maker.use(self._rules, Steady(time.monotonic()))
+        self._engine.use(self._rules, Steady(time.monotonic()))
         self._scheduler.stir()
 
     def _use_signals(self, signals: Signals) -> None:
@@ -142,7 +130,7 @@ class FleetDaemon:
     def _make_elector(self, identity: str, random: Random) -> LeaderElector:
         election, views = self._settings.leader_election, self._api_server.reflectors
         lease = LeaseSettings(
-            namespace=election.lease_namespace or LEASE_NAMESPACE,
+            namespace=election.lease_namespace or self._engine.lease_namespace,
             name=self._settings.fleet.lease_name,
             identity=identity,
             lease_seconds=election.lease_duration,
@@ -248,7 +236,7 @@ class FleetDaemon:
     # --- what others may ask -------------------------------------------------------------------------
 
     def _state(self) -> FleetState:
-        return FleetState(self.maker, self._scheduler.leading, self._scheduler.writes_under_way)
+        return FleetState(self._engine.maker, self._scheduler.leading, self._scheduler.writes_under_way)
 
     def _readiness(self) -> dict[str, Check]:
         return {
@@ -293,18 +281,7 @@ class FleetDaemon:
             text = f"unknown parameter {unknown[0]}; the parameters are: namespace, name\n"
             return web.Response(status=400, text=text)
         key = request.query.get("namespace", ""), request.query.get("name", "")
-        workload, outcome = self.maker.workload(key), self.maker.would_decide(key)
-        if outcome is None:
+        shown = self._engine.shown(key)
+        if shown is None:
             return web.Response(status=404, text="no binding of this scheduler has this namespace and name\n")
-        has = dict(workload.has) if workload is not None else {}
-        return web.json_response(
-            {
-                "has": has,
-                "missing": sorted(has.keys() - {each.name for each in self.maker.fleet.clusters}),
-                "reason": outcome.reason.value,
-                "message": outcome.message,
-                "targets": dict(outcome.targets),
-                "term": outcome.term,
-                "clusters": msgspec.to_builtins(dict(outcome.verdicts)),
-            }
-        )
+        return web.json_response(shown)

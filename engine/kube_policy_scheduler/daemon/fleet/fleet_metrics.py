@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker
+from kube_policy_scheduler.daemon.fleet.engine import Maker
 
 PREFIX = "policy_scheduler_fleet_"
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
@@ -19,7 +19,7 @@ SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 class FleetState:
     """What is asked for each scrape."""
 
-    maker: DecisionMaker
+    maker: Maker
     leading: bool
     writes_under_way: int
 

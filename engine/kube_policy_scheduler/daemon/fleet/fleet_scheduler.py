@@ -1,4 +1,4 @@
-"""The loop that decides: one binding after the other, while the writes of others are under way."""
+"""The loop that decides: one workload after the other, while the writes of others are under way."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
-from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
+from kube_policy_scheduler.daemon.fleet.engine import Due, Engine
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, ClusterView
 from kube_policy_scheduler.daemon.watching.resources import Handler
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Question, Work
-from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
@@ -23,15 +20,13 @@ MOVES_EVERY_SECONDS = 1.0
 
 
 class FleetScheduler:
-    """Hands what is watched to the decision maker, and its work to the writer."""
+    """Has the engine decide what is to be decided, and carry it out."""
 
     def __init__(
         self,
-        maker: DecisionMaker,
-        writer: BindingWriter,
+        engine: Engine,
         *,
         view: ClusterView,
-        templates: TemplateReader,
         parallel_writes: int,
         observe: Callable[[float], None] = lambda seconds: None,
         steady: Callable[[], float] = time.monotonic,
@@ -39,19 +34,15 @@ class FleetScheduler:
         """Make one that does nothing yet.
 
         Args:
-            maker: decides.
-            writer: writes.
+            engine: for which it is decided.
             view: whether what is known is current enough to decide by.
-            templates: reads what policies ask about templates.
-            parallel_writes: bindings that are written at a time.
+            parallel_writes: objects that are written at a time.
             observe: is told how many seconds each decision took.
             steady: seconds on a clock that nobody sets.
         """
-        self.maker = maker
+        self.engine = engine
         self.leading = False
-        self._writer = writer
         self._view = view
-        self._templates = templates
         self._observe = observe
         self._steady = steady
         self._permits = asyncio.Semaphore(parallel_writes)
@@ -60,7 +51,7 @@ class FleetScheduler:
 
     @property
     def writes_under_way(self) -> int:
-        """Return how many bindings are being written."""
+        """Return how many objects are being written."""
         return len(self._writes)
 
     def lead(self, leads: bool) -> None:
@@ -75,33 +66,17 @@ class FleetScheduler:
     # --- what is watched ----------------------------------------------------------------------------
 
     def handler(self, kind: type) -> Handler[Any]:
-        """Return what takes the objects of a kind."""
-        maker, now, stir = self.maker, self._now, self._stirred.set
+        """Return what takes the objects of a kind; the loop looks after each change what there is to do."""
+        handler = self.engine.handler(kind)
 
-        def clusters(listed: Any) -> None:
-            maker.replace_clusters(listed, now())
-            stir()
+        def stirring(take: Callable[[Any], None]) -> Callable[[Any], None]:
+            def taken(thing: Any) -> None:
+                take(thing)
+                self._stirred.set()
 
-        def bindings(listed: Any) -> None:
-            maker.replace_bindings(listed, now(), namespaced=kind is ResourceBinding)
-            stir()
+            return taken
 
-        def upsert(thing: Any) -> None:
-            if kind is KarmadaCluster:
-                maker.set_cluster(thing, now())
-            else:
-                maker.set_binding(thing, now())
-            stir()
-
-        def deleted(thing: Any) -> None:
-            if kind is KarmadaCluster:
-                maker.delete_cluster(thing.metadata.name, now())
-            else:
-                maker.delete_binding((thing.metadata.namespace, thing.metadata.name))
-            stir()
-
-        assert kind in (KarmadaCluster, ResourceBinding, ClusterResourceBinding)
-        return Handler(clusters if kind is KarmadaCluster else bindings, upsert, deleted)
+        return Handler(stirring(handler.whole), stirring(handler.upsert), stirring(handler.deleted))
 
     def kind_unavailable(self, kind: type, why: str) -> None:
         """Take note that a kind cannot be read: what is known of it stays, and nothing is decided meanwhile."""
@@ -119,13 +94,13 @@ class FleetScheduler:
             await asyncio.sleep(0)
 
     async def look_for_moves(self) -> None:
-        """Look for moves from time to time, for ever."""
+        """Look from time to time at what nothing asks to decide, for ever."""
         while True:
             await asyncio.sleep(MOVES_EVERY_SECONDS)
-            self.maker.look_for_moves(self._now())
+            self.engine.look_again(self._now())
             self.stir()
 
-    async def _next(self) -> Work | Question:
+    async def _next(self) -> Due:
         """Wait until there is work, and this replica may do it by what it knows."""
         while True:
             self._stirred.clear()
@@ -135,14 +110,14 @@ class FleetScheduler:
                 await asyncio.sleep(LOOP_POLL_SECONDS)
             else:
                 began = self._steady()
-                work = self.maker.next(Steady(began))
+                work = self.engine.next(Steady(began))
                 if work is not None:
                     self._observe(self._steady() - began)
                     return work
                 await self._wait()
 
     async def _wait(self) -> None:
-        due = self.maker.waiting.due()
+        due = self.engine.maker.waiting.due()
         pause = None if due is None else max(0.0, due - self._steady())
         try:
             async with asyncio.timeout(pause):
@@ -150,15 +125,12 @@ class FleetScheduler:
         except TimeoutError:
             pass
 
-    async def _carry_out(self, work: Work | Question) -> None:
+    async def _carry_out(self, work: Due) -> None:
         try:
-            if isinstance(work, Question):
-                self.maker.set_template(work.key, await self._templates.read(work.template), self._now())
-            else:
-                await self._writer.carry_out(work)
+            await self.engine.carry_out(work)
         except Exception:
-            logger.exception("unexpected error while working on binding %s", "/".join(filter(None, work.key)))
-            self.maker.broke(work.key, self._now())
+            logger.exception("unexpected error while working on %s", "/".join(filter(None, work.key)))
+            self.engine.broke(work, self._now())
         finally:
             self._permits.release()
             self._stirred.set()
@@ -173,4 +145,5 @@ class FleetScheduler:
 
     def counts(self) -> Mapping[str, int]:
         """Return how many there are of each kind."""
-        return {"clusters": len(self.maker.fleet.clusters), "bindings": len(self.maker.waiting)}
+        maker = self.engine.maker
+        return {"clusters": len(maker.fleet.clusters), "bindings": len(maker.waiting)}

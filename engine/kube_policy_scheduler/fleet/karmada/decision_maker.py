@@ -23,6 +23,7 @@ from kube_policy_scheduler.fleet.karmada.writes import Patch, observed_patch, pl
 from kube_policy_scheduler.fleet.model import HEALTHY, AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.fleet.tallies import Tallies
 from kube_policy_scheduler.fleet.waiting import Waiting, Wake
 from kube_policy_scheduler.quantities.quantity import NANO
 from kube_policy_scheduler.times import Steady
@@ -129,16 +130,6 @@ class _Known(msgspec.Struct, eq=False):
     """On the steady clock: for how long replicas that are not healthy yet count as decided."""
     claims: Claims = msgspec.field(default_factory=dict)
     """What counts at present."""
-
-
-class Tallies(msgspec.Struct):
-    """What happened so far."""
-
-    decisions: dict[str, int] = msgspec.field(default_factory=dict)
-    """By the reason of the condition."""
-    conflicts: int = 0
-    """Writes that were refused, as the binding had changed."""
-    failed_writes: int = 0
 
 
 class DecisionMaker:
@@ -417,7 +408,7 @@ class DecisionMaker:
             outcome = moved
         else:
             outcome = self._rules.decide(self._as_observed(workload, why, key), self.fleet)
-        self.tallies.decisions[outcome.reason.value] = self.tallies.decisions.get(outcome.reason.value, 0) + 1
+        self.tallies.decided(outcome.reason.value)
         return Work(key, binding, outcome, why, placement_patch(binding, outcome))
 
     def _as_observed(self, workload: Workload, why: Trigger, key: Key) -> Workload:

@@ -1,0 +1,111 @@
+"""What an engine of many clusters is to the decision maker: its objects come in, its work goes out.
+
+Karmada is one. What differs between engines is here; leases, policies, metrics, probes and the loop do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kube_policy_scheduler.adapters.kube.events import EventRecorder
+from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.resources import Resource
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
+from kube_policy_scheduler.daemon.watching.resources import Handler
+from kube_policy_scheduler.fleet.model import Fleet
+from kube_policy_scheduler.fleet.tallies import Tallies
+from kube_policy_scheduler.fleet.waiting import Waiting
+from kube_policy_scheduler.times import Steady
+
+
+class Maker(Protocol):
+    """Knows the objects of an engine, and what is to be decided next. It does no I/O."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The clusters as they are now."""
+        ...
+
+    @property
+    def waiting(self) -> Waiting[Any]:
+        """What is to be decided."""
+        ...
+
+    @property
+    def tallies(self) -> Tallies:
+        """What happened so far."""
+        ...
+
+
+class Due(Protocol):
+    """What is to be done about an object."""
+
+    @property
+    def key(self) -> Any:
+        """By which the object waits."""
+        ...
+
+
+class Engine(Protocol):
+    """One engine, with what is known of it."""
+
+    lease_namespace: str
+    """Where the lease is, unless the settings say otherwise."""
+
+    @property
+    def maker(self) -> Maker:
+        """What decides."""
+        ...
+
+    def use(self, rules: FleetRules, now: Steady) -> None:
+        """Decide by these policies from now on."""
+        ...
+
+    def handler(self, kind: type) -> Handler[Any]:
+        """Return what takes the objects of a kind."""
+        ...
+
+    def next(self, now: Steady) -> Due | None:
+        """Return what is to be done next, None if there is nothing now; ask again after `maker.waiting.due()`."""
+        ...
+
+    async def carry_out(self, work: Any) -> None:
+        """Do what `next` returned, and note how it ended."""
+        ...
+
+    def broke(self, work: Any, now: Steady) -> None:
+        """Take note that `carry_out` broke through a fault of ours; it is tried again after a pause."""
+        ...
+
+    def look_again(self, now: Steady) -> None:
+        """Look at what nothing asks to decide, but policies may change: called from time to time."""
+        ...
+
+    def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
+        """Return what would be decided now about an object by namespace and name; None if it is none of ours."""
+        ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an engine is given."""
+
+    settings: Settings
+    transport: Transport
+    """To its API server."""
+    events: EventRecorder
+    fence: Fence
+    """Whether this replica may write."""
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """How an engine is made."""
+
+    resources: Sequence[Resource[Any]]
+    """What is watched; nothing is decided before all of it is listed."""
+    make: Callable[[Surroundings], Engine]

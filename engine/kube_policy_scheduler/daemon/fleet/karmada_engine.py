@@ -1,0 +1,102 @@
+"""Karmada: bindings in, placements out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
+from kube_policy_scheduler.daemon.fleet.engine import Surroundings
+from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
+from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
+from kube_policy_scheduler.daemon.watching.resources import Handler
+from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Work
+from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.times import Steady
+
+OVERCOMMIT_PROTECTION = "SchedulingOvercommitProtection"
+
+
+class KarmadaEngine:
+    """Hands what is watched to the decision maker, and its work to the writer."""
+
+    lease_namespace = "karmada-system"
+    """Each Karmada control plane has it."""
+
+    def __init__(self, given: Surroundings, *, steady: Callable[[], float] = time.monotonic) -> None:
+        """Know nothing yet. steady: seconds on a clock that nobody sets."""
+        fleet = given.settings.fleet
+        self.maker = DecisionMaker(
+            given.settings.scheduler_names,
+            rules=PlacementAlone(counts_decided=OVERCOMMIT_PROTECTION in fleet.feature_gates),
+            features=frozenset(fleet.feature_gates),
+            keep_empty=fleet.enable_empty_workload_propagation,
+        )
+        self._writer = BindingWriter(given.transport, self.maker, given.events, fence=given.fence)
+        self._templates = TemplateReader(given.transport)
+        self._steady = steady
+
+    def use(self, rules: FleetRules, now: Steady) -> None:
+        """Decide by these policies from now on."""
+        self.maker.use(rules, now)
+
+    def handler(self, kind: type) -> Handler[Any]:
+        """Return what takes the objects of a kind."""
+        maker, now = self.maker, self._now
+
+        def bindings(listed: Any) -> None:
+            maker.replace_bindings(listed, now(), namespaced=kind is ResourceBinding)
+
+        if kind is KarmadaCluster:
+            return Handler(
+                lambda listed: maker.replace_clusters(listed, now()),
+                lambda thing: maker.set_cluster(thing, now()),
+                lambda thing: maker.delete_cluster(thing.metadata.name, now()),
+            )
+        assert kind in (ResourceBinding, ClusterResourceBinding)
+        return Handler(
+            bindings,
+            lambda thing: maker.set_binding(thing, now()),
+            lambda thing: maker.delete_binding((thing.metadata.namespace, thing.metadata.name)),
+        )
+
+    def next(self, now: Steady) -> Work | Question | None:
+        """Return what is to be done next; None if there is nothing now."""
+        return self.maker.next(now)
+
+    async def carry_out(self, work: Work | Question) -> None:
+        """Read the template that is asked for, or write the decision."""
+        if isinstance(work, Question):
+            self.maker.set_template(work.key, await self._templates.read(work.template), self._now())
+        else:
+            await self._writer.carry_out(work)
+
+    def broke(self, work: Work | Question, now: Steady) -> None:
+        """Take note that the work on a binding broke through a fault of ours."""
+        self.maker.broke(work.key, now)
+
+    def look_again(self, now: Steady) -> None:
+        """Look for replicas that may move."""
+        self.maker.look_for_moves(now)
+
+    def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
+        """Return what would be decided about a binding now."""
+        workload, outcome = self.maker.workload(key), self.maker.would_decide(key)
+        if outcome is None:
+            return None
+        has = dict(workload.has) if workload is not None else {}
+        return {
+            "has": has,
+            "missing": sorted(has.keys() - {each.name for each in self.maker.fleet.clusters}),
+            "reason": outcome.reason.value,
+            "message": outcome.message,
+            "targets": dict(outcome.targets),
+            "term": outcome.term,
+            "clusters": msgspec.to_builtins(dict(outcome.verdicts)),
+        }
+
+    def _now(self) -> Steady:
+        return Steady(self._steady())

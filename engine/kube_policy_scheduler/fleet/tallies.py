@@ -1,0 +1,19 @@
+"""What a decision maker counts."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Tallies(msgspec.Struct):
+    """What happened so far."""
+
+    decisions: dict[str, int] = msgspec.field(default_factory=dict)
+    """By the reason of the condition."""
+    conflicts: int = 0
+    """Writes that were refused, as the object had changed."""
+    failed_writes: int = 0
+
+    def decided(self, reason: str) -> None:
+        """Count a decision."""
+        self.decisions[reason] = self.decisions.get(reason, 0) + 1
