@@ -185,3 +185,19 @@ def test_schema_and_loader_agree_and_what_is_accepted_can_be_run(document: Any) 
         with contextlib.suppress(DocumentError):
             nothing = Fixtures(pods=defaultdict(tuple), policies=defaultdict(lambda: Source("x.policy", "")))
             SuiteRun(suite, PlainPolicies(), nothing, scheduler=SCHEDULER, shuffle=True).result()
+
+
+@pytest.mark.parametrize(
+    ("changed", "advice"),
+    [
+        ({"nodes": [{"name": "a1", "cpu": "4cores"}]}, "cpu is counted in cores"),
+        ({"nodes": [{"name": "a1", "mem": "16GB"}]}, "write the unit without B"),
+        ({"cases": [{"name": "x", "pod": {}, "expect": "a1"}]}, "for a node, write {node: NAME}"),
+        ({"cases": [{"name": "x", "pod": {}, "expect": "pending"}]}, "write the reason: {unschedulable:"),
+        ({"cases": [{"name": "x", "pod": {}, "expect": {"node": "a1", "tie": "ok"}}]}, "write it beside `expect`"),
+    ],
+)
+def test_what_people_write_otherwise_is_answered_with_what_they_mean(changed: dict[str, Any], advice: str) -> None:
+    with pytest.raises(DocumentError) as raised:
+        read_suite(parse_document(Source("x.test.yaml", json.dumps(SMALL | changed))))
+    assert advice in raised.value.diagnostics[0].help
