@@ -100,8 +100,8 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 
 async def _decide(settings: Settings, address_file: Path | None) -> int:
     from kube_policy_scheduler.builtins.environment import install_extensions
-    from kube_policy_scheduler.daemon.fleet.supported import KARMADA
     from kube_policy_scheduler.daemon.fleet.fleet_daemon import FleetDaemon
+    from kube_policy_scheduler.daemon.fleet.supported import KARMADA
     from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
