@@ -180,9 +180,13 @@ class State:
         where = places or {}
         return self.changed(replace(pod, promised=where.get(pod.name, ASKS), node="") for pod in unit.pods)
 
+    def violations(self, names: Collection[str]) -> int:
+        """Return how many of some pods go although a budget does not allow it."""
+        return sum(max(0, len(budget.covers.intersection(names)) - budget.left(self)) for budget in self.budgets)
+
     def violates(self, victim: Unit) -> bool:
         """Return whether a budget does not allow the eviction of a unit."""
-        return any(len(budget.covers & victim.names) > budget.left(self) for budget in self.budgets)
+        return self.violations(victim.names) > 0
 
     # --- the tree -------------------------------------------------------------------------------------
 

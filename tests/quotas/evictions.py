@@ -63,7 +63,8 @@ class Shortage:
 def shortage(state: State, unit: Unit, places: Mapping[str, str]) -> Shortage:
     """Return what is short for a pending unit whose pods are to run on these nodes.
 
-    To judge an eviction, `state` is the settled one: what is leaving makes room for those that were promised it.
+    To judge an eviction, `state` is the settled one: what is leaving makes room for those that were promised it. Only
+    for evictions by priority it counts as there, see `Asker`.
     """
     nodes: dict[str, set[str]] = {}
     queues: dict[str, set[str]] = {}
@@ -162,6 +163,8 @@ class Asker:
     shares: bool = True
     """Whether it may evict for a fairer share: not once it has done so and was evicted since, until something changes
     that is not the work of evictions."""
+    by_priority: bool = False
+    """Whether it evicts by its priority alone. Kubernetes does not wait for what is leaving: it counts as there."""
 
 
 def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | None:
@@ -185,14 +188,14 @@ def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | N
     _, theirs, _ = divide(state, unit.queue, victim.queue)
     rank = state.rank(victim, theirs)
     lead = entitled(state, unit, victim.queue, short.resources)
-    if lead is not None and asker.reclaim is not Reclaim.NO:
+    if lead is not None and asker.reclaim is not Reclaim.NO and not asker.by_priority:
         weaker = state.strength(rank) > state.strength(lead) and lead in short.resources and victim.wants(lead) > 0
         return Rule.RECLAIM if rank is None or weaker else None
     if rank is not None or not keeps_guarantees(state, after, unit, victim):
         return None
     counted_short = not short.resources.isdisjoint(state.counted)
     if asker.reclaim is Reclaim.FAIR and counted_short:
-        allowed = asker.shares and victim.priority <= unit.priority
+        allowed = asker.shares and not asker.by_priority and victim.priority <= unit.priority
         return Rule.FAIR if allowed and shares_allow(state, unit, victim, short.resources) else None
     return Rule.PRIORITY if higher else None
 

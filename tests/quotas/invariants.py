@@ -162,11 +162,10 @@ def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     places = {p.name: step.after.pods[p.name].promised or step.after.pods[p.name].node for p in unit.pods}
     known, settled = all(places.values()), before.settled()
     askers = list[Asker]()
-    if known:
-        askers.append(Asker(unit, shortage(settled, unit, places), case.reclaim))
-    else:
-        for each in islice(placements(before, unit), MOST_PLACES_SEARCHED):
-            askers.append(Asker(unit, shortage(settled, unit, each), case.reclaim))
+    for each in [places] if known else islice(placements(before, unit), MOST_PLACES_SEARCHED):
+        askers.append(Asker(unit, shortage(settled, unit, each), case.reclaim))
+        if any(pod.leaving for pod in before.pods.values()):
+            askers.append(Asker(unit, shortage(before, unit, each), case.reclaim, by_priority=True))
     who = f"{sorted(unit.names)} of {unit.queue or 'no queue'} evicts {list(step.victims)}"
     yield from _parts_of_gangs(step)
     illegal = [why_illegal(before, asker, step.victims) for asker in askers]
@@ -256,12 +255,10 @@ def _sufficient_and_minimal(
 
 
 def _of_budgets(before: State, asker: Asker, step: Evicted, places: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield where a protected pod goes though others could make the same room."""
-    begin = replace(before, surplus_first=frozenset(step.victims))
-    units = [each for each in begin.units() if each.names <= frozenset(step.victims)]
-    if any(map(begin.violates, units)):
+    """Yield where more protected pods go though others could make the same room."""
+    if before.violations(step.victims):
         others = victims_for(before, asker, places, spares=True)
-        if others:
+        if others and before.violations(others) < before.violations(step.victims):
             yield Finding("22 budget", f"{step.by} evicts {step.victims} though {others} would do", step.at)
 
 

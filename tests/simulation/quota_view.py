@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaUsage
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, Queue, State, Unit
-from tests.quotas.evictions import Asker, Reclaim, shortage, why_illegal
+from tests.quotas.evictions import Asker, Reclaim, Shortage, shortage, why_illegal
 from tests.quotas.invariants import facts
 from tests.quotas.model import placements
 
@@ -99,13 +99,16 @@ def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: 
     freed = {state.pods[uid].node for uid in evicted}
     there = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
     for places in [{pod.uid: node}] if missing == 1 else islice(placements(there, unit), MOST_PLACES):
-        short = shortage(state.settled(), unit, places)
-        for reclaim in Reclaim:
-            illegal = why_illegal(state, Asker(unit, short, reclaim), evicted)
+        short, now_short = shortage(state.settled(), unit, places), shortage(state, unit, places)
+        if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict
+            now_short = Shortage({"pods": frozenset(places.values())})
+        askers = [Asker(unit, short, reclaim) for reclaim in Reclaim]
+        for asker in (*askers, Asker(unit, now_short, Reclaim.NO, by_priority=True)):
+            illegal = why_illegal(state, asker, evicted)
             if not illegal:
                 return ""
             if not why or len(illegal) < len(closest):
-                closest, why = illegal, facts(state, Asker(unit, short, reclaim), illegal[0])
+                closest, why = illegal, facts(state, asker, illegal[0])
     if not why:
         return ""
     names = [each.name for each in victims if each.uid in closest]
