@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Test
+from kube_policy_scheduler.lang.checking.missing import missing_part, remedy
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.rule import Finding, rule, short
 
@@ -177,6 +178,31 @@ def afresh_by_what_changes(policy: CheckedPolicy) -> Iterator[Finding]:
     if changing is not None:
         message = f"replicas move each time that `{short(changing.span)}` changes"
         yield Finding(keep.span, message, "remove it; to move replicas at a pace, write `rebalance at most 2`")
+
+
+@rule("P0397")
+def part_that_can_be_missing(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The value after `divide by` can be missing. A cluster without a value gets no replicas: if a metric has no fresh
+    sample for any cluster, none is placed. Add a default value.
+
+    Avoid::
+
+        for workloads where workload.kind == "Deployment"
+        metric fit = promql("app_fit") by cluster
+        divide by fit
+
+    Prefer::
+
+        for workloads where workload.kind == "Deployment"
+        metric fit = promql("app_fit") by cluster default 1
+        divide by fit
+    """
+    for each in policy.workloads.divides if policy.workloads is not None else ():
+        for level in each.levels:
+            cause = missing_part(level.value) if level.value is not None else None
+            if cause is not None:
+                message = f"a cluster for which `{short(cause.span)}` is missing gets no replicas"
+                yield Finding(cause.span, message, f"add a default value: `{remedy(cause)}`")
 
 
 def _filters(policy: CheckedPolicy) -> list[Test]:
