@@ -68,8 +68,9 @@ class Answers:
             raise error_from_answer(404, b'{"message":"gone","reason":"NotFound","code":404}')
         return b"{}"
 
-    def begin(self, *, node: str, done: Any, **_: Any) -> bool:
-        asyncio.get_running_loop().call_soon(done, Bound(node))
+    def begin(self, request: Any = None, done: Any = None, *, node: str = "", **_: Any) -> bool:
+        """Bind a pod, or send an event, without a task."""
+        asyncio.get_running_loop().call_soon(done, Bound(node) if request is None else b"{}")
         return True
 
     async def bind(self, *, node: str, **_: Any) -> Outcome:

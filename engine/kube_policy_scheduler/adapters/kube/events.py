@@ -16,8 +16,8 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
-from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
+from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH, Request
+from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.outbox import USUAL_LIMITS, FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
@@ -146,6 +146,7 @@ class EventRecorder(FromOutbox):
             defer_while=defer_while,
             merge=_merge,
         )
+        self._outbox.send_without_task(self._begin)
         self._series: OrderedDict[tuple[_Key, str], _Series] = OrderedDict()
         self._last_suffix = 0
 
@@ -209,7 +210,33 @@ class EventRecorder(FromOutbox):
             case _:
                 assert_never(item)
 
+    def _begin(self, key: _Key, item: _Event | _Series, done: Callable[[KubeError | None], None]) -> bool:
+        """Send a new event without a task, where nothing stands in its way; return whether."""
+        if not isinstance(item, _Event):
+            return False
+
+        def settle(outcome: bytes | KubeError) -> None:
+            if isinstance(outcome, KubeError) and not _is_there(outcome):
+                done(outcome)
+            else:
+                self._created(key, item)
+                done(None)
+
+        return self._transport.begin(self._creation(item), settle)
+
     async def _create(self, key: _Key, event: _Event) -> None:
+        asked = self._creation(event)
+        try:
+            await self._transport.request(
+                asked.verb, asked.path, body=asked.body, resource=asked.resource, fence=asked.fence
+            )
+        except Conflict as error:
+            if not _is_there(error):
+                raise
+        self._created(key, event)
+
+    def _creation(self, event: _Event) -> Request:
+        """Return the request that creates an event."""
         namespace = event.regarding.namespace or "default"
         body = _EventBody(
             metadata=_EventMetadata(event.name, namespace),
@@ -222,13 +249,10 @@ class EventRecorder(FromOutbox):
             note=event.note,
             type=event.type,
         )
-        try:
-            await self._transport.request(
-                "POST", _path(namespace), body=_encode(body), resource="events", fence=self._fence_of(event)
-            )
-        except Conflict as error:
-            if error.reason != "AlreadyExists":  # else an earlier try, whose answer was lost, had worked
-                raise
+        return Request("POST", _path(namespace), _encode(body), resource="events", fence=self._fence_of(event))
+
+    def _created(self, key: _Key, event: _Event) -> None:
+        """Note that an event is on the server."""
         if event.reason == "Scheduled":
             return  # said once in a pod's life
         place = (key, event.note)
@@ -271,6 +295,11 @@ class EventRecorder(FromOutbox):
         self._last_suffix = max(self._last_suffix + 1, int(self._clock() * 1e9))
         suffix = f".{self._last_suffix:x}"
         return about[: NAME_CHARACTERS - len(suffix)].rstrip("-.") + suffix
+
+
+def _is_there(error: KubeError) -> bool:
+    """Return whether an earlier try, whose answer was lost, had created the event."""
+    return isinstance(error, Conflict) and error.reason == "AlreadyExists"
 
 
 def _merge(old: _Event | _Series, new: _Event | _Series) -> _Event | _Series:

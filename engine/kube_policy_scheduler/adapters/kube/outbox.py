@@ -19,10 +19,11 @@ import heapq
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
@@ -200,6 +201,10 @@ class OutboxLimits(msgspec.Struct, frozen=True):
 USUAL_LIMITS = OutboxLimits()
 
 
+Begin: TypeAlias = Callable[[Key, Item, Callable[[KubeError | None], None]], bool]
+"""Sends an item without a task, where nothing stands in its way; returns whether. It tells how it ended, None: well."""
+
+
 class Outbox(Generic[Key, Item]):
     """A queue by key. Two sends of one key never overlap, and the newest comes last."""
 
@@ -232,6 +237,7 @@ class Outbox(Generic[Key, Item]):
         """
         self.counts = OutboxCounts()
         self._send = send
+        self._begin: Begin[Key, Item] | None = None
         self._name = name
         self._about = about
         self._random = random
@@ -259,6 +265,10 @@ class Outbox(Generic[Key, Item]):
         self._tickets = count()
         self._in_flight = self._suspects_in_flight = 0
         """Requests, and those of them that fail or are tried again."""
+        self._runs = 0
+        """How often `run` began."""
+        self._sends: asyncio.TaskGroup | None = None
+        """The tasks of the run under way."""
         self._stirred = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -266,6 +276,10 @@ class Outbox(Generic[Key, Item]):
         self._warned_at = -inf
         self._is_draining = self._is_failing = self._is_dropping = False
         self._last_refusal, self._refused_at, self._refusals = "", -inf, 0
+
+    def send_without_task(self, begin: Begin[Key, Item]) -> None:
+        """Send items by this where it can, and by `send` where it cannot."""
+        self._begin = begin
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -320,12 +334,15 @@ class Outbox(Generic[Key, Item]):
         """Send for ever; end by cancellation. It may be run again then."""
         loop = asyncio.get_running_loop()
         self._recover()
+        self._runs += 1
         async with asyncio.TaskGroup() as sends:
+            self._sends = sends
             while True:
                 self._stirred.clear()
                 now = loop.time()
-                while (entry := self._take_next(now)) is not None:
-                    sends.create_task(self._deliver_in_turn(entry))
+                while (turn := self._take_next(now)) is not None:
+                    if not self._begin_turn(turn):
+                        sends.create_task(self._deliver_in_turn(turn))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(self._next_look(now)):
                         await self._stirred.wait()
@@ -499,56 +516,91 @@ class Outbox(Generic[Key, Item]):
 
     async def _deliver(self, turn: _Taken[Key, Item]) -> bool:
         """Send an item that was taken; return whether all is as it was but for its place, which is free."""
+        entry = turn.entry
+        if entry.item is None:  # discarded since it was taken
+            return self._conclude(turn, None, was_sent=False)
+        try:
+            await self._send(entry.key, entry.item)
+        except Exception as error:
+            return self._conclude(turn, error)
+        except BaseException:  # put back by the next run
+            self._leave(turn, is_well=False)
+            raise
+        return self._conclude(turn, None)
+
+    def _begin_turn(self, turn: _Taken[Key, Item]) -> bool:
+        """Send an item that was taken without a task, where that is possible; return whether."""
+        entry = turn.entry
+        if self._begin is None or entry.item is None:
+            return False
+        return self._begin(entry.key, entry.item, partial(self._end_turn, turn, self._runs))
+
+    def _end_turn(self, turn: _Taken[Key, Item], run: int, error: KubeError | None) -> None:
+        """Go on after an item that was sent without a task, with others while all goes well."""
+        if run != self._runs or self._sends is None:
+            return  # the run has ended, and what was under way is put back by the next one
+        if not self._conclude(turn, error):
+            return
+        found = self._take_next(asyncio.get_running_loop().time())
+        if found is None:
+            self._stirred.set()
+        elif not self._begin_turn(found):
+            self._sends.create_task(self._deliver_in_turn(found))
+
+    def _conclude(self, turn: _Taken[Key, Item], error: Exception | None, *, was_sent: bool = True) -> bool:
+        """Note what became of an item; return whether all is as it was but for its place, which is free."""
         entry, lane, is_well = turn.entry, turn.lane, False
         try:
-            if entry.item is None:  # discarded since it was taken
-                self._done(entry)
-                return False
-            await self._send(entry.key, entry.item)
-        except (Unreachable, CredentialsError) as error:
-            self._server_is_down(error)
-            self._again(entry)
-        except (UnknownOutcome, TooManyRequests, ServerError, Unauthorized, Conflict) as error:
-            self.counts.retried += 1
-            lane.is_failing = True
-            self._warn(entry, error)
-            wish = error.retry_after_seconds if isinstance(error, ApiError) else None
-            self._failed(entry, wish=wish)
-        except Fenced:
-            if self._is_draining:
-                self.counts.withheld += 1
-                self._done(entry)
-            else:
-                self._again(entry, pause=FENCE_SECONDS)
-        except NotFound as error:  # the object, or its namespace, is gone
-            self._give_up(entry, error)
-        except KubeError as error:
-            lane.is_failing = True
-            self._refused(entry, error)
-        except Exception as error:
-            logger.exception("%s: unexpected error", self._name)
-            entry.refusals += 1
-            if entry.refusals < MOST_FAULTS:
-                self.counts.retried += 1
-                self._failed(entry)
-            else:
-                self._give_up(entry, error)
-        else:
-            self.counts.sent += 1
-            is_well = not turn.is_suspect and not self._is_failing and not lane.is_failing
-            lane.is_failing = False
-            self._succeeded()
-            self._done(entry)
+            match error:
+                case None if not was_sent:
+                    self._done(entry)
+                case None:
+                    self.counts.sent += 1
+                    is_well = not turn.is_suspect and not self._is_failing and not lane.is_failing
+                    lane.is_failing = False
+                    self._succeeded()
+                    self._done(entry)
+                case Unreachable() | CredentialsError():
+                    self._server_is_down(error)
+                    self._again(entry)
+                case UnknownOutcome() | TooManyRequests() | ServerError() | Unauthorized() | Conflict():
+                    self.counts.retried += 1
+                    lane.is_failing = True
+                    self._warn(entry, error)
+                    wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+                    self._failed(entry, wish=wish)
+                case Fenced() if self._is_draining:
+                    self.counts.withheld += 1
+                    self._done(entry)
+                case Fenced():
+                    self._again(entry, pause=FENCE_SECONDS)
+                case NotFound():  # the object, or its namespace, is gone
+                    self._give_up(entry, error)
+                case KubeError():
+                    lane.is_failing = True
+                    self._refused(entry, error)
+                case _:
+                    logger.error("%s: unexpected error", self._name, exc_info=error)
+                    entry.refusals += 1
+                    if entry.refusals < MOST_FAULTS:
+                        self.counts.retried += 1
+                        self._failed(entry)
+                    else:
+                        self._give_up(entry, error)
         finally:
-            lane.in_flight -= 1
-            self._in_flight -= 1
-            self._suspects_in_flight -= turn.is_suspect
-            self._file(lane)
-            if not is_well:
-                self._stirred.set()
-            if not any(self._turns):
-                self._settle()
+            self._leave(turn, is_well=is_well)
         return is_well
+
+    def _leave(self, turn: _Taken[Key, Item], *, is_well: bool) -> None:
+        """Free the place of an item that is not under way any more."""
+        turn.lane.in_flight -= 1
+        self._in_flight -= 1
+        self._suspects_in_flight -= turn.is_suspect
+        self._file(turn.lane)
+        if not is_well:
+            self._stirred.set()
+        if not any(self._turns):
+            self._settle()
 
     def _done(self, entry: _Entry[Key, Item]) -> None:
         """Forget what was sent, or will never be; what came meanwhile waits as if it were new."""
