@@ -12,6 +12,7 @@ from kube_policy_scheduler.lint.rule import Finding, rule, short
 
 _KIND = ("workload.kind", "workload.api_version", "workload.name")
 _BEST_FIRST, _COPIES, _AS_PLACEMENT = "best first", "copies", "as placement"
+_EVICTION = "ClusterEviction"
 _CHANGING = Depends.SIGNAL | Depends.ROW
 
 
@@ -203,6 +204,30 @@ def part_that_can_be_missing(policy: CheckedPolicy) -> Iterator[Finding]:
             if cause is not None:
                 message = f"a cluster for which `{short(cause.span)}` is missing gets no replicas"
                 yield Finding(cause.span, message, f"add a default value: `{remedy(cause)}`")
+
+
+@rule("P0398")
+def evicted_come_back(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Without the filter ClusterEviction, replicas that Karmada evicts from a cluster can be placed there again: the
+    eviction never ends, and the workload has too few replicas.
+
+    Avoid::
+
+        for workloads where workload.kind == "Deployment"
+        use karmada without ClusterEviction
+        divide evenly
+
+    Prefer::
+
+        for workloads where workload.kind == "Deployment"
+        use karmada without TaintToleration
+        divide evenly
+    """
+    for statement in policy.statements:
+        for plugin in statement.without if isinstance(statement, syntax.UseKarmada) else ():
+            if plugin.name == _EVICTION:
+                message = f"without `{plugin.name}` evicted replicas can be placed in the same cluster again"
+                yield Finding(plugin.span, message, "remove it from the list")
 
 
 def _filters(policy: CheckedPolicy) -> list[Test]:
