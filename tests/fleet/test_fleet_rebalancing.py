@@ -57,7 +57,10 @@ def test_it_moves_once_it_has_rested() -> None:
     assert policies(BACK).rebalance(workload(5, {"c": 5}, decided=NOW - 601), THREE, Given(NOW)) is not None
 
 
-@pytest.mark.parametrize(("margin", "moved"), [(0, [{"a": 4}]), (1, []), (0.5, [{"a": 4}])])
+MOVED = [{"a": 3, "c": 1}, {"a": 4}]
+
+
+@pytest.mark.parametrize(("margin", "moved"), [(0, MOVED), (1, []), (0.5, MOVED)])
 def test_a_margin_is_by_how_much_the_other_cluster_must_be_better(margin: float, moved: list[dict[str, int]]) -> None:
     text = f"score -(cluster.price ?? 9)\ndivide best first\nrebalance margin {margin}"
 
@@ -72,3 +75,10 @@ def test_each_cluster_has_the_first_rebalance_that_lets_it_gain() -> None:
 
 def test_without_rebalance_nothing_moves() -> None:
     assert policies("divide evenly").rebalance(workload(9, {"c": 9}), THREE, Given(NOW)) is None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "moved"), [(1, []), (2, [{"a": 1, "c": 1}, {"a": 2}]), (3, [{"a": 2, "c": 1}, {"a": 3}])]
+)
+def test_one_replica_always_stays_where_it_is_healthy(replicas: int, moved: list[dict[str, int]]) -> None:
+    assert passes(BACK, workload(replicas, {"c": replicas})) == moved

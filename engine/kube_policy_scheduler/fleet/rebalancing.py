@@ -49,12 +49,27 @@ def rebalance(
             targets[move.source] -= move.replicas
             targets[target] = targets.get(target, 0) + move.replicas
             done.append(move)
+    _keep_one(workload, targets, done)
     if not done:
         return None
     targets = {name: count for name, count in targets.items() if count > 0}
     is_complete = targets == dict(ideal.targets)
     term = ideal.term if is_complete else workload.observed_term or ideal.term
     return msgspec.structs.replace(ideal, targets=targets, term=term), tuple(done)
+
+
+def _keep_one(workload: Workload, targets: dict[str, int], moves: list[Move]) -> None:
+    """Take a replica back from the last move if none would stay: what moves ends at once, and begins elsewhere later.
+
+    The next pass moves it, once the others are healthy where they are. A workload with one replica stays.
+    """
+    if not moves or any(min(targets[name], count) > 0 for name, count in workload.has.items()):
+        return
+    last = moves.pop()
+    targets[last.source] += 1
+    targets[last.target] -= 1
+    if last.replicas > 1:
+        moves.append(msgspec.structs.replace(last, replicas=last.replicas - 1))
 
 
 def _is_unsettled(workload: Workload) -> bool:

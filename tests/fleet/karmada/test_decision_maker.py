@@ -76,6 +76,24 @@ def test_a_race_with_an_eviction_is_decided_again(plane: ControlPlane) -> None:
     assert one.tallies.conflicts == 1
 
 
+@pytest.mark.parametrize("seen_first", [False, True], ids=["then seen", "seen first"])
+def test_what_was_overtaken_is_decided_again_as_soon_as_it_is_seen(seen_first: bool, plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=12), maker()
+    plane.show_all(one, 0)
+    for tick in range(5):  # others report the status all the time
+        work = one.next(Steady(tick / 100))
+        assert isinstance(work, Work)
+        plane.set_health(key, {"a": bool(tick % 2)})
+        if seen_first:
+            one.set_binding(plane.binding(key), Steady(tick / 100))
+        plane.carry_out(one, work, tick / 100)
+        if not seen_first:
+            assert one.next(Steady(tick / 100)) is None
+            one.set_binding(plane.binding(key), Steady(tick / 100))
+    plane.settle(one, 0.05)
+    assert (condition(plane, key), one.tallies.conflicts) == ("Success", 5)
+
+
 @pytest.mark.parametrize("shown", [(), ("c",)], ids=["none", "one of them"])
 def test_nothing_is_taken_away_while_clusters_are_missing(shown: tuple[str, ...], plane: ControlPlane) -> None:
     key, one = plane.add("web", replicas=12, has={"a": 4, "b": 8}, applied=DUPLICATED), maker()

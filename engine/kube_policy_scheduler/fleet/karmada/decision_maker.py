@@ -128,6 +128,8 @@ class _Known(msgspec.Struct, eq=False):
     """What was read of the template for this generation; None if it was not."""
     claims_until: float = -inf
     """On the steady clock: for how long replicas that are not healthy yet count as decided."""
+    was_overtaken: bool = False
+    """Whether a write was refused, as there is a newer state than this one."""
     claims: Claims = msgspec.field(default_factory=dict)
     """What counts at present."""
 
@@ -276,7 +278,7 @@ class DecisionMaker:
             mine, theirs = known.binding.metadata.resource_version, binding.metadata.resource_version
             if version_number(theirs) and version_number(theirs) < version_number(mine):
                 return
-            is_new = known.binding.metadata.generation != binding.metadata.generation
+            is_new = known.was_overtaken or known.binding.metadata.generation != binding.metadata.generation
         else:
             is_new = True
         self._know(key, binding, now)
@@ -468,9 +470,17 @@ class DecisionMaker:
             self._know(key, binding, now)
 
     def conflicted(self, work: Work, now: Steady) -> None:
-        """Take note that the binding had changed: it is decided again, once the watch shows how."""
+        """Take note that the binding had changed: it is decided again, as soon as the watch shows how."""
         self.tallies.conflicts += 1
         self.waiting.refused(work.key, now)
+        known = self._known.get(work.key)
+        if known is None:
+            return
+        mine, newest = work.binding.metadata.resource_version, known.binding.metadata.resource_version
+        if version_number(newest) > version_number(mine):
+            self.waiting.wake(work.key, Wake.OWN, now)
+        else:
+            known.was_overtaken = True
 
     def refused(self, work: Work, binding: ResourceBinding, now: Steady) -> None:
         """Take note that a write failed; it is decided and tried again after a pause. binding: as it is now."""
