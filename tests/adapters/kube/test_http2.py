@@ -125,6 +125,22 @@ async def test_what_waits_is_withheld_once_the_fence_is_closed() -> None:
         assert len(server.requests) == 1
 
 
+async def test_a_fence_that_breaks_withholds_its_request_and_no_other() -> None:
+    def broken() -> bool:
+        raise ZeroDivisionError
+
+    async with talking(created) as (transport, server):
+        await transport.request("POST", PATH, body=b"0")
+        bad, good = await asyncio.gather(
+            transport.request("POST", PATH, body=b"bad", fence=Fence(broken)),
+            transport.request("POST", PATH, body=b"good"),
+            return_exceptions=True,
+        )
+        assert isinstance(bad, errors.Fenced)
+        assert good == b"good"
+        assert [request.body for request in server.requests] == [b"0", b"good"]
+
+
 async def test_a_lost_connection_leaves_the_outcome_of_each_request_open() -> None:
     async with talking(lambda _, peer: peer.abort()) as (transport, server):
         asked = [transport.request("POST", PATH, body=b"{}") for _ in range(20)]

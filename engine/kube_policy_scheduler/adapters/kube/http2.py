@@ -281,10 +281,14 @@ class Http2Connection(asyncio.Protocol):
             if len(exchange.request.body) > self._window:
                 break  # until the server has taken more
             self._waiting.popleft()
-            if (withheld := _withheld(exchange.request)) is not None:
-                exchange.settle(withheld)
-                continue
-            frames.append(self._frames_of(exchange, now))
+            try:
+                exchange.request.check_fence()
+                frames.append(self._frames_of(exchange, now))
+            except Fenced as error:
+                exchange.settle(error)
+            except Exception as error:  # it must not cost the others their turn
+                logger.exception("unexpected error before %s", exchange.request.place)
+                exchange.settle(Fenced(f"{exchange.request.place} was withheld: internal error: {error!r}"))
         if not frames:
             return
         assert self._transport is not None
@@ -297,11 +301,11 @@ class Http2Connection(asyncio.Protocol):
 
     def _frames_of(self, exchange: Exchange, now: float) -> bytes:
         stream, request = self._next_stream, exchange.request
+        block, body = self._writer.block(request), request.body
         self._next_stream += 2
         self._exchanges[stream] = exchange
         exchange.standing = ExchangeState.SENT
         exchange.since, exchange.deadline = now, now + request.timeout_seconds
-        block, body = self._writer.block(request), request.body
         length = len(body)
         self._window -= length
         place = stream.to_bytes(4)
@@ -659,14 +663,6 @@ class _Decoder:
             elif name == b"retry-after":
                 retry_after = value.decode("latin-1")
         return status, retry_after
-
-
-def _withheld(request: Request) -> Fenced | None:
-    try:
-        request.check_fence()
-    except Fenced as error:
-        return error
-    return None
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
