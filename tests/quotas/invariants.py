@@ -255,10 +255,14 @@ def _sufficient_and_minimal(
 
 
 def _of_budgets(before: State, asker: Asker, step: Evicted, places: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield where more protected pods go though others could make the same room."""
+    """Yield where more protected pods go though others could make the same room.
+
+    A guarantee is got from other queues, and not from pods of the own queue instead.
+    """
     if before.violations(step.victims):
         others = victims_for(before, asker, places, spares=True)
-        if others and before.violations(others) < before.violations(step.victims):
+        own = [any(before.pods[name].queue == asker.unit.queue for name in names) for names in (step.victims, others)]
+        if others and own != [False, True] and before.violations(others) < before.violations(step.victims):
             yield Finding("22 budget", f"{step.by} evicts {step.victims} though {others} would do", step.at)
 
 
@@ -268,6 +272,9 @@ def _progress(before: State, asker: Asker, step: Evicted) -> Iterator[Finding]:
     Not for reclaim: what becomes guaranteed below may take the place of what was guaranteed in a queue of both. Nor for
     shares: there a small unit may take the place of a large one that is as important, and as guaranteed.
     """
+    gang = "" if asker.unit.surplus else asker.unit.gang
+    if gang and any(pod.gang == gang and pod.holds for pod in before.pods.values()):
+        return  # what is left of its gang becomes a part of a larger unit, which may be guaranteed nothing
     begin = State(before.queues, before.nodes, before.pods, frozenset(step.victims))
     taken = [entitled(begin, asker.unit, begin.pods[name].queue, asker.short.resources) for name in step.victims]
     if any(lead is not None for lead in taken):

@@ -38,7 +38,7 @@ class QueueReport:
     outside: int
     """Pods on nodes that belong to no queue."""
     capacity: Mapping[str, int]
-    """What the nodes offer, by resource in column units."""
+    """What usable nodes offer, by resource in column units."""
     victims: tuple[Unit, ...]
     """Who would be evicted next, the first one first."""
     above_max: tuple[AboveMax, ...] = ()
