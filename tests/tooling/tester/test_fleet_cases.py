@@ -123,6 +123,16 @@ def test_changes_of_the_policy_are_tried(replicas: int, survives: list[str], tes
     assert [each for each in ("keep nothing", "at most 8 each") if each in shown] == survives
 
 
+def test_first_cases_are_for_pods_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fleet.policy").write_text(POLICY)
+
+    assert run(["test", "--init", "fleet.policy"]) == 2
+    assert "write `clusters`, and cases with a `workload`" in capsys.readouterr().err
+
+
 def test_coverage_says_that_it_does_not_measure_them(tested: Any) -> None:
     shown = tested(f"- name: x\n  {HOLDS[0]}\n", "--coverage")
 
