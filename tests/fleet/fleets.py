@@ -41,9 +41,9 @@ def workload(replicas: int, has: Mapping[str, int] | None = None, **facts: Any) 
     has = has or {}
     return Workload(
         "Deployment",
-        "web",
-        "shop",
         **{
+            "name": "web",
+            "namespace": "shop",
             "api_version": "apps/v1",
             "replicas": replicas,
             "requests": {"cpu": CORE},

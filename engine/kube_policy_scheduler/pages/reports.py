@@ -159,6 +159,23 @@ def _charts(found: Mapping[str, Any]) -> list[Chart]:
     return charts
 
 
+def fleet_impact_page(found: Mapping[str, Any]) -> str:
+    """Return the page. found: what `policyctl impact --fleet … --format json` prints."""
+    sides = {"old": found["before"]["replicas"], "new": found["after"]["replicas"]}
+    names = sorted({*sides["old"], *sides["new"]}, key=lambda name: -max(side.get(name, 0) for side in sides.values()))
+    shown = names[:_WIDEST]
+    counts = {key: [float(side.get(name, 0)) for name in shown] for key, side in sides.items()}
+    changes = found["changes"]
+    return page(
+        "fleet_impact.html",
+        found=found,
+        figures=[tuple(row.values()) for row in found["figures"]],
+        changes=changes[:MOST_PODS],
+        hidden=max(0, len(changes) - MOST_PODS),
+        charts=[bar_chart("Replicas by cluster", shown, counts, up="replicas")] if shown else [],
+    )
+
+
 _ABSENT: Mapping[str, Any] = {
     "message": "", "nodes": 0, "feasible": 0, "ties": 1, "attempt": 1,
     "top": (), "refused": {}, "reasons": (), "metrics": (), "victims": (),

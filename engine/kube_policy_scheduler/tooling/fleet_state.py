@@ -13,6 +13,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.reading import BindingError, cluster, workload
+from kube_policy_scheduler.fleet.karmada.triggers import is_decided, trigger
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Workload
 from kube_policy_scheduler.wording import some
 
@@ -25,11 +26,26 @@ class UnknownWorkloadError(Exception):
     """No binding places a workload of that name, or several do; `str()` says which there are."""
 
 
+class BoundWorkload(msgspec.Struct, frozen=True):
+    """A workload, and what its binding says of decisions."""
+
+    workload: Workload
+    is_decided: bool
+    """Whether a scheduler decides it: it follows no others, is not suspended, and stays."""
+    is_due: bool
+    """Whether it is to be decided now, though nobody changes it."""
+
+
 class FleetState(msgspec.Struct, frozen=True):
     """The clusters and the workloads of a fleet."""
 
     fleet: Fleet
-    workloads: tuple[Workload, ...]
+    bound: tuple[BoundWorkload, ...]
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """Return the workloads, in the order of the bindings."""
+        return tuple(each.workload for each in self.bound)
 
     def named(self, name: str, *, namespace: str | None = None) -> Workload:
         """Return a workload by `NAME`, `NAMESPACE/NAME` or `KIND/NAME`, in any case of the kind.
@@ -70,14 +86,15 @@ def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
     """
     found: list[Diagnostic] = []
     clusters: dict[str, FleetCluster] = {}
-    bound: list[Workload] = []
+    bindings: list[tuple[ResourceBinding, Workload]] = []
     templates: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for each in objects:
         try:
             if each.kind == "Cluster" and str(each.value.get("apiVersion", "")).startswith(_CLUSTER_GROUP):
                 clusters[each.name] = cluster(each.convert(KarmadaCluster))
             elif each.kind in BINDINGS:
-                bound.append(workload(each.convert(ResourceBinding)))
+                binding = each.convert(ResourceBinding)
+                bindings.append((binding, workload(binding)))
             else:
                 metadata = each.value["metadata"]
                 templates[each.kind, metadata.get("namespace", ""), each.name] = metadata
@@ -88,7 +105,19 @@ def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
     if found:
         raise DocumentError(found)
     fleet = Fleet(tuple(clusters[name] for name in sorted(clusters)))
-    return FleetState(fleet, tuple(_with_template(each, templates) for each in bound))
+
+    def is_leaving(name: str) -> bool:
+        return name not in clusters or clusters[name].deleting
+
+    bound = (
+        BoundWorkload(
+            _with_template(placed, templates),
+            is_decided=is_decided(binding),
+            is_due=trigger(binding, is_leaving=is_leaving) is not None,
+        )
+        for binding, placed in bindings
+    )
+    return FleetState(fleet, tuple(bound))
 
 
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})

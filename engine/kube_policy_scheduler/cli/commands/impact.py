@@ -20,10 +20,12 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
+    from kube_policy_scheduler.tooling.impact.fleet_report import FleetImpact
     from kube_policy_scheduler.tooling.impact.replay import Step
+    from kube_policy_scheduler.tooling.impact.report import Limits
     from kube_policy_scheduler.tooling.rulesets import Ruleset
 
-KUBERNETES = "kubernetes"
+KUBERNETES, KARMADA = "kubernetes", "karmada"
 EPILOG = """
 \b
 Examples:
@@ -34,10 +36,22 @@ Examples:
   policyctl impact old/ new/ --record decisions.jsonl --cluster c.json.gz   # the pods of a decision log
 
 \b
+For the workloads of a Karmada fleet:
+  kubectl get clusters,resourcebindings,deployments -A -o yaml > fleet.yaml    # of the Karmada API server
+  policyctl impact karmada first.policy --fleet fleet.yaml                # with and without a policy
+  policyctl impact old/ new/ --fleet fleet.yaml --afresh --max-moved 5% --html impact.html
+
+\b
 OLD and NEW: a .policy file, a folder of them, a ConfigMap (.yaml), or `kubernetes` for Kubernetes' own rules.
 The command removes the pods that either set governs and places them again one after another: first the pods that
 have a node, oldest first, then the pending pods. It evicts no pods. It decides the members of a gang together: if the
 gang is not complete, they get no node.
+
+\b
+With --fleet, `karmada` stands for the Placements of the workloads alone. Each workload is decided if something asks for
+a decision, and `rebalance` then moves it until it rests: all moved replicas count as healthy, and all pauses as over.
+With --afresh, each workload is decided without regard to where it runs, as a WorkloadRebalancer asks for. The price is
+that of the requested cores, by `cluster.price`.
 
 \b
 Exit codes: 0 within the limits; 1 a limit is exceeded; 2 the command could not run.
@@ -73,17 +87,25 @@ SECTION = Section.CHANGE
 @click.option(
     "--by", default="", metavar="LABEL", help="Compare groups of pods by this label.  [default: the namespace]"
 )
-@click.option("--max-moved", type=MovedLimit(), help="Exit with 1 if more pods move (a number or a percentage).")
+@click.option(
+    "--max-moved", type=MovedLimit(), help="Exit with 1 if more pods, or replicas, move (a number or a percentage)."
+)
 @click.option(
     "--max-unschedulable", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-    help="Exit with 1 if more pods lose their node.",
+    help="Exit with 1 if more pods lose their node, or more workloads their room.",
 )  # fmt: skip
 @click.option(
     "--max-evicted", type=click.IntRange(0), metavar="N",
     help="Exit with 1 if NEW evicts more pods, for pending pods, that OLD does not evict.",
 )  # fmt: skip
+@click.option(
+    "--fleet", "fleets", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="Compare workloads of a Karmada fleet instead of pods: a file with its Clusters and ResourceBindings, and the"
+        " Deployments or others that these name; may be repeated.",
+)  # fmt: skip
+@click.option("--afresh", is_flag=True, help="With --fleet: decide workloads without regard to where they run.")
 @cluster_sources.decision_options
-@click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
+@click.option("--all", "whole", is_flag=True, help="List all pods or workloads, not only the first 20.")
 @click.option("--summary", is_flag=True, help="Also append Markdown to the file in $GITHUB_STEP_SUMMARY.")
 @cluster_sources.output_options
 @owner_options
@@ -97,12 +119,14 @@ def command(
     max_moved: tuple[int | None, float | None] | None,
     max_unschedulable: int,
     max_evicted: int | None,
+    fleets: tuple[Path, ...],
+    afresh: bool,
     whole: bool,
     summary: bool,
     form: str,
     html: Path | None,
 ) -> int:
-    """Show what a policy change would do to the pods of a cluster.
+    """Show what a policy change would do to the pods of a cluster, or to the workloads of a fleet.
 
     The command decides the same pods with OLD and with NEW, one after another: each placement changes the cluster for
     the following pods. The report shows the pods that move and the clause that moves them, the pods that lose or get a
@@ -114,6 +138,17 @@ def command(
     from kube_policy_scheduler.tooling.impact.replay import replay
     from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, figures, lines, markdown
 
+    moved, share = max_moved if max_moved is not None else (None, None)
+    limits = Limits(moved, share, max_unschedulable, max_evicted)
+    if fleets:
+        if given.clusters or record is not None or max_evicted is not None or by:
+            raise click.UsageError(
+                "--cluster, --record, --by and --max-evicted are about pods: do not use --fleet with them"
+            )
+        report = _fleet_impact(given, old, new, fleets, afresh=afresh, limits=limits)
+        return _report_fleet(report, whole=whole, summary=summary, form=form, html=html)
+    if afresh:
+        raise click.UsageError("--afresh requires --fleet")
     sides = (_ruleset(old), _ruleset(new))
     sets = [side.policy_set for side in sides]
     records = _records(record)
@@ -129,7 +164,6 @@ def command(
         )  # fmt: skip
     uids = [step.pod.metadata.uid for step in steps]
     before, after = (figures(side.cluster, uids, by=by) for side in (done.old, done.new))
-    moved, share = max_moved if max_moved is not None else (None, None)
     trees = [side.policy_set.queues if side.policy_set is not None else None for side in sides]
     found = Impact(
         old,
@@ -137,7 +171,7 @@ def command(
         done,
         before,
         after,
-        Limits(moved, share, max_unschedulable, max_evicted),
+        limits,
         cluster_sources.price_sources(),
         # a decision log has no pods that wait now
         evictions(
@@ -167,8 +201,54 @@ def command(
     return 1 if found.broken else 0
 
 
-def _ruleset(path: str) -> Ruleset:
-    is_own = path == KUBERNETES and not Path(path).exists()
+def _fleet_impact(
+    given: Given, old: str, new: str, fleets: Sequence[Path], *, afresh: bool, limits: Limits
+) -> FleetImpact:
+    """Return what a change does to the workloads of a fleet."""
+    from kube_policy_scheduler.cli.fleets import fleet_in
+    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES
+    from kube_policy_scheduler.tooling.impact.fleet_replay import replay_fleet
+    from kube_policy_scheduler.tooling.impact.fleet_report import FleetImpact
+
+    sets = [_ruleset(path, own=KARMADA).policy_set for path in (old, new)]
+    sides = [each.fleet if each is not None else NO_FLEET_POLICIES for each in sets]
+    fleet = fleet_in(fleets, now=given.now)
+    queries = tuple(dict.fromkeys(query for side in sides for query in side.queries))
+    signals = given.signals_for(queries, now=fleet.now) if queries else Signals.EMPTY
+    with status_line() as show:
+        done = replay_fleet(
+            fleet.state, *sides, now=fleet.now, signals=signals, afresh=afresh,
+            progress=lambda at, of: show(f"{at:,} of {of:,} workloads decided twice"),
+        )  # fmt: skip
+    if not done.decided:
+        counted = plural(len(fleet.state.bound), "workload")
+        raise click.ClickException(
+            f"the fleet's {counted}: neither policy set governs any of them, so there is nothing to compare;"
+            " a policy of workloads begins with `for workloads where …`"
+        )
+    return FleetImpact(old, new, done, afresh, limits)
+
+
+def _report_fleet(found: FleetImpact, *, whole: bool, summary: bool, form: str, html: Path | None) -> int:
+    """Print the report, and return the exit code."""
+    from kube_policy_scheduler.tooling.impact.fleet_report import data, lines, markdown
+
+    if summary:
+        _add_summary("\n".join(markdown(found)))
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal(), most=len(found.replay.changes) if whole else 20))
+    if html is not None:
+        from kube_policy_scheduler.pages.reports import fleet_impact_page
+
+        cluster_sources.write_page(html, fleet_impact_page(data(found)), plots=True)
+    return 1 if found.broken else 0
+
+
+def _ruleset(path: str, *, own: str = KUBERNETES) -> Ruleset:
+    is_own = path == own and not Path(path).exists()
     return ruleset_of([] if is_own else [Path(path)], name=path)
 
 

@@ -173,25 +173,19 @@ def command(
 
 def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str | None, form: str) -> int:
     """Explain the decision about a workload of a fleet."""
-    from time import time
-
+    from kube_policy_scheduler.cli.fleets import fleet_in
     from kube_policy_scheduler.cluster.signals import Signals
-    from kube_policy_scheduler.documents.fixtures import read_objects
     from kube_policy_scheduler.fleet.judging import Given as GivenToFleet
     from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES
-    from kube_policy_scheduler.tooling.fleet_state import UnknownWorkloadError, fleet_state
+    from kube_policy_scheduler.tooling.fleet_state import UnknownWorkloadError
     from kube_policy_scheduler.tooling.why.workloads import data, explain_workload, lines
 
     if given.clusters:
         raise click.UsageError("use --cluster for a pod, or --fleet for a workload, not both")
     policy_set = given.ruleset().policy_set
     policies = policy_set.fleet if policy_set is not None else NO_FLEET_POLICIES
-    things = {path: read_objects(path) for path in paths}
-    for path, objects in things.items():
-        if not objects:
-            raise click.ClickException(f"{path} is empty: expected Clusters, ResourceBindings and their workloads")
-    state = fleet_state(each for objects in things.values() for each in objects)
-    now = given.now if given.now is not None else time()
+    fleet = fleet_in(paths, now=given.now)
+    state, now = fleet.state, fleet.now
     signals = given.signals_for(policies.queries, now=now) if policies.queries else Signals.EMPTY
     try:
         asked = state.named(name, namespace=namespace)

@@ -16,24 +16,20 @@ from msgspec.structs import replace
 
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.fleet import model
+from kube_policy_scheduler.fleet.claims import DECIDED_SECONDS, Claims, claims_of, unhealthy, with_claims
 from kube_policy_scheduler.fleet.karmada import reading
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
 from kube_policy_scheduler.fleet.karmada.writes import Patch, observed_patch, placement_patch, status_patch
-from kube_policy_scheduler.fleet.model import HEALTHY, AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.fleet.tallies import Tallies
 from kube_policy_scheduler.fleet.waiting import Waiting, Wake
-from kube_policy_scheduler.quantities.quantity import NANO
 from kube_policy_scheduler.times import Steady
 
-Claims: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Billionths by cluster and resource."""
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a binding; the namespace of a ClusterResourceBinding is empty."""
-DECIDED_SECONDS = 300.0
-"""Replicas that are decided, and not healthy after this time, count only by what the status of their cluster says."""
 LOOKED_AT = 50
 """Workloads that are looked at in one look for moves: each takes as long as a decision."""
 MISSING_SECONDS = 300.0
@@ -200,7 +196,7 @@ class DecisionMaker:
         if self._fleet is None:
             decided = self._decided if self._rules.counts_decided else {}
             self._fleet = Fleet(
-                tuple(_with_decided(self._clusters[name], decided.get(name)) for name in sorted(self._clusters)),
+                tuple(with_claims(self._clusters[name], decided.get(name)) for name in sorted(self._clusters)),
                 groups=self._groups,
                 anti_groups=self._anti_groups,
                 features=self._features,
@@ -325,7 +321,7 @@ class DecisionMaker:
             known.claims_until = now + DECIDED_SECONDS
             self._claims_end.append((known.claims_until, key))
         if now < known.claims_until:
-            self._claim(known, _claims_of(workload))
+            self._claim(known, claims_of(workload, unhealthy(workload)))
 
     def _claim(self, known: _Known, claims: Claims) -> None:
         """Count other claims of a binding than before."""
@@ -507,24 +503,6 @@ def write_failed(work: Work, message: str) -> Outcome:
 def _not_written(work: Work, reason: Reason, message: str) -> Outcome:
     has = {each.name: each.replicas for each in work.binding.spec.clusters or ()}
     return Outcome(reason, message, has, verdicts=work.outcome.verdicts if work.outcome is not None else model.NOTHING)
-
-
-def _claims_of(workload: Workload) -> Claims:
-    """Return what the replicas request that are decided and not healthy yet."""
-    requests = {"pods": 10**NANO} | dict(workload.requests or {})
-    return {
-        name: {resource: amount * count for resource, amount in requests.items()}
-        for name, count in workload.has.items()
-        if count > 0 and workload.health.get(name) != HEALTHY
-    }
-
-
-def _with_decided(cluster: FleetCluster, decided: Mapping[str, int] | None) -> FleetCluster:
-    """Return a cluster with more that its pods request."""
-    if not decided:
-        return cluster
-    more = {name: cluster.allocating.get(name, 0) + amount for name, amount in decided.items()}
-    return replace(cluster, allocating={**cluster.allocating, **more})
 
 
 def _with(workload: Workload, template: Template) -> Workload:

@@ -35,19 +35,22 @@ class Trigger(Enum):
     INTERRUPTED = "the last decision was not told"
 
 
-def serves(scheduler_names: Set[str], binding: ResourceBinding) -> bool:
-    """Return whether the scheduler of these names decides the binding: it asks for it, is not suspended, and stays.
+def is_decided(binding: ResourceBinding) -> bool:
+    """Return whether some scheduler decides the binding: it is not suspended, and stays.
 
     A binding without a placement is of a template that others need: it follows them, and nobody decides it.
     """
-    spec, meta = binding.spec, binding.metadata
+    spec = binding.spec
     suspended = spec.suspension is not None and spec.suspension.scheduling is True
+    return not suspended and spec.placement is not None and binding.metadata.deletion_timestamp is None
+
+
+def serves(scheduler_names: Set[str], binding: ResourceBinding) -> bool:
+    """Return whether the scheduler of these names decides the binding: it asks for it, and Karmada knows its policy."""
     return (
-        (spec.scheduler_name or DEFAULT_SCHEDULER) in scheduler_names
-        and not suspended
-        and spec.placement is not None
-        and meta.deletion_timestamp is None
-        and any((meta.labels or {}).get(label) for label in OWNED_BY)
+        (binding.spec.scheduler_name or DEFAULT_SCHEDULER) in scheduler_names
+        and is_decided(binding)
+        and any((binding.metadata.labels or {}).get(label) for label in OWNED_BY)
     )
 
 

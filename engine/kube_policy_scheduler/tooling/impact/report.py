@@ -431,9 +431,7 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
     if found.replay.changes:
         yield "| pods | because of | where |"
         yield "|---:|---|---|"
-        yield from (
-            f"| {count} | `{_cell(reason.clause)}` | {_cell(reason.place)} |" for reason, count in found.causes()
-        )
+        yield from (f"| {count} | `{cell(reason.clause)}` | {cell(reason.place)} |" for reason, count in found.causes())
         yield ""
     yield "| | old | new | change |"
     yield "|---|---:|---:|---:|"
@@ -443,7 +441,7 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
         yield "| queue | | old | new | |"
         yield "|---|---|---|---|---|"
         for one in found.queues[:most]:
-            yield f"| {' | '.join(map(_cell, (one.queue, one.what, one.old, one.new, one.text)))} |"
+            yield f"| {' | '.join(map(cell, (one.queue, one.what, one.old, one.new, one.text)))} |"
     if found.evictions is not None and (found.evictions.more or found.evictions.fewer):
         yield ""
         yield "| pod | under the new policies | for, or why |"
@@ -451,7 +449,7 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
         for verb, given in (("is evicted", found.evictions.more), ("stays", found.evictions.fewer)):
             for each in given[:most]:
                 names = (_in_queue(each.pod, each.queue), _reason_to_go(each))
-                yield f"| {_cell(names[0])} | {verb} | {_cell(names[1])} |"
+                yield f"| {cell(names[0])} | {verb} | {cell(names[1])} |"
     shown = [change for kind in ("lost", "gained", "moved", "devices") for change in found.of(kind)][:most]
     if shown:
         yield ""
@@ -461,10 +459,11 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
         yield "|---|---|---|---|"
         for change in shown:
             old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
-            yield f"| {_cell(change.pod)} | {_cell(old)} | {_cell(new)} | {_cell(sentence(change.reason))} |"
+            yield f"| {cell(change.pod)} | {cell(old)} | {cell(new)} | {cell(sentence(change.reason))} |"
         yield ""
         yield "</details>"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Return a text as a cell of a table in Markdown."""
     return printable(text).replace("|", "\\|").replace("<", "&lt;")
