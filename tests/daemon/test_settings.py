@@ -141,6 +141,8 @@ CASES: dict[str, tuple[str, object, str]] = {
     "fleet.featureGates": ("[WorkloadAffinity]", ("WorkloadAffinity",), "[WorkloadAfinity]"),
     "fleet.enableEmptyWorkloadPropagation": ("true", True, "1"),
     "fleet.parallelWrites": ("4", 4, "0"),
+    "fleet.engine": ("multikueue", "multikueue", "kueue"),
+    "fleet.nominateMoreAfter": ("1min", 60.0, "0s"),
     "extender.kubernetesRules": ("true", True, "1"),
     "extender.maxRequestMebibytes": ("16", 16, "0"),
     "tracing.endpoint": ("https://collector:4318", "https://collector:4318", "collector"),

@@ -19,7 +19,7 @@ from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
 
-FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host")]
+FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host", "multikueue")]
 PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
 
 
@@ -39,16 +39,18 @@ def test_the_manifests_are_valid_and_every_file_is_used(folder: Path) -> None:
     assert used == {path for path in there if not path.endswith(".test.yaml")}
 
 
-def test_the_configuration_fits_the_deployment() -> None:
-    host = DEPLOY / "fleet" / "host"
-    settings = load_settings(host / "config.yaml")
-    (deployment,) = [each for each in objects(host) if each["kind"] == "Deployment"]
+@pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda path: str(path.name))
+def test_the_configuration_fits_the_deployment(folder: Path) -> None:
+    settings = load_settings(folder / "config.yaml")
+    (deployment,) = [each for each in objects(folder) if each["kind"] == "Deployment"]
     spec = deployment["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert container["args"][0] == "fleet"
     assert container["ports"][0]["containerPort"] == settings.http.port
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
-    assert str(settings.kubernetes.kubeconfig.parent) in mounted  # type: ignore[union-attr]
+    kubeconfig = settings.kubernetes.kubeconfig
+    assert (kubeconfig is None) is (spec.get("automountServiceAccountToken", True))
+    assert kubeconfig is None or str(kubeconfig.parent) in mounted
     assert str(settings.policies.path) in mounted
     assert settings.http.in_force().tls is None
     assert {container[probe]["httpGet"].get("scheme", "HTTP") for probe in ("livenessProbe", "readinessProbe")} == {

@@ -40,6 +40,32 @@ def definition(group: str, version: str, plural: str, kind: str, scope: str) -> 
     }
 
 
+def serve(api: Api, group: str, version: str, wanted: Json) -> None:
+    """Make sure that a definition is served, and that there are none of its objects."""
+    names = wanted["spec"]["names"]
+    plural, path = names["plural"], f"/apis/{group}/{version}/{names['plural']}"
+    if not _is_served(api, path):
+        api.create("customresourcedefinitions", wanted)
+        eventually(lambda: _is_served(api, path))
+    for each in api.request("GET", path)["items"]:
+        namespace = each["metadata"].get("namespace", "")
+        if each["metadata"].get("finalizers"):
+            api.patch(plural, each["metadata"]["name"], {"metadata": {"finalizers": None}})
+        if each["metadata"].get("deletionTimestamp"):
+            continue
+        api.delete(plural, each["metadata"]["name"], namespace=namespace)
+
+
+def _is_served(api: Api, path: str) -> bool:
+    try:
+        api.request("GET", path)
+    except ApiRefusal as refusal:
+        if refusal.code != 404:
+            raise
+        return False
+    return True
+
+
 class Karmada:
     """The control plane as the test and its users see it."""
 
@@ -47,29 +73,10 @@ class Karmada:
         """Make sure that the resources are served and empty."""
         self.api = api
         for group, version, plural, kind, scope in KINDS:
-            path = f"/apis/{group}/{version}/{plural}"
-            if not self._is_served(path):
-                api.create("customresourcedefinitions", definition(group, version, plural, kind, scope))
-                eventually(lambda path=path: self._is_served(path))  # type: ignore[misc]
-            for each in api.request("GET", path)["items"]:
-                namespace = each["metadata"].get("namespace", "")
-                if each["metadata"].get("finalizers"):
-                    api.patch(plural, each["metadata"]["name"], {"metadata": {"finalizers": None}})
-                if each["metadata"].get("deletionTimestamp"):
-                    continue
-                api.delete(plural, each["metadata"]["name"], namespace=namespace)
+            serve(api, group, version, definition(group, version, plural, kind, scope))
         for name in (NAMESPACE, "karmada-system"):
             if not any(each["metadata"]["name"] == name for each in api.list("namespaces")):
                 api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-    def _is_served(self, path: str) -> bool:
-        try:
-            self.api.request("GET", path)
-        except ApiRefusal as refusal:
-            if refusal.code != 404:
-                raise
-            return False
-        return True
 
     # --- what users and the controller manager do ------------------------------------------------------
 

@@ -162,6 +162,11 @@ def _bindings(plural: str, kind: str, **more: Any) -> Resource:
     return Resource("work.karmada.io", "v1alpha2", plural, kind, subresources=_STATUS, counts_generation=True, **more)
 
 
+def _kueue(plural: str, kind: str, **more: Any) -> Resource:
+    """Return a resource of Kueue: the embedded cluster can stand in for a manager cluster of MultiKueue."""
+    return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, subresources=_STATUS, counts_generation=True, **more)
+
+
 def _workloads(version: str, **more: Any) -> Resource:
     return Resource("scheduling.k8s.io", version, "workloads", "Workload", counts_generation=True, **more)
 
@@ -344,6 +349,10 @@ _TABLE = (
     ),
     _bindings("resourcebindings", "ResourceBinding", short_names=("rb",)),
     _bindings("clusterresourcebindings", "ClusterResourceBinding", namespaced=False, short_names=("crb",)),
+    _kueue("admissionchecks", "AdmissionCheck", namespaced=False),
+    _kueue("multikueueclusters", "MultiKueueCluster", namespaced=False),
+    _kueue("multikueueconfigs", "MultiKueueConfig", namespaced=False),
+    _kueue("workloads", "Workload", short_names=("wl",)),
     _cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass", short_names=("pc",), counts_generation=True),
     _cluster(_STORAGE, "csidrivers", "CSIDriver"),
     _cluster(_STORAGE, "csinodes", "CSINode"),

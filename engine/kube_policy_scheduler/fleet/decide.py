@@ -95,7 +95,7 @@ class _Division:
         self.keep = keep
         self.choose = first_of(rules.chooses, judged.frame)
         divide_by = first_of(rules.divides, judged.frame)
-        has_parts = self.workload.has_pods and len(self.workload.components) <= 1
+        has_parts = self.workload.has_pods and len(self.workload.components) <= 1 and not question.fleet.whole
         self.rule = divide_by if has_parts and divide_by is not None else None
         self.how = self.rule.levels[-1].word if self.rule is not None else AS_PLACEMENT
 

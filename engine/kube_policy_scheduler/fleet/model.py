@@ -242,6 +242,10 @@ class Fleet(msgspec.Struct, frozen=True):
     """Workload anti-affinity groups."""
     features: frozenset[str] = frozenset()
     """Feature gates of Karmada that are on, such as MultiplePodTemplatesScheduling or WorkloadAffinity."""
+    without: frozenset[str] = frozenset()
+    """Filters of Karmada that are not asked: its engine does not say what they ask for."""
+    whole: bool = False
+    """Whether each chosen cluster is to run all of a workload: nothing is divided, whatever a policy says."""
     keep_empty: bool = False
     """Whether clusters without replicas are chosen, too (`--enable-empty-workload-propagation`)."""
 

@@ -123,9 +123,9 @@ class Waiting(Generic[Key]):
             heapq.heappop(self._later)
         return self._later[0][0] if self._later else None
 
-    def settled(self, key: Key, now: Steady) -> None:
-        """Take back a workload that has what it is to have; it waits for the next event."""
-        self._back(key, now, failed=False, pause=None)
+    def settled(self, key: Key, now: Steady, *, again_seconds: float | None = None) -> None:
+        """Take back a workload that has what it is to have; it waits for the next event, and so long at most."""
+        self._back(key, now, failed=False, pause=again_seconds)
 
     def parked(self, key: Key, now: Steady) -> None:
         """Take back a workload that cannot be placed; it waits for an event, and for a while at most."""

@@ -1,4 +1,4 @@
-"""`policy-scheduler fleet`: decides over the clusters of a Karmada control plane. It schedules no pods."""
+"""`policy-scheduler fleet`: decides over clusters for an engine such as Karmada. It schedules no pods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -21,7 +21,7 @@ from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError
 from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.flags import Flags, override
-from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings, load_settings
+from kube_policy_scheduler.daemon.configuration.settings import FleetEngine, PolicySettings, Settings, load_settings
 from kube_policy_scheduler.daemon.ending import end_on_signals
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 
@@ -32,11 +32,13 @@ EPILOG = """
 Examples:
   policy-scheduler fleet --kubeconfig karmada-apiserver.config      # decide what asks for `policy-scheduler`
   policy-scheduler fleet --policies ./policies                      # by `for workloads where …`
+  policy-scheduler fleet --for multikueue --policies ./policies     # nominate worker clusters of Kueue
   policy-scheduler fleet --config /etc/policy-scheduler/config.yaml # as the manifests in deploy/fleet do
 
 \b
 In a PropagationPolicy, `spec.schedulerName: policy-scheduler` asks for this scheduler; all others stay with
-karmada-scheduler. See deploy/FLEET.md.
+karmada-scheduler. In the configuration of Kueue, `multiKueue.dispatcherName: policy-scheduler.dev/fleet` leaves the
+nominations to `--for multikueue`. See deploy/FLEET.md.
 
 \b
 Exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, an error occurred, or a second signal
@@ -44,14 +46,20 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Decide over the clusters of a Karmada control plane.")
+@click.command(epilog=EPILOG, short_help="Decide over clusters, for Karmada or MultiKueue.")
 @click.option("--config", type=click.Path(path_type=Path), help="Configuration file (YAML).")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Kubeconfig of the Karmada API server. Default: as kubectl, or the service account.",
+    help="Kubeconfig of the API server of the engine. Default: as kubectl, or the service account.",
 )
 @click.option("--context", help="Context of the kubeconfig.")
+@click.option(
+    "--for",
+    "engine",
+    type=click.Choice(get_args(FleetEngine)),
+    help="Engine whose objects to decide. Default: karmada.",
+)
 @click.option("--policies", type=click.Path(path_type=Path), help="Directory of .policy files, or one file.")
 @click.option("--prometheus-url", help="Prometheus for promql(…), such as http://prometheus:9090.")
 @click.option("--scheduler-name", multiple=True, help="spec.schedulerName of the bindings to decide; may be repeated.")
@@ -64,10 +72,12 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
 def fleet(
     given: Callable[[Settings], Settings], /, config: Path | None, http_address_file: Path | None, **flags: Any
 ) -> None:
-    """Decide in which clusters of a Karmada control plane workloads run, beside karmada-scheduler.
+    """Decide in which clusters workloads run, beside the engine that carries it out.
 
-    The decision maker decides bindings that name it in spec.schedulerName, and writes the result as karmada-scheduler
-    does. What no policy of --policies says, the placement of the binding decides.
+    With Karmada, bindings that name this scheduler in spec.schedulerName are decided, and the result is written as
+    karmada-scheduler does. What no policy of --policies says, the placement of the binding decides.
+
+    With MultiKueue, Workloads that have their quota are nominated to worker clusters, the best first.
     """
     ignored: list[str] = []
     try:
@@ -101,7 +111,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 async def _decide(settings: Settings, address_file: Path | None) -> int:
     from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.daemon.fleet.fleet_daemon import FleetDaemon
-    from kube_policy_scheduler.daemon.fleet.supported import KARMADA
+    from kube_policy_scheduler.daemon.fleet.supported import ENGINES
     from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
@@ -110,9 +120,9 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
         if address_file is not None:
             write_file(address_file, [url.partition("://")[2] + "\n"])
 
-    random, loops = Random(), Loops()
+    random, loops, kind = Random(), Loops(), ENGINES[settings.fleet.engine]
     async with contextlib.AsyncExitStack() as stack:
-        api_server = ApiServer(settings, random=random, loops=loops, resources=KARMADA.resources)
+        api_server = ApiServer(settings, random=random, loops=loops, resources=kind.resources)
         await stack.enter_async_context(api_server)
         checker: PolicyChecker | None = None
         if settings.policies.path.exists():
@@ -120,6 +130,6 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
             stack.callback(checker.stop)
             install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
         else:
-            logger.info("there are no policies: the placement of each binding decides")
-        daemon = FleetDaemon(settings, api_server, KARMADA, checker=checker, random=random, loops=loops)
+            logger.info("there are no policies: what users ask for alone decides")
+        daemon = FleetDaemon(settings, api_server, kind, checker=checker, random=random, loops=loops)
         return await daemon.run(announce=announce)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
-from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings
+from kube_policy_scheduler.daemon.configuration.settings import FleetEngine, PrometheusSettings, Settings, TlsSettings
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Flags:
     leader_election: bool | None = None
     sharding: bool | None = None
     mode: Literal["scheduler", "shadow", "extender"] | None = None
+    engine: FleetEngine | None = None
     log_format: Literal["text", "json"] | None = None
     log_level: Literal["debug", "info", "warning", "error"] | None = None
 
@@ -62,6 +63,8 @@ def override(settings: Settings, flags: Flags) -> Settings:
         changes["sharding"] = replace(settings.sharding, enabled=flags.sharding)
     if flags.mode is not None:
         changes["mode"] = flags.mode
+    if flags.engine is not None:
+        changes["fleet"] = replace(settings.fleet, engine=flags.engine)
     log = settings.log
     changes["log"] = replace(log, format=flags.log_format or log.format, level=flags.log_level or log.level)
     return replace(settings, **changes)

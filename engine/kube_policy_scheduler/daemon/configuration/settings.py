@@ -332,9 +332,14 @@ class ExtenderSettings(Section, frozen=True):
 KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
-class FleetSettings(Section, frozen=True):
-    """Settings for `policy-scheduler fleet`, which decides placement over the clusters of a Karmada control plane."""
+FleetEngine: TypeAlias = Literal["karmada", "multikueue"]
 
+
+class FleetSettings(Section, frozen=True):
+    """Settings for `policy-scheduler fleet`, which decides over clusters for an engine such as Karmada."""
+
+    engine: FleetEngine = "karmada"
+    """`karmada`: decides its bindings. `multikueue`: nominates worker clusters for Workloads of Kueue."""
     lease_name: Name = "policy-scheduler-fleet"
     """Name of its lease, in place of `leaderElection.leaseName`. Do not use the lease of karmada-scheduler."""
     feature_gates: Annotated[tuple[KarmadaGate, ...], EACH_ONCE] = ()
@@ -344,6 +349,8 @@ class FleetSettings(Section, frozen=True):
     """Also propagate a workload to clusters where it gets no replicas, as the flag of karmada-scheduler does."""
     parallel_writes: Annotated[int, Meta(ge=1, le=256)] = 16
     """Maximum number of bindings that are written at a time. One binding is never written twice at a time."""
+    nominate_more_after: PositiveDuration = seconds(300)
+    """MultiKueue: if no cluster has admitted a Workload after this time, it is nominated to the next best, too."""
 
 
 class TracingSettings(Section, frozen=True):

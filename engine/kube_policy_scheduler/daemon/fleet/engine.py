@@ -55,6 +55,8 @@ class Engine(Protocol):
 
     lease_namespace: str
     """Where the lease is, unless the settings say otherwise."""
+    shown_at: str
+    """Path at which the HTTP server answers what `shown` returns."""
 
     @property
     def maker(self) -> Maker:

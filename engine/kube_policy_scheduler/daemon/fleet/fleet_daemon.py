@@ -186,7 +186,7 @@ class FleetDaemon:
             server = http_server(
                 HealthChecks(live={"ping": lambda: None}, ready=self._readiness()),
                 Scrapes(self.metrics.registry),
-                Routes({"/debug/bindings": self._bindings}),
+                Routes({self._engine.shown_at: self._shown}),
                 settings=self._settings,
                 transport=self._api_server.transport,
                 port=self._port,
@@ -274,8 +274,8 @@ class FleetDaemon:
         broken = [loop.problem for loop in self._loops if loop.problem]
         return Remark("; ".join(broken)) if broken else None
 
-    async def _bindings(self, request: web.Request) -> web.Response:
-        """Answer what would be decided about a binding now: `?namespace=shop&name=web-deployment`."""
+    async def _shown(self, request: web.Request) -> web.Response:
+        """Answer what would be decided about an object now: `?namespace=shop&name=web-deployment`."""
         unknown = sorted(request.query.keys() - {"namespace", "name"})
         if unknown:
             text = f"unknown parameter {unknown[0]}; the parameters are: namespace, name\n"
@@ -283,5 +283,5 @@ class FleetDaemon:
         key = request.query.get("namespace", ""), request.query.get("name", "")
         shown = self._engine.shown(key)
         if shown is None:
-            return web.Response(status=404, text="no binding of this scheduler has this namespace and name\n")
+            return web.Response(status=404, text="nothing that is decided here has this namespace and name\n")
         return web.json_response(shown)

@@ -60,7 +60,11 @@ class _Live(Collector):
         maker, tallies = state.maker, state.maker.tallies
         yield _gauge("leading", "1 if this replica decides, 0 if it stands by.", float(state.leading))
         yield _gauge("clusters", "Number of clusters that are known.", len(maker.fleet.clusters))
-        yield _gauge("bindings", "Number of bindings that ask for this scheduler.", len(maker.waiting))
+        yield _gauge(
+            "bindings",
+            "Number of bindings that ask for this scheduler, or of Workloads that wait for a cluster.",
+            len(maker.waiting),
+        )
         yield _gauge("unplaced_bindings", "Number of bindings whose last decision failed.", maker.waiting.failing)
         yield _gauge("writes_under_way", "Number of bindings that are being written.", state.writes_under_way)
         decisions = CounterMetricFamily(

@@ -25,6 +25,7 @@ class KarmadaEngine:
 
     lease_namespace = "karmada-system"
     """Each Karmada control plane has it."""
+    shown_at = "/debug/bindings"
 
     def __init__(self, given: Surroundings, *, steady: Callable[[], float] = time.monotonic) -> None:
         """Know nothing yet. steady: seconds on a clock that nobody sets."""

@@ -1,4 +1,4 @@
-"""The resources of a Karmada control plane that are watched and written."""
+"""The resources of each engine that are watched and written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Any
 
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.multikueue.objects import (
+    AdmissionCheck,
+    KueueWorkload,
+    MultiKueueCluster,
+    MultiKueueConfig,
+)
 
 GROUP, VERSION = "work.karmada.io", "v1alpha2"
 CLUSTERS = Resource("clusters", KarmadaCluster, "cluster.karmada.io", "v1alpha1", Read.FIRST)
@@ -15,7 +21,17 @@ RESOURCE_BINDINGS = Resource("resourcebindings", ResourceBinding, GROUP, VERSION
 CLUSTER_RESOURCE_BINDINGS = Resource("clusterresourcebindings", ClusterResourceBinding, GROUP, VERSION, Read.FIRST)
 
 FLEET: Sequence[Resource[Any]] = (CLUSTERS, RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
-"""All of them; nothing is decided before all are listed."""
+"""All of Karmada; nothing is decided before all are listed."""
+
+KUEUE = "kueue.x-k8s.io"
+KUEUE_WORKLOADS = Resource("workloads", KueueWorkload, KUEUE, "v1beta2", Read.FIRST)
+MULTIKUEUE: Sequence[Resource[Any]] = (
+    Resource("multikueueclusters", MultiKueueCluster, KUEUE, "v1beta2", Read.FIRST),
+    Resource("multikueueconfigs", MultiKueueConfig, KUEUE, "v1beta2", Read.FIRST),
+    Resource("admissionchecks", AdmissionCheck, KUEUE, "v1beta2", Read.FIRST),
+    KUEUE_WORKLOADS,
+)
+"""All of Kueue's manager cluster; nothing is nominated before all are listed."""
 
 
 def resource_of(binding: ResourceBinding) -> Resource[Any]:

@@ -1,9 +1,16 @@
-"""The engines for which it can be decided."""
+"""The engines for which it can be decided, by the name that `--for` has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kube_policy_scheduler.daemon.configuration.settings import FleetEngine
 from kube_policy_scheduler.daemon.fleet.engine import EngineKind
 from kube_policy_scheduler.daemon.fleet.karmada_engine import KarmadaEngine
-from kube_policy_scheduler.daemon.fleet.resources import FLEET
+from kube_policy_scheduler.daemon.fleet.multikueue_engine import MultiKueueEngine
+from kube_policy_scheduler.daemon.fleet.resources import FLEET, MULTIKUEUE
 
-KARMADA = EngineKind(FLEET, KarmadaEngine)
+ENGINES: Mapping[FleetEngine, EngineKind] = MappingProxyType(
+    {"karmada": EngineKind(FLEET, KarmadaEngine), "multikueue": EngineKind(MULTIKUEUE, MultiKueueEngine)}
+)

@@ -73,7 +73,7 @@ def feasible(
     Raises:
         PlacementError: no cluster passes.
     """
-    tests = [(name, FILTERS[name](question)) for name in filters]
+    tests = [(name, FILTERS[name](question)) for name in filters if name not in question.fleet.without]
     found: list[Candidate] = []
     for cluster in question.fleet.clusters:
         if cluster.deleting:
