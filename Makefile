@@ -13,7 +13,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
 	  printf '  make %-9s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine
+demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine; ARGS='--fleet' for several clusters
 	@$(BIN)/python -m kube_policy_scheduler.demo $(ARGS)
 
 test: $(VENV)/.dev ## run the quick tests (under 5 min on two cores); ARGS='-k tenant' for some of them

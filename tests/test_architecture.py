@@ -92,7 +92,7 @@ ONLY_IN: dict[str, str] = {
     "kubernetes": r"adapters/kube/\w+\.py|demo/pods\.py",
     "prometheus_api_client": r"adapters/prometheus/\w+\.py",
     "re2": r"patterns\.py",
-    "rich": r"demo/screen\.py",
+    "rich": r"demo/(fleet/)?screen\.py",
     "watchdog": r"adapters/files/\w+\.py",
 }
 """Clients whose errors and types stay in one place."""

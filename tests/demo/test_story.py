@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+
+import pytest
 
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,6 +28,28 @@ def test_the_demo_passes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout
     assert re.search(r"its status page is http://127\.0\.0\.1:\d+", done.stdout)
+
+
+def test_the_demo_of_a_fleet_passes() -> None:
+    done = run_demo("--fleet")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASSED" in done.stdout
+    assert not done.stderr
+    for line in ("lost     berlin", "back     berlin", "web      -> iowa 6", "report   -> frankfurt 2, iowa 2"):
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--fleet",)], ids=["nodes", "fleet"])
+def test_an_interruption_ends_the_demo_in_order(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "kube_policy_scheduler.demo", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        while "started the scheduler" not in running.stdout.readline():
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        told, complained = running.communicate(timeout=60)
+    assert (running.returncode, complained) == (130, "")
+    assert told.splitlines()[-1].endswith("ended")
 
 
 def test_a_reader_that_goes_away_ends_the_demo_without_a_word() -> None:

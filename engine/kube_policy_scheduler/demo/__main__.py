@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,12 @@ import yaml
 from aiohttp import ClientError, ClientSession
 
 from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
+from kube_policy_scheduler.demo.fleet.run import FleetDemo
+from kube_policy_scheduler.demo.fleet.screen import screen as screen_of_fleet
 from kube_policy_scheduler.demo.measurements import Measurements
 from kube_policy_scheduler.demo.pods import Pods
-from kube_policy_scheduler.demo.screen import Screen, screen
+from kube_policy_scheduler.demo.process import DemoFailed, SchedulerProcess
+from kube_policy_scheduler.demo.screen import Screen, Teller, screen
 from kube_policy_scheduler.demo.story import SCHEDULER, STEPS, Nodes, Step, devices_of, nodes_of
 from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
 from kube_policy_scheduler.wording import plural
@@ -31,11 +34,6 @@ STEP_SECONDS = 20.0
 POLICY_FILE = "demo.policy"
 PROBLEMS_SHOWN = 5
 EDITS_EVERY_SECONDS = 0.3
-_END_SECONDS = 10.0
-
-
-class DemoFailed(Exception):
-    """The story did not come true; the text says what was expected and what came."""
 
 
 class Demo:
@@ -47,12 +45,10 @@ class Demo:
         self._directory = directory
         self._policies = directory / "policies"
         self.kubeconfig = directory / "kubeconfig"
-        self._log = directory / "scheduler.log"
         self._placed: dict[str, str] = {}
         self._why: dict[str, str] = {}
         self._stirred = asyncio.Event()
-        self._url = ""
-        """Of the scheduler's port; the status page is at its root."""
+        self._process = SchedulerProcess(directory, show.say)
 
     async def run(self, *, stay: bool) -> None:
         """Play all steps; with `stay` keep everything up until cancelled.
@@ -72,27 +68,29 @@ class Demo:
             self._show.say(f"starting {source} for cpu_usage")
             await stack.enter_async_context(measurements)
             self._write_policy(STEPS[0].policy)
-            process = await stack.enter_async_context(self._scheduler(measurements.url))
+            arguments = ("--kubeconfig", str(self.kubeconfig), "--policies", str(self._policies))
+            about = ("--prometheus-url", measurements.url, "--scheduler-name", SCHEDULER)
+            await stack.enter_async_context(self._process.running(*arguments, *about))
+            self._show.say(f"its status page is {self._process.url}")
             pods = stack.enter_context(Pods(self.kubeconfig, self._changed))
             for number, step in enumerate(STEPS, 1):
                 self._show.say(f"step {number} of {len(STEPS)}: {step.title}", style="bold")
                 await self._play(step, pods, first=number == 1)
-                if process.returncode is not None:
-                    raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
-            self._show.say(f"all pods are on the expected nodes; the scheduler did not restart (pid {process.pid})")
+                self._process.require_alive()
+            pid = self._process.pid
+            self._show.say(f"all pods are on the expected nodes; the scheduler did not restart (pid {pid})")
             if stay:
                 for line in self._advice():
                     self._show.keep(line)
                 edits = asyncio.create_task(self._follow_edits())
                 stack.callback(edits.cancel)
-                await process.wait()
-                raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
+                await self._process.failed()
 
     def _advice(self) -> tuple[str, ...]:
         """Return what somebody at the terminal can do now."""
         asks_for_us = json.dumps({"spec": {"schedulerName": SCHEDULER}})
         return (
-            f"status page:     {self._url}",
+            f"status page:     {self._process.url}",
             f"in a second terminal:  export KUBECONFIG={self.kubeconfig}",
             "  kubectl get nodes,pods -o wide",
             "  kubectl get resourceslices,resourceclaims",
@@ -153,7 +151,7 @@ class Demo:
         unbound = [name for name in names if name not in self._placed and name not in step.pending]
         reasons = {name: self._why.get(name, "nothing") for name in (*unbound[:3], *step.pending)}
         late = f"after {STEP_SECONDS:.0f} s {plural(len(unbound), 'pod')} not bound"
-        return f"{late}; reasons given: {reasons}; {self._log_tail()}"
+        return f"{late}; reasons given: {reasons}; {self._process.log_tail()}"
 
     async def _until(self, done: Callable[[], bool], explain: Callable[[], str]) -> None:
         try:
@@ -165,44 +163,6 @@ class Demo:
             raise DemoFailed(explain()) from None
 
     # --- the scheduler process -----------------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def _scheduler(self, prometheus_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Start the scheduler as its users do, and end it by its process id."""
-        address_file = self._directory / "address"
-        with self._log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kube_policy_scheduler.daemon"),
-                *("--kubeconfig", str(self.kubeconfig), "--policies", str(self._policies)),
-                *("--prometheus-url", prometheus_url, "--scheduler-name", SCHEDULER),
-                *("--http-address", "127.0.0.1:0", "--http-address-file", str(address_file)),
-                "--no-leader-election",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the demo, which ends the scheduler in order
-            )
-        self._show.say(f"started the scheduler, pid {process.pid}; its log is {self._log}")
-        try:
-            for _ in range(int(STEP_SECONDS * 20)):
-                if address_file.exists() and (address := address_file.read_text(encoding="utf-8").strip()):
-                    self._url = f"http://{address}"
-                    break
-                if process.returncode is not None:
-                    break
-                await asyncio.sleep(0.05)
-            if not self._url:
-                raise DemoFailed(f"the scheduler did not start; {self._log_tail()}")
-            self._show.say(f"its status page is {self._url}")
-            yield process
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), _END_SECONDS)
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
     def _write_policy(self, text: str) -> None:
         """Replace the policy file in one step, as an editor or the kubelet does."""
@@ -226,7 +186,7 @@ class Demo:
         """Wait until the scheduler has accepted or rejected the file as it is now."""
         status = await self._verdict(step.policy)
         if status is None:
-            raise DemoFailed(f"the scheduler did not load the edited policy; {self._log_tail()}")
+            raise DemoFailed(f"the scheduler did not load the edited policy; {self._process.log_tail()}")
         self._show_status(status)
         if status["accepted"] != step.accepted:
             verdict = "accepted" if status["accepted"] else "rejected"
@@ -246,7 +206,7 @@ class Demo:
         async with ClientSession() as session:
             for _ in range(int(STEP_SECONDS * 20)):
                 try:
-                    async with session.get(f"{self._url}/policies") as answer:
+                    async with session.get(f"{self._process.url}/policies") as answer:
                         status = await answer.json()
                 except ClientError:
                     status = {}
@@ -255,16 +215,12 @@ class Demo:
                 await asyncio.sleep(0.05)
         return status if status.get("candidate") == wanted else None
 
-    def _log_tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-        return "the scheduler's last lines:\n" + "\n".join(lines)
-
 
 def _nodes_text() -> str:
     return (files("kube_policy_scheduler.demo") / "nodes.yaml").read_text(encoding="utf-8")
 
 
-async def _main(directory: Path) -> int:
+async def _main(directory: Path, *, fleet: bool) -> int:
     nodes = nodes_of(yaml.safe_load(_nodes_text())["items"])
     task = asyncio.current_task()
     assert task is not None
@@ -277,9 +233,17 @@ async def _main(directory: Path) -> int:
         ended = _PIPE_CLOSED
         task.cancel()
 
-    with screen(nodes, closed=closed) as show:
+    with contextlib.ExitStack() as stack:
+        show: Teller
+        demo: Demo | FleetDemo
+        if fleet:
+            show = fleet_screen = stack.enter_context(screen_of_fleet(closed=closed))
+            demo = FleetDemo(fleet_screen, directory)
+        else:
+            show = node_screen = stack.enter_context(screen(nodes, closed=closed))
+            demo = Demo(nodes, node_screen, directory)
         try:
-            await Demo(nodes, show, directory).run(stay=sys.stdout.isatty())
+            await demo.run(stay=sys.stdout.isatty())
         except DemoFailed as failure:
             show.say(f"FAILED: {failure}", style="bold red")
             return 1
@@ -299,24 +263,29 @@ Run a cluster and the scheduler on this machine, and watch policies place pods.
 The demo starts an embedded cluster, Prometheus (or a stand-in, if Prometheus is not installed) and the scheduler. It
 creates pods, and edits the policy while the scheduler runs. On a terminal the demo keeps running until you press
 Ctrl-C, and prints the address of the status page and a kubeconfig. Without a terminal it ends after the last step.
+
+With --fleet, it starts a control plane shaped like Karmada's, three embedded clusters and `policy-scheduler fleet`. A
+region is lost, workloads move, the region comes back, and they return two replicas at a time.
 """
 _EXIT_CODES = """\
-The exit codes are: 0, every pod is where the policy says; 1, a step failed; 2, unknown argument; 130, interrupted;
+The exit codes are: 0, everything is where the policies say; 1, a step failed; 2, unknown argument; 130, interrupted;
 141, nobody reads the output any more.
 """
 
 
 def main() -> None:
     """Run the demo; exit 0 if the story came true, 1 if not, 130 or 141 if it was ended early without a terminal."""
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m kube_policy_scheduler.demo",
         description=_HELP,
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+    )
+    parser.add_argument("--fleet", action="store_true", help="show policies over three clusters instead of over nodes")
+    given = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="policy-demo-") as directory:
-        code = asyncio.run(_main(Path(directory)))
+        code = asyncio.run(_main(Path(directory), fleet=given.fleet))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not keep the folder from being removed
     sys.exit(code)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -22,8 +23,8 @@ _LINES = 8
 _HOT_PERCENT, _WARM_PERCENT = 80, 40
 
 
-class Screen(Protocol):
-    """What the demo tells."""
+class Teller(Protocol):
+    """What every demo tells."""
 
     def __enter__(self) -> Self: ...
 
@@ -40,6 +41,10 @@ class Screen(Protocol):
     def policy(self, text: str) -> None:
         """Show the policy file as it is now."""
 
+
+class Screen(Teller, Protocol):
+    """What the demo of a cluster tells."""
+
     def placed(self, pod: str, tenant: str, node: str) -> None:
         """Show that a pod was bound."""
 
@@ -52,14 +57,15 @@ class Screen(Protocol):
 
 def screen(nodes: Nodes, *, closed: Callable[[], object]) -> Screen:
     """Return the live picture on a terminal, else plain lines; closed: called once nobody reads these any more."""
-    return LivePicture(nodes) if sys.stdout.isatty() else PlainLines(nodes, closed=closed)
+    return LivePicture(nodes) if sys.stdout.isatty() else PodLines(nodes, closed=closed)
 
 
 class PlainLines:
     """One line for each thing that happens, with the seconds since the start."""
 
-    def __init__(self, nodes: Nodes, *, closed: Callable[[], object]) -> None:
-        self._nodes, self._closed = nodes, closed
+    def __init__(self, *, closed: Callable[[], object]) -> None:
+        """closed: called once nobody reads the lines any more."""
+        self._closed = closed
         self._start = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -88,6 +94,14 @@ class PlainLines:
         for line in text.splitlines():
             self.say(f"    | {line}")
 
+
+class PodLines(PlainLines):
+    """Where pods go, line by line."""
+
+    def __init__(self, nodes: Nodes, *, closed: Callable[[], object]) -> None:
+        super().__init__(closed=closed)
+        self._nodes = nodes
+
     def placed(self, pod: str, tenant: str, node: str) -> None:
         """Print where a pod went."""
         known = self._nodes.get(node)
@@ -103,17 +117,18 @@ class PlainLines:
         self.say(f"pending  {pod:<10}    {why}")
 
 
-class LivePicture:
-    """A table of the nodes by zone with the tenants' pods on them, the policy, and the last lines."""
+class Picture(ABC):
+    """What is in sight all the time, with the policy and the last lines below it."""
 
-    def __init__(self, nodes: Nodes, console: Console | None = None) -> None:
-        self._nodes = nodes
+    title = "demo.policy"
+    """Of the policy."""
+
+    def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
         self._policy = ""
         self._lines: deque[Text] = deque(maxlen=_LINES)
         self._kept: list[Text] = []
-        self._pods: dict[str, tuple[str, str]] = {}
-        self._live = Live(self.picture(), console=self._console, refresh_per_second=12, get_renderable=self.picture)
+        self._live = Live(console=self._console, refresh_per_second=12, get_renderable=self.picture)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -137,33 +152,18 @@ class LivePicture:
         """Show the policy beside the table."""
         self._policy = text.rstrip()
 
-    def placed(self, pod: str, tenant: str, node: str) -> None:
-        """Put a pod on its node."""
-        self._pods[pod] = (tenant, node)
+    @abstractmethod
+    def table(self) -> Table:
+        """Return the table at the top."""
 
-    def removed(self, pod: str) -> None:
-        """Take a pod off its node."""
-        self._pods.pop(pod, None)
-
-    def pending(self, pod: str, why: str) -> None:
-        """Add a line that says why a pod waits."""
-        self.say(f"{pod} waits: {why}", style="yellow")
+    @abstractmethod
+    def legend(self) -> Text:
+        """Return the line below the table that says what its signs mean."""
 
     def picture(self) -> Group:
         """Return what is shown now."""
-        on_node: dict[str, list[str]] = {}
-        for tenant, host in self._pods.values():
-            on_node.setdefault(host, []).append(tenant)
-        zones: dict[str, list[Text]] = {}
-        for node in self._nodes.values():
-            zones.setdefault(node.zone, []).append(self._cell(node.name, on_node.get(node.name, ())))
-        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-        for zone in zones:
-            table.add_column(zone, no_wrap=True, ratio=1)
-        for row in zip(*zones.values(), strict=False):
-            table.add_row(*row)
-        legend = Text("  ").join(Text(f"● {tenant}", style=_style(tenant)) for tenant in TENANTS)
-        policy = Panel(Text(self._policy), title="demo.policy", title_align="left", border_style="dim")
+        table = self.table()
+        policy = Panel(Text(self._policy), title=self.title, title_align="left", border_style="dim")
         # what is too much for the screen is left out: older lines first, then the policy
         left = self._console.height - 1 - (table.row_count + 2) - sum(map(self._height, self._kept))
         panel_lines = 2 + len(self._policy.splitlines())
@@ -176,11 +176,51 @@ class LivePicture:
             if left < 0:
                 break
             lines.append(line)
-        return Group(table, legend, *shown, *reversed(lines), *self._kept)
+        return Group(table, self.legend(), *shown, *reversed(lines), *self._kept)
 
     def _height(self, line: Text) -> int:
         """Return how many lines of the screen a line takes."""
         return -(-max(1, line.cell_len) // self._console.width)
+
+
+class LivePicture(Picture):
+    """A table of the nodes by zone with the tenants' pods on them."""
+
+    def __init__(self, nodes: Nodes, console: Console | None = None) -> None:
+        self._nodes = nodes
+        self._pods: dict[str, tuple[str, str]] = {}
+        super().__init__(console)  # draws the first picture
+
+    def placed(self, pod: str, tenant: str, node: str) -> None:
+        """Put a pod on its node."""
+        self._pods[pod] = (tenant, node)
+
+    def removed(self, pod: str) -> None:
+        """Take a pod off its node."""
+        self._pods.pop(pod, None)
+
+    def pending(self, pod: str, why: str) -> None:
+        """Add a line that says why a pod waits."""
+        self.say(f"{pod} waits: {why}", style="yellow")
+
+    def table(self) -> Table:
+        """Return the nodes by zone."""
+        on_node: dict[str, list[str]] = {}
+        for tenant, host in self._pods.values():
+            on_node.setdefault(host, []).append(tenant)
+        zones: dict[str, list[Text]] = {}
+        for node in self._nodes.values():
+            zones.setdefault(node.zone, []).append(self._cell(node.name, on_node.get(node.name, ())))
+        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+        for zone in zones:
+            table.add_column(zone, no_wrap=True, ratio=1)
+        for row in zip(*zones.values(), strict=False):
+            table.add_row(*row)
+        return table
+
+    def legend(self) -> Text:
+        """Return the tenants with their colours."""
+        return Text("  ").join(Text(f"● {tenant}", style=_style(tenant)) for tenant in TENANTS)
 
     def _cell(self, name: str, tenants: list[str] | tuple[()]) -> Text:
         node = self._nodes[name]

@@ -1,0 +1,1 @@
+"""`make demo ARGS='--fleet'`: a Karmada-shaped control plane, three embedded clusters, and a region that is lost."""
