@@ -102,7 +102,7 @@ def test_prices_are_those_of_the_requested_cores() -> None:
 
 def test_a_workload_that_moves_in_a_circle_is_counted() -> None:
     # each cluster is better as long as it has nothing
-    found = replay(fleet(workload(1, {"c": 1})), STAYS, "score -cluster.has\ndivide best first\nrebalance")
+    found = replay(fleet(workload(2, {"c": 2})), STAYS, "score -cluster.has\ndivide best first\nrebalance")
     assert (found.old.restless, found.new.restless) == (0, 1)
 
 
