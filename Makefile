@@ -75,6 +75,7 @@ reference: $(VENV)/.dev ## regenerate the language reference and the parser's ta
 	@$(BIN)/python -m tests.editor.test_textmate
 	@$(BIN)/python -m tests.editor.tree_sitter_parser
 	@$(BIN)/python -m tests.deploy.chart
+	@$(BIN)/python -m tests.adapters.grpc.test_estimator_messages
 
 docs: $(VENV)/.dev ## build the site into build/docs, without a network; open build/docs/index.html
 	@$(BIN)/sphinx-build -q -W -b html -c docs . build/docs

@@ -152,6 +152,12 @@ score promql("load") as calm
         metrics.seconds.labels("bind").observe(2)
         metrics.refusals.of("web", "ready").inc()
 
+    def estimate(self) -> None:
+        metrics = self.metrics.estimator
+        metrics.answers.labels("computed").inc()
+        metrics.computations.labels("template", "whole").inc()
+        metrics.seconds.observe(2)
+
     def use(self) -> None:
         self.canaries.use_policies(self.policies)
         self.log.use_policies(self.policies, hash="")
@@ -375,6 +381,9 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_extender_requests": (Given.extend, "_total{result=bound,verb=bind}", 1),
     "policy_scheduler_extender_request_duration_seconds": (Given.extend, "_sum{verb=bind}", 2),
     "policy_scheduler_extender_refusals": (Given.extend, "_total{clause=ready,policy=web}", 1),
+    "policy_scheduler_estimator_answers": (Given.estimate, "_total{answer=computed}", 1),
+    "policy_scheduler_estimator_computations": (Given.estimate, "_total{result=whole,source=template}", 1),
+    "policy_scheduler_estimator_computation_seconds": (Given.estimate, "_sum{}", 2),
     "policy_scheduler_asked_extender_duration_seconds": (
         lambda g: g.metrics.asked_extenders.observe("http://gpu", "filter", "timeout", 5.0),
         "_sum{extender=http://gpu,result=timeout,verb=filter}", 5,

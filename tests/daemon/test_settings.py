@@ -137,6 +137,13 @@ CASES: dict[str, tuple[str, object, str]] = {
     "shadow.giveUpAfter": ("1min", 60.0, "0s"),
     "shadow.kept": ("10", 10, "-1"),
     "extender.path": ("/rules/v1", "/rules/v1", "rules"),
+    "estimator.clusterName": ("member1", "member1", "Member_1"),
+    "estimator.host": ("0.0.0.0", "0.0.0.0", "[]"),
+    "estimator.port": ("0", 0, "65536"),
+    "estimator.certificateFile": ("tls.crt", FOLDER / "tls.crt", "[]"),
+    "estimator.keyFile": ("tls.key", FOLDER / "tls.key", "[]"),
+    "estimator.clientCaFile": ("ca.crt", FOLDER / "ca.crt", "[]"),
+    "estimator.computation": ("2s", 2.0, "0s"),
     "fleet.leaseName": ("fleet", "fleet", "Fleet_1"),
     "fleet.featureGates": ("[WorkloadAffinity]", ("WorkloadAffinity",), "[WorkloadAfinity]"),
     "fleet.enableEmptyWorkloadPropagation": ("true", True, "1"),
@@ -163,6 +170,9 @@ NEEDED: dict[str, dict[str, str]] = {
     "http.tls.certificateFile": {"keyFile": "k"},
     "http.tls.keyFile": {"certificateFile": "c"},
     "http.tls.clientNames": {"clientCaFile": "ca"},
+    "estimator.certificateFile": {"keyFile": "k"},
+    "estimator.keyFile": {"certificateFile": "c"},
+    "estimator.clientCaFile": {"certificateFile": "c", "keyFile": "k"},
     "tracing": {"endpoint": "http://c"},
 }
 """What else must be set, by section or setting."""
@@ -238,6 +248,8 @@ def test_an_invalid_value_of_each_setting_is_an_error_that_names_it(key: str) ->
         "http: [1]",
         "mode: shadows\nextender: {path: extender}\nshadow: {schedulerNames: []}",
         "http: {tls: {clientNames: [scheduler]}}",
+        "mode: estimator\nestimator: {clientCaFile: ca.pem}",
+        "mode: scheduler\nestimator: {keyFile: tls.key}",
     ],
 )
 def test_a_wrong_configuration_is_explained(text: str, snapshot: SnapshotAssertion) -> None:

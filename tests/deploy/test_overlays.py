@@ -66,6 +66,10 @@ NOT_AN_EXTENDERS = {
     *(("namespace", LEASES, verb, "policy-scheduler") for verb in ("get", "watch", "update")),
     *(("namespace", LEASES, verb, "policy-scheduler-queues") for verb in ("get", "update")),
 }
+TEMPLATES = {
+    ("cluster", name, "get", "")
+    for name in ("apps/deployments", "batch/jobs", "resource.k8s.io/resourceclaimtemplates")
+}
 OF_SHARDS = {("namespace", LEASES, verb, "") for verb in ("get", "list", "update", "delete")}
 
 
@@ -77,6 +81,9 @@ def test_an_overlay_grants_what_its_mode_needs_and_no_more(overlay: Path) -> Non
         case "shadow":
             reads = {grant for grant in base if grant[0] == "cluster" and grant[2] in ("get", "list", "watch")}
             wanted = {grant for grant in reads if grant[1] != LEASES} | REVIEWS
+        case "estimator":
+            reads = {grant for grant in base if grant[0] == "cluster" and grant[2] in ("get", "list", "watch")}
+            wanted = {grant for grant in reads if grant[1] != LEASES} | REVIEWS | TEMPLATES
         case "extender":
             assert base >= NOT_AN_EXTENDERS
             wanted = base - NOT_AN_EXTENDERS
@@ -105,10 +112,11 @@ def test_no_kustomization_addresses_a_rule_by_its_place(file: Path) -> None:
         assert not [path for path in paths if re.match(r"/rules/\d+", path)], "delete or add a role by its name"
 
 
-def test_a_shadow_touches_no_other_scheduler() -> None:
-    made = overlay_named("shadow")
+@pytest.mark.parametrize("name", ["shadow", "estimator"])
+def test_who_only_looks_on_touches_no_other_scheduler(name: str) -> None:
+    made, namespace = overlay_named(name), f"policy-scheduler-{name}"
     assert not [o for o in made if o["kind"] in ("Role", "RoleBinding")]
-    assert {o["metadata"].get("namespace", "policy-scheduler-shadow") for o in made} == {"policy-scheduler-shadow"}
+    assert {o["metadata"].get("namespace", namespace) for o in made} == {namespace}
     ours = {(*key(o), o["metadata"].get("namespace")) for o in overlay_named("high-availability")}
     theirs = {(*key(o), o["metadata"].get("namespace")) for o in made}
     assert not ours & theirs, "applied beside a scheduler it changes nothing of it"
@@ -121,6 +129,17 @@ def test_the_configuration_of_kube_scheduler_has_the_paths_of_the_extender() -> 
     assert told["urlPrefix"].endswith(f":{settings.http.port}{settings.extender.path}")
     assert [told[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt")] == ["filter", "prioritize", "preempt"]
     assert told["enableHTTPS"] is (settings.http.tls is not None)
+
+
+def test_the_port_of_the_estimator_is_that_of_its_configuration_and_is_mutual() -> None:
+    made, told = overlay_named("estimator"), load_settings(DEPLOY / "overlays" / "estimator" / "config.yaml").estimator
+    (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
+    assert told.port in [port["containerPort"] for port in container["ports"]]
+    assert told.port in [port["port"] for port in named("Service", "policy-scheduler", among=made)["spec"]["ports"]]
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    for file in (told.certificate_file, told.key_file, told.client_ca_file):
+        assert file is not None
+        assert str(file.parent) in mounted
 
 
 def arguments(made: list[Json]) -> list[str]:
@@ -181,7 +200,7 @@ def test_its_configuration_is_one_that_the_program_takes(overlay: Path, tmp_path
             file = tmp_path / "config.yaml"
             file.write_text(config_map["data"]["config.yaml"])
             settings = load_settings(file)
-            tells = settings.mode != "shadow"  # which writes nothing
+            tells = settings.mode not in ("shadow", "estimator")  # which write nothing
             assert settings.policies.config_map == (f"{NAMESPACE}/policies" if tells else None)
 
 

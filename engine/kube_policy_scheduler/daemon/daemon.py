@@ -282,6 +282,7 @@ class Daemon:
             settings,
             scheduler=self._scheduler,
             binder=self._binder,
+            transport=self._transport,
             metrics=self.metrics,
             observer=self.observers,
             problem=lambda: self._lists.problem() or self._check_policies(),
@@ -390,6 +391,8 @@ class Daemon:
             mode=self._mode,
         )
         await stack.enter_async_context(server)
+        if self._mode.port is not None:
+            await stack.enter_async_context(self._mode.port)
         announce(server.url)
 
     async def _work(self) -> int:

@@ -104,9 +104,9 @@ class _Commands(click.Group):
 )
 @click.option(
     "--mode",
-    type=click.Choice(["scheduler", "shadow", "extender"]),
+    type=click.Choice(["scheduler", "shadow", "extender", "estimator"]),
     help="scheduler (default): place pods. shadow: decide the pods of another scheduler, and report differences."
-    " extender: answer kube-scheduler.",
+    " extender: answer kube-scheduler. estimator: tell Karmada how many more replicas fit.",
 )
 @click.option("--shadow", "mode", flag_value="shadow", help="Same as --mode shadow: bind nothing, write nothing.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")

@@ -25,7 +25,7 @@ class Flags:
     http_secure: bool | None = None
     leader_election: bool | None = None
     sharding: bool | None = None
-    mode: Literal["scheduler", "shadow", "extender"] | None = None
+    mode: Literal["scheduler", "shadow", "extender", "estimator"] | None = None
     engine: FleetEngine | None = None
     log_format: Literal["text", "json"] | None = None
     log_level: Literal["debug", "info", "warning", "error"] | None = None

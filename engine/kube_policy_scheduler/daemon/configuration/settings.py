@@ -329,6 +329,28 @@ class ExtenderSettings(Section, frozen=True):
     and more."""
 
 
+class EstimatorSettings(Section, frozen=True):
+    """Settings for `mode: estimator`. See deploy/FLEET.md."""
+
+    cluster_name: Name | None = None
+    """Name of this cluster in Karmada. About other clusters the server has no opinion. `mode: estimator` needs it."""
+    host: str = "127.0.0.1"
+    """Address of the gRPC port. In a pod, use `0.0.0.0`."""
+    port: Port = 10352
+    """The port of karmada-scheduler-estimator."""
+    certificate_file: Path | None = None
+    """Certificate in PEM; read again when it changes. Requires `keyFile`. None: the port is not encrypted."""
+    key_file: Path | None = None
+    """Key in PEM, without a password. Requires `certificateFile`."""
+    client_ca_file: Path | None = None
+    """CA certificates in PEM; read again when it changes. Clients then need a certificate by one of them. Requires
+    `certificateFile`."""
+    computation: PositiveDuration = seconds(1)
+    """Maximum time to compute one answer. Most take 20 ms or less. If pods affect each other, as with anti-affinity,
+    replicas are tried one after another, 3,000 per second on 5,000 nodes; the answer is then what fits until the time
+    is over. Nothing else happens meanwhile, and karmada-scheduler waits 3 s, so do not use more than 2 s."""
+
+
 KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
@@ -367,9 +389,10 @@ class TracingSettings(Section, frozen=True):
 class Settings(Section, frozen=True):
     """Everything an operator can set."""
 
-    mode: Literal["scheduler", "shadow", "extender"] = "scheduler"
+    mode: Literal["scheduler", "shadow", "extender", "estimator"] = "scheduler"
     """`scheduler` places the pods of `schedulerNames`. `shadow` decides the pods of another scheduler, binds and writes
-    nothing, and reports differences. `extender` answers kube-scheduler, which places the pods."""
+    nothing, and reports differences. `extender` answers kube-scheduler, which places the pods. `estimator` tells
+    Karmada how many more replicas this cluster has room for."""
     scheduler_names: Annotated[tuple[Name, ...], Meta(min_length=1), EACH_ONCE] = ("policy-scheduler",)
     """`spec.schedulerName` of the pods to schedule; a policy can serve another name with its `scheduler` line. Use
     `default-scheduler` only if kube-scheduler does not run."""
@@ -389,6 +412,7 @@ class Settings(Section, frozen=True):
     """HTTP extenders that the scheduler asks about pods, as kube-scheduler does; `policyctl import --settings` writes
     them from its configuration. Only with `mode: scheduler`. See deploy/EXTENDERS.md."""
     extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
+    estimator: EstimatorSettings = msgspec.field(default_factory=EstimatorSettings)
     fleet: FleetSettings = msgspec.field(default_factory=FleetSettings)
     tracing: TracingSettings | None = None
     """None: no traces; OpenTelemetry is not loaded."""
@@ -401,13 +425,13 @@ class Settings(Section, frozen=True):
                 return None
             case "shadow":
                 return frozenset(self.shadow.scheduler_names)
-            case "extender":
+            case "extender" | "estimator":
                 return frozenset()
             case _:
                 assert_never(self.mode)
 
     def effective(self) -> Settings:
-        """Return the settings for the mode: only replicas that place pods elect a leader; a shadow writes nothing."""
+        """Return the settings for the mode: only replicas that place pods elect a leader; some modes write nothing."""
         if self.mode == "scheduler":
             return replace(self, http=self.http.in_force())
         return replace(
@@ -416,7 +440,7 @@ class Settings(Section, frozen=True):
             leader_election=replace(self.leader_election, enabled=False),
             sharding=replace(self.sharding, enabled=False),
             extenders=(),
-            policies=self.policies.without_writes() if self.mode == "shadow" else self.policies,
+            policies=self.policies.without_writes() if self.mode in ("shadow", "estimator") else self.policies,
         )
 
 
@@ -518,6 +542,15 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
         if (problem := gate_problem(gate)) is not None:
             message = f"kubernetes.featureGates: {problem}"
             found.append(document.error(("kubernetes", "featureGates", index), WRONG_VALUE, message=message))
+    estimator = settings.estimator
+    files = {"certificateFile": estimator.certificate_file, "keyFile": estimator.key_file}
+    found += _all_or_none(document, ("estimator",), files)
+    if estimator.client_ca_file is not None and estimator.certificate_file is None:
+        message = "estimator.clientCaFile needs `certificateFile` beside it"
+        found.append(document.error(("estimator", "clientCaFile"), MISSING_KEY, message=message))
+    if settings.mode == "estimator" and estimator.cluster_name is None:
+        message = "mode: estimator needs `estimator.clusterName`: the name of this cluster in Karmada"
+        found.append(document.error(("mode",), MISSING_KEY, message=message))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"

@@ -1,13 +1,17 @@
-"""What a daemon has besides where another scheduler places the pods: a shadow's report, an extender's routes."""
+"""What a daemon has besides where it places no pods: a shadow's report, an extender's routes, an estimator's port."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
+from kube_policy_scheduler.adapters.http.port import ServerError
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 
 
+logger = logging.getLogger(__name__)
+
+
 class Mode(msgspec.Struct, frozen=True):
     """What a mode adds to the port, and who looks on."""
 
@@ -27,6 +34,8 @@ class Mode(msgspec.Struct, frozen=True):
     posts: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     observers: tuple[Observer, ...] = ()
     shadow: ShadowReport | None = None
+    port: AbstractAsyncContextManager[object] | None = None
+    """A port of its own."""
 
 
 def make_scheduler(settings: Settings, context: SchedulerContext, *, leading: bool) -> Scheduler:
@@ -43,6 +52,7 @@ def make_mode(
     *,
     scheduler: Scheduler,
     binder: Binder,
+    transport: Transport,
     metrics: SchedulerMetrics,
     observer: Observer,
     problem: Callable[[], str | None],
@@ -53,9 +63,14 @@ def make_mode(
         settings: of the daemon.
         scheduler: as `make_scheduler` made it.
         binder: binds for an extender.
+        transport: to the API server.
         metrics: of the daemon.
         observer: receives what an extender answers.
         problem: why nothing may be decided at present, None where it may.
+
+    Raises:
+        ServerError: a port of the mode cannot be served as the settings say.
+        CertificateError: there is no certificate to serve it with.
     """
     match settings.mode:
         case "scheduler":
@@ -88,8 +103,48 @@ def make_mode(
                 binds=knows_clients(settings),
             )
             return Mode(posts=routes.handlers(asked.path))
+        case "estimator":
+            return Mode(port=_estimator_port(settings, scheduler, transport, metrics, problem))
         case _:
             assert_never(settings.mode)
+
+
+def _estimator_port(
+    settings: Settings,
+    scheduler: Scheduler,
+    transport: Transport,
+    metrics: SchedulerMetrics,
+    problem: Callable[[], str | None],
+) -> AbstractAsyncContextManager[object]:
+    from kube_policy_scheduler.adapters.grpc.available import require_grpc
+
+    asked = settings.estimator
+    if asked.cluster_name is None:
+        raise ServerError("mode estimator needs `estimator.clusterName`: set the name of this cluster in Karmada")
+    require_grpc()
+    from kube_policy_scheduler.adapters.grpc.estimator_server import EstimatorServer
+    from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
+    from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
+    from kube_policy_scheduler.daemon.modes.estimator import Estimator
+
+    def why_not() -> str | None:
+        return problem() or (None if scheduler.view() else "the cache is not current: the API server does not answer")
+
+    estimator = Estimator(
+        scheduler,
+        cluster_name=asked.cluster_name,
+        scheduler_name=settings.scheduler_names[0],
+        templates=PodTemplates(transport),
+        problem=why_not,
+        metrics=metrics.estimator,
+        stopwatch=time.monotonic,
+        most_seconds=asked.computation,
+    )
+    files = TlsFiles(asked.certificate_file, asked.key_file, asked.client_ca_file)
+    certificates = Renewed(files) if files.certificate is not None else None
+    if certificates is None and not is_loopback(asked.host):
+        logger.warning("the port of the estimator is not encrypted, and everybody who can connect may ask")
+    return EstimatorServer(estimator, host=asked.host, port=asked.port, certificates=certificates)
 
 
 def knows_clients(settings: Settings) -> bool:

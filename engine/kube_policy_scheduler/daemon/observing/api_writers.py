@@ -100,7 +100,7 @@ class ApiWriters:
                 self._reload_events[owner] = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
                 limits = OWNER_LIMITS if owner else LIMITS
                 self._histories[owner] = PolicyHistory(transport, RevisionsOf(home, config_map, limits=limits))
-            elif owner and settings.mode != "shadow":  # which writes nothing
+            elif owner and settings.mode not in ("shadow", "estimator"):  # which write nothing
                 of = RevisionsOf.of_owner(namespace, owner)
                 leads = fence if settings.mode == "scheduler" else OPEN
                 self._histories[owner] = PolicyHistory(transport, of, fence=leads)

@@ -243,6 +243,7 @@ class SchedulerMetrics(Observer):
         self._devices = DeviceMetrics(registry)
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
+        self.estimator = EstimatorMetrics(registry)
         self.asked_extenders = AskedExtenderMetrics(registry)
         registry.register(_BuildInfo(version))
         for result in ReloadResult:
@@ -496,6 +497,32 @@ class ExtenderMetrics:
                 ("policy", "clause"),
                 registry=registry,
             )
+        )
+
+
+class EstimatorMetrics:
+    """What Karmada's schedulers ask of us."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.answers = Counter(
+            "policy_scheduler_estimator_answers",
+            "Number of answers of the estimator: computed, kept (nothing has changed), last (the last good one,"
+            " because a new one takes too long), none (no opinion), error.",
+            ("answer",),
+            registry=registry,
+        )
+        self.computations = Counter(
+            "policy_scheduler_estimator_computations",
+            "Number of computations of the estimator, by what describes the pods (template: the workload in the"
+            " cluster, request: the request alone) and whether all was tried (partial: at least so many fit).",
+            ("source", "result"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "policy_scheduler_estimator_computation_seconds",
+            "Seconds of a computation of the estimator.",
+            buckets=EXTENDER_SECONDS,
+            registry=registry,
         )
 
 

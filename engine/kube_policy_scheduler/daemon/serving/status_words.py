@@ -27,9 +27,13 @@ from kube_policy_scheduler.wording import amount, percent, plural, signed, some
 
 MOST_GROUPS = 24
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
-_ROLES = {"shadow": "shadow mode", "extender": "answering kube-scheduler"}
+_ROLES = {"shadow": "shadow mode", "extender": "answering kube-scheduler", "estimator": "answering Karmada"}
 """By mode: a replica that places pods leads or stands by."""
-_EACH_DOES = {"shadow": "each replica observes", "extender": "each replica answers"}
+_EACH_DOES = {
+    "shadow": "each replica observes",
+    "extender": "each replica answers",
+    "estimator": "each replica answers",
+}
 _NAMES = {"cpu": "CPU", "memory": "Memory", "pods": "Pods"}
 
 

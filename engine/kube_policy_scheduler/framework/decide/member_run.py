@@ -7,6 +7,7 @@ member needs neither the other rows nor the plugins that read the whole cluster.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCach
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima
-from kube_policy_scheduler.framework.plugin import SKIP, Ready
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.plugins.inter_pod_affinity import InterPodAffinity
 from kube_policy_scheduler.framework.plugins.node_name import NodeName
@@ -140,21 +141,28 @@ class MemberRun:
         return Pick(chosen.row, score, self._feasible, chosen.ties)
 
 
-def can_run(frame: Frame, cache: TemplateCache) -> bool:
-    """Return whether each pod of a template changes only the row that it goes to, for the others of its template."""
+def change_own_rows(frame: Frame, live_filters: Iterable[FilterPlugin]) -> bool:
+    """Return whether, for the filters, each pod of a template changes only the row that it goes to.
+
+    live_filters: of the profile, those that may apply to the template.
+    """
     cluster, spec = frame.cluster, frame.template.spec
     if cluster.nominated or cluster.devices.tables:
         return False
     if spec.affinity is not None and (spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity):
         return False
-    if spec.topology_spread_constraints or not cache.follows_rows or cache.live_scores_added:
+    if spec.topology_spread_constraints:
         return False
-    if any(kept.constant is None for kept in cache.normalizing):
+    return all(isinstance(plugin, _SETTLED) and plugin.pre_filter(frame) is SKIP for plugin in live_filters)
+
+
+def can_run(frame: Frame, cache: TemplateCache) -> bool:
+    """Return whether each pod of a template changes only the row that it goes to, for the others of its template."""
+    if not cache.follows_rows or cache.live_scores_added or any(kept.constant is None for kept in cache.normalizing):
         return False
-    live = (*cache.live_filters, *(score.plugin for score in cache.live_scores))
-    if not all(isinstance(plugin, _SETTLED) for plugin in live):
+    if not all(isinstance(score.plugin, _SETTLED) for score in cache.live_scores):
         return False
-    if any(plugin.pre_filter(frame) is not SKIP for plugin in cache.live_filters):
+    if not change_own_rows(frame, cache.live_filters):
         return False
     scores = (score.plugin.pre_score(frame) for score in cache.live_scores)
     return not any(isinstance(prepared, Ready) and prepared.adds for prepared in scores)

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import msgspec
-
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.prices import price_of
-from kube_policy_scheduler.framework.reserve.claims_in_memory import with_claims_like
 from kube_policy_scheduler.tooling.capacity import bounds, room
+from kube_policy_scheduler.tooling.capacity.counting import copy_of
 from kube_policy_scheduler.tooling.capacity.seats import Seated, Seats, Stop, in_turn, never
 from kube_policy_scheduler.tooling.capacity.shapes import Shape, new_nodes
 from kube_policy_scheduler.tooling.cluster_state import is_of_node
@@ -86,11 +84,7 @@ def more_copies(
     nodes: dict[str, int] = {}
     count, stopped_by = 0, ""
     while count < most and not stop():
-        uid = f"{pod.uid}-copy-{count + 1}"
-        copy = msgspec.structs.replace(pod, uid=uid, name=uid, node_name="", nominated_node="")
-        if pod.template.spec.resource_claims:
-            copy = with_claims_like(seats.cluster, copy)
-        answer = seats.seat(copy)
+        answer = seats.seat(copy_of(seats, pod, count + 1))
         if answer.host is None:
             stopped_by = answer.text
             break

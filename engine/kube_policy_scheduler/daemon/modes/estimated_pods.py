@@ -1,0 +1,141 @@
+"""Pods as an estimator tries them out: what a question says, and what the template in the cluster adds."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+
+from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.fleet.karmada.estimates import Demand, TemplateName
+
+logger = logging.getLogger(__name__)
+
+_PATHS = {
+    "Deployment": ("/apis/apps/v1", "deployments"),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+    "ReplicaSet": ("/apis/apps/v1", "replicasets"),
+    "Job": ("/apis/batch/v1", "jobs"),
+}
+"""By kind: where it is, of those with a template of pods at the usual place."""
+_CLAIMS = "/apis/resource.k8s.io/v1", "resourceclaimtemplates"
+UID = "estimate"
+"""Of pods that are tried out: no pod of the API server has such a uid."""
+
+
+class _PodTemplate(msgspec.Struct):
+    metadata: objects.ObjectMeta = msgspec.field(default_factory=objects.ObjectMeta)
+    spec: objects.PodSpec = msgspec.field(default_factory=objects.PodSpec)
+
+
+class _WorkloadSpec(msgspec.Struct):
+    template: _PodTemplate = msgspec.field(default_factory=_PodTemplate)
+
+
+class _Workload(msgspec.Struct):
+    spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
+
+
+_decode = bounded(msgspec.json.Decoder(_Workload).decode)
+_decode_claims = bounded(msgspec.json.Decoder(objects.ResourceClaimTemplate).decode)
+_MOST_CLAIMS = 32
+"""Of a pod, as the API server allows."""
+
+
+class MemberTemplate(msgspec.Struct, frozen=True):
+    """What the cluster says of the pods of a workload."""
+
+    metadata: objects.ObjectMeta
+    spec: objects.PodSpec
+    claims: tuple[objects.ResourceClaimTemplate, ...] = ()
+    """From which its pods get claims of their own."""
+
+
+class PodTemplates:
+    """Reads the template of a workload's pods from the API server; of containers, only what scheduling asks for."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._told: set[str] = set()
+
+    async def read(self, template: TemplateName) -> MemberTemplate | None:
+        """Return the template of the pods, None if the cluster has none or it cannot be read."""
+        where = _PATHS.get(template.kind)
+        if where is None or not template.namespace:
+            return None
+        try:
+            found = _decode(await self._get(*where, template.namespace, template.name)).spec.template
+            names = (each.resource_claim_template_name for each in (found.spec.resource_claims or ())[:_MOST_CLAIMS])
+            claims = [
+                _decode_claims(await self._get(*_CLAIMS, template.namespace, name))
+                for name in names
+                if name is not None
+            ]
+        except NotFound:
+            return None  # it is not in this cluster yet
+        except (KubeError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            if template.kind not in self._told:
+                self._told.add(template.kind)
+                fields = {"kind": template.kind, "why": str(error)}
+                logger.warning("templates cannot be read; what requests say decides alone", extra=fields)
+            return None
+        return MemberTemplate(found.metadata, found.spec, tuple(claims))
+
+    async def _get(self, root: str, plural: str, namespace: str, name: str) -> bytes:
+        path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
+        return await self._transport.request("GET", path, resource=plural)
+
+
+def pod_of(
+    demand: Demand, namespace: str, template: MemberTemplate | None, *, number: int, scheduler: str
+) -> objects.Pod:
+    """Return the pod that a question is about.
+
+    What the question says counts: requests, node selector, node affinity and tolerations. The template adds labels,
+    affinity to pods, spread, volumes, claims, ports and the scheduler.
+
+    Args:
+        demand: of the question.
+        namespace: of the pod.
+        template: what the cluster says; None: it has none.
+        number: tells the pods of one question apart.
+        scheduler: that decides about pods without a template.
+    """
+    requests = objects.ResourceRequirements(requests=dict(demand.requests))
+    uid = f"{UID}-{number}"
+    if template is None:
+        spec = objects.PodSpec(scheduler_name=scheduler)
+        metadata = objects.ObjectMeta(name=uid, namespace=namespace, uid=uid)
+    else:
+        spec, told = template.spec, template.metadata
+        metadata = objects.ObjectMeta(
+            name=uid, namespace=namespace, uid=uid, labels=told.labels, annotations=told.annotations
+        )
+    ports = [port for each in spec.containers or () for port in each.ports or ()]
+    known = spec.affinity or objects.Affinity()
+    preferred = known.node_affinity.preferred if known.node_affinity is not None else None
+    of_nodes = objects.NodeAffinity(required=demand.node_affinity, preferred=preferred)
+    return objects.Pod(
+        metadata=metadata,
+        spec=replace(
+            spec,
+            node_name="",
+            node_selector=dict(demand.node_selector) or None,
+            affinity=replace(known, node_affinity=of_nodes),
+            tolerations=list(demand.tolerations) or None,
+            containers=[objects.Container(name="all", image=_image(spec), resources=requests, ports=ports or None)],
+            init_containers=None,
+            overhead=None,
+            resources=None,
+            priority_class_name=demand.priority_class or spec.priority_class_name,
+        ),
+    )
+
+
+def _image(spec: objects.PodSpec) -> str:
+    return spec.containers[0].image if spec.containers else ""

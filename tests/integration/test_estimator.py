@@ -1,0 +1,82 @@
+"""The estimator as a process: it watches a cluster, and answers by Karmada's protocol with mutual TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import trustme
+import yaml
+
+from kube_policy_scheduler.adapters.grpc.estimator_client import EstimatorClient, EstimatorError
+from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
+from kube_policy_scheduler.fleet.karmada.estimates import Demand, Question, ReplicasQuestion, TemplateName
+from tests.daemon.test_estimator import ANTI_AFFINITY, HOSTNAME, files
+from tests.deploy.manifests import DEPLOY
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.objects import node
+
+ASKED = ReplicasQuestion("member1", "default", Demand({"cpu": "1"}))
+WEB = ReplicasQuestion(
+    "member1", "default", Demand({"cpu": "1"}), template=TemplateName("Deployment", "default", "web")
+)
+
+
+def ask(address: str, certificates: TlsFiles, question: Question) -> int | str:
+    """Return an answer, or why there is none."""
+
+    async def asking() -> int | str:
+        client = EstimatorClient(address, certificates=Renewed(certificates))
+        try:
+            return await client.ask(question, seconds=10.0)
+        except EstimatorError as error:
+            return str(error)
+        finally:
+            await client.close()
+
+    return asyncio.run(asking())
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def test_a_client_with_a_certificate_learns_what_fits(
+    cluster: Cluster, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    cluster.add_nodes(*(node(name, cpu="10", labels={HOSTNAME: name}) for name in ("a", "b")))
+    authority, stranger, port = trustme.CA(), trustme.CA(), free_port()
+    server = files(tmp_path / "server", authority, authority)
+    config = yaml.safe_load((DEPLOY / "overlays" / "estimator" / "config.yaml").read_text())
+    config["estimator"] |= {
+        "host": "127.0.0.1",
+        "port": port,
+        "certificateFile": str(server.certificate),
+        "keyFile": str(server.key),
+        "clientCaFile": str(server.authority),
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    process = scheduler(f"--config={tmp_path / 'config.yaml'}").start_ready()
+    address, ours = f"127.0.0.1:{port}", files(tmp_path / "client", authority, authority)
+    eventually(lambda: ask(address, ours, ASKED) == 20, else_=process.log)
+    assert "UNAVAILABLE" in str(ask(address, files(tmp_path / "stranger", stranger, authority), ASKED))
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web"}], "affinity": ANTI_AFFINITY},
+    }
+    cluster.api.create(
+        "deployments",
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+        },
+    )
+    assert ask(address, ours, WEB) == 2
