@@ -274,10 +274,10 @@ STATEMENTS: tuple[Statement, ...] = (
                 "queue NAME [of PARENT] for pods where CONDITION [min RESOURCE AMOUNT, …] [max RESOURCE AMOUNT, …]"
                 " [lend RESOURCE AMOUNT, …] [weight N] [remember DURATION]",
                 "PreFilter",
-                "A quota that lends. The pods of the queue are guaranteed `min`. They may borrow what other queues do"
-                " not use, up to `max`. `lend` limits how much of its own unused guarantee others may borrow. Without a"
-                " condition, the queue takes all pods of its parent; a queue without a parent takes all pods. With"
-                " `remember`, the fair order also counts past usage, with this half-life.",
+                "A quota with borrowing. The pods of the queue are guaranteed `min`. They may borrow what other queues"
+                " do not use, up to `max`. `lend` limits how much of its own unused guarantee others may borrow."
+                " Without a condition, the queue takes all pods of its parent; a queue without a parent takes all"
+                " pods. With `remember`, the fair order also counts past usage, with this half-life.",
                 'queue research for pods where pod.namespace == "research" min nvidia.com/gpu 40, cpu 400',
             ),
             StatementForm(

@@ -385,8 +385,8 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_kubernetes_rules_info",
-        "Always 1. By the rules of which version of Kubernetes pods are decided (`rules`), and the version that the API"
-        " server or the configuration says (`version`); they differ if the rules of that version are not known.",
+        "Always 1. `version` is the version of Kubernetes of the API server or of the configuration, `rules` the"
+        " version whose rules apply. They differ if the scheduler does not know the rules of `version`.",
         ("version", "rules"),
         lambda live: [((str(live.kubernetes.version), str(live.kubernetes.followed)), 1.0)],
     ),
@@ -462,7 +462,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_past_usage_failing",
-        "1 if the past usage of queues cannot be read or stored, else 0. It is then lost when the replica ends.",
+        "1 if the past usage of queues cannot be read or stored, else 0. If so, it is lost when the replica ends.",
         (),
         lambda live: [((), float(bool(live.past_usage.problem)))] if live.past_usage is not None else (),
     ),
@@ -520,7 +520,7 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         CounterMetricFamily,
         "policy_scheduler_returning_evictors",
         "How often a workload evicted pods of other queues after its own pods had been evicted, for the second time or"
-        " more within an hour. The rules of queues do not allow it: above 0, there is a fault to be found.",
+        " more within an hour. The rules of queues do not allow it: a value above 0 is a bug in the scheduler.",
         (),
         lambda live: (((), live.returning_evictors),),
     ),
@@ -534,15 +534,15 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_queue_pending_pods",
-        "Number of pending pods of a queue of quotas, those of the queues below it included.",
+        "Number of pending pods of a queue of the policies, including those of the queues below it.",
         ("queue",),
         lambda live: _by_label(live.queue_pending),
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_queue_unschedulable_pods",
-        "Number of pending pods of a queue of quotas that no node took at their last attempt, those of the queues below"
-        " it included.",
+        "Number of pending pods of a queue of the policies that no node took at their last attempt, including those of"
+        " the queues below it.",
         ("queue",),
         lambda live: _by_label(live.queue_refused),
     ),
@@ -648,8 +648,8 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "informer_store_resource_version",
-        "Resource version up to which the objects of a resource are known: its last 15 digits. The name is"
-        " kube-scheduler, so that its dashboards work.",
+        "Resource version up to which the objects of a resource are known: its last 15 digits. The label `name` is"
+        " `kube-scheduler`, so that the dashboards of kube-scheduler work.",
         ("name", "group", "version", "resource"),
         lambda live: (
             ((KUBE_SCHEDULER, row.group, row.version, row.name), float(row.position % 10**_RESOURCE_VERSION_DIGITS))
@@ -660,9 +660,9 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_oldest_pod_seconds",
-        "Seconds since the oldest pod is in flight (its binding or its preemption is under way) or assumed "
-        "(bound, but not yet confirmed by the watch), or for which the oldest pod has waited that no node took at its"
-        " last attempt (unschedulable); 0 if there is none.",
+        "Seconds for which the oldest pod has been in a state: in flight (its binding or its preemption is under way),"
+        " assumed (bound, but not yet confirmed by the watch), or unschedulable (no node took it at its last attempt);"
+        " 0 if there is none.",
         ("state",),
         lambda live: _by_label(live.oldest_pods),
     ),

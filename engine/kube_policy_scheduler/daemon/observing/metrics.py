@@ -405,7 +405,7 @@ class DeviceMetrics:
         )
         self._contended = Counter(
             "policy_scheduler_claims_contended",
-            "Number of allocations that were taken back, because another scheduler gave the devices away first.",
+            "Number of allocations that were taken back, because another scheduler had allocated the devices first.",
             registry=registry,
         )
 
