@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Template, Work
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.times import Steady
-from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
+from tests.fleet.fleets import policies
+from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC, SUCCESS
 from tests.fleet.karmada.control_plane import ControlPlane
 
 
@@ -277,3 +279,35 @@ def test_the_status_of_a_cluster_asks_nothing_of_what_is_placed(plane: ControlPl
         one.set_cluster(plane.cluster("a"), Steady(1.0 + tick))
     assert one.next(Steady(100)) is None
     assert sum(one.tallies.decisions.values()) == decided == 60
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["others write in between", "killed in between"])
+def test_replicas_rest_after_a_move_that_nobody_came_to_tell(killed: bool, plane: ControlPlane) -> None:
+    text = 'score 100 if cluster.name == "a"\ndivide best first\nrebalance at most 1 rest 10min'
+    clock = [2.0]
+    rules = FleetRules(policies(text), clock=lambda: 1.8e9 + clock[0])
+    told = {"schedulerObservedGeneration": 1, "lastScheduledTime": "2026-01-01T00:00:00Z", "conditions": SUCCESS}
+    key = plane.add("web", replicas=4, has={"c": 4}, applied=DYNAMIC, status=told)
+    plane.set_health(key, {"c": True})
+    one = maker(rules=rules)
+    plane.show_all(one, 0)
+    work = one.next(Steady(2))
+    while isinstance(work, Question):
+        plane.carry_out(one, work, 2)
+        work = one.next(Steady(2))
+    assert work is not None
+    assert work.patch is not None
+    plane.patch(key, work.patch)
+    assert plane.targets(key) == {"a": 1, "c": 3}
+    plane.set_health(key, {"a": True, "c": True})
+    if killed:
+        one = maker(rules=rules)
+        plane.show_all(one, 2)
+    else:
+        one.conflicted(work, Steady(2))
+        one.set_binding(plane.binding(key), Steady(2))
+    for now, moved in ((3, 1), (300, 1), (595, 1), (610, 2)):
+        clock[0] = now
+        one.look_for_moves(Steady(now))
+        plane.settle(one, now)
+        assert plane.targets(key) == {"a": moved, "c": 4 - moved}

@@ -10,6 +10,7 @@ import pytest
 from kube_policy_scheduler.fleet.karmada.triggers import APPLIED
 from kube_policy_scheduler.fleet.karmada.writes import observed_patch, placement_patch, status_patch
 from kube_policy_scheduler.fleet.model import Component, Outcome, Reason
+from kube_policy_scheduler.times import rfc3339
 from tests.fleet.karmada.bindings import DYNAMIC, binding
 
 NOW = 1795165200.0
@@ -125,5 +126,12 @@ def test_a_very_long_message_is_cut_to_what_the_api_allows() -> None:
 
 @pytest.mark.parametrize(("observed", "patch"), [(0, 1), (1, None)])
 def test_what_needs_no_decision_is_only_observed(observed: int, patch: int | None) -> None:
-    found = observed_patch(binding(status={"schedulerObservedGeneration": observed}))
+    found = observed_patch(binding(status={"schedulerObservedGeneration": observed}), decided=None)
     assert (found["status"]["schedulerObservedGeneration"] if found is not None else None) == patch
+
+
+@pytest.mark.parametrize(("last", "told"), [(100.0, 200.0), (300.0, 300.0)], ids=["later", "it never goes back"])
+def test_a_generation_without_a_decision_may_tell_when_one_was_last(last: float, told: float) -> None:
+    found = observed_patch(binding(status={"lastScheduledTime": rfc3339(last)}), decided=200.0)
+    assert found is not None
+    assert found["status"] == {"schedulerObservedGeneration": 1, "lastScheduledTime": rfc3339(told)}

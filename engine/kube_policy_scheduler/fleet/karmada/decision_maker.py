@@ -20,7 +20,7 @@ from kube_policy_scheduler.fleet.claims import DECIDED_SECONDS, Claims, claims_o
 from kube_policy_scheduler.fleet.karmada import reading
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
-from kube_policy_scheduler.fleet.karmada.writes import Patch, observed_patch, placement_patch, status_patch
+from kube_policy_scheduler.fleet.karmada.writes import Patch, is_observed, observed_patch, placement_patch, status_patch
 from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
@@ -399,10 +399,11 @@ class DecisionMaker:
             return Question(key, binding.spec.resource)
         why = trigger(binding, is_leaving=self._is_leaving)
         if why is None:
+            if not is_observed(binding):
+                return Work(key, binding, None, None, None)
             moved = self._rules.move(workload, self.fleet) if self._rules.moves else None
             if moved is None:
-                patch = observed_patch(binding)
-                return Work(key, binding, None, None, None) if patch is not None else None
+                return None
             outcome = moved
         else:
             outcome = self._rules.decide(self._as_observed(workload, why, key), self.fleet)
@@ -432,7 +433,8 @@ class DecisionMaker:
             now: Unix seconds.
         """
         if work.outcome is None:
-            return observed_patch(binding)
+            # replicas may just have moved, by a decision that nobody came to tell: then they rest, too
+            return observed_patch(binding, decided=now if self._rules.moves else None)
         return status_patch(binding, work.outcome, generation=generation, now=now)
 
     def would_decide(self, key: Key) -> Outcome | None:

@@ -94,14 +94,24 @@ def status_patch(binding: ResourceBinding, outcome: Outcome, *, generation: int,
     return {"metadata": {"resourceVersion": binding.metadata.resource_version}, "status": changes}
 
 
-def observed_patch(binding: ResourceBinding) -> Patch | None:
-    """Return the merge patch that says that nothing is to be decided about this generation; None if it says so."""
-    if binding.status.scheduler_observed_generation == binding.metadata.generation:
+def is_observed(binding: ResourceBinding) -> bool:
+    """Return whether the status says of this generation that nothing is to be decided."""
+    return binding.status.scheduler_observed_generation == binding.metadata.generation
+
+
+def observed_patch(binding: ResourceBinding, *, decided: float | None) -> Patch | None:
+    """Return the merge patch that says that nothing is to be decided about this generation; None if it says so.
+
+    decided: Unix seconds, if the time of the last decision is to be told, too.
+    """
+    if is_observed(binding):
         return None
-    return {
-        "metadata": {"resourceVersion": binding.metadata.resource_version},
-        "status": {"schedulerObservedGeneration": binding.metadata.generation},
-    }
+    changes: Patch = {"schedulerObservedGeneration": binding.metadata.generation}
+    last = unix_seconds(binding.status.last_scheduled_time)
+    if decided is not None and last is not None:
+        # it never goes back: then an answered wish for a rescheduling would be asked again
+        changes["lastScheduledTime"] = rfc3339(max(decided, last))
+    return {"metadata": {"resourceVersion": binding.metadata.resource_version}, "status": changes}
 
 
 def _condition(outcome: Outcome, before: Condition | None, now: float) -> Condition:
