@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from kube_policy_scheduler.demo.fleet.manager import Seen
-from kube_policy_scheduler.demo.fleet.screen import FleetLines
+from kube_policy_scheduler.demo.fleet.screen import FleetLines, FleetPicture
 from kube_policy_scheduler.demo.fleet.story import CLUSTERS, STEPS, WORKLOADS, Decision, Targets, problems
 from tests.cli.transcript import command
 
@@ -91,3 +93,23 @@ def test_plain_lines_tell_each_change_once(capsys: pytest.CaptureFixture[str]) -
         "placed   web      -> iowa 6",
         "back     berlin",
     ]
+
+
+@pytest.mark.parametrize(("height", "width"), [(40, 110), (24, 80), (14, 80)])
+def test_the_picture_shows_each_replica_and_fits_the_screen(height: int, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    picture = FleetPicture(console)
+    picture.policy(STEPS[0].policies["web.policy"])
+    picture.show(Seen(frozenset({"berlin"}), {"web": {"iowa": 6}}, {"web": {"iowa": 4}}, {"web": 6}))
+    for number in range(20):
+        picture.say(f"line {number}")
+    picture.keep("press Ctrl-C to stop everything")
+    with console.capture() as captured:
+        console.print(picture.picture())
+    lines = captured.get().splitlines()
+    assert len(lines) <= height
+    rows = {line.split()[0]: line.split() for line in lines[: 1 + len(CLUSTERS)]}
+    assert rows["berlin"][4:] == ["lost"]
+    assert rows["iowa"][4:] == ["4/16", "●●●●○○"]
+    assert "line 19" in [line.strip() for line in lines]
+    assert lines[-1].startswith("press Ctrl-C")

@@ -28,7 +28,8 @@ class SchedulerProcess:
             say: tells a line to who watches.
         """
         self._address_file = directory / "address"
-        self._log = directory / "scheduler.log"
+        self.log = directory / "scheduler.log"
+        """What it says."""
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
         self.url = ""
@@ -47,7 +48,7 @@ class SchedulerProcess:
         Raises:
             DemoFailed: it does not start.
         """
-        with self._log.open("wb") as log:
+        with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "kube_policy_scheduler.daemon", *arguments),
                 *("--http-address", "127.0.0.1:0", "--http-address-file", str(self._address_file)),
@@ -57,7 +58,7 @@ class SchedulerProcess:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the demo, which ends the scheduler in order
             )
-        self._say(f"started the scheduler, pid {self.pid}; its log is {self._log}")
+        self._say(f"started the scheduler, pid {self.pid}; its log is {self.log}")
         try:
             await self._wait_until_it_serves()
             yield
@@ -108,5 +109,5 @@ class SchedulerProcess:
 
     def log_tail(self) -> str:
         """Return its last lines."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
         return "the scheduler's last lines:\n" + "\n".join(lines)

@@ -95,8 +95,8 @@ class FleetDemo:
 
     async def _play(self, step: Step, manager: Manager, *, first: bool) -> None:
         self._decisions.clear()
-        for text in step.policies.values():
-            self._show.policy(text)
+        if step.policies:
+            self._show.policy("\n".join(f"# {name}\n{text}" for name, text in step.policies.items()))
         if not first:
             self._write_policies(step)
         manager.lose(step.lost)
@@ -149,7 +149,7 @@ class FleetDemo:
             "  kubectl scale deployment web --replicas 12",
             "  kubectl get resourcebinding web-deployment -o yaml",
             f"  curl '{self._process.url}/debug/bindings?namespace={NAMESPACE}&name=web-deployment'",
-            f"edit the policies in {self._policies}",
+            f"edit the policies in {self._policies}; what the scheduler says about them is in {self._process.log}",
             f"each cluster has a kubeconfig: {self._directory / (CLUSTERS[0].name + '.kubeconfig')}",
             "press Ctrl-C to stop everything",
         )

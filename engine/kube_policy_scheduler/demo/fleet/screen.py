@@ -51,7 +51,7 @@ class FleetLines(PlainLines):
 class FleetPicture(Picture):
     """A table with a row for each cluster and a column for each workload."""
 
-    title = "policy"
+    title = "policies"
 
     def __init__(self, console: Console | None = None) -> None:
         self._seen = Seen()
