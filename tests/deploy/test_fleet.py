@@ -19,7 +19,7 @@ from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
 
-FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host", "multikueue")]
+FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host", "multikueue", "ocm")]
 PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
 
 

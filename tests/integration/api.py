@@ -15,6 +15,7 @@ from kubernetes.watch import Watch
 
 Json = dict[str, Any]
 
+_OCM = "/apis/cluster.open-cluster-management.io"
 _PATHS = {
     "nodes": "/api/v1/nodes",
     "namespaces": "/api/v1/namespaces",
@@ -44,6 +45,8 @@ _PATHS = {
     "admissionchecks": "/apis/kueue.x-k8s.io/v1beta2/admissionchecks",
     "multikueueclusters": "/apis/kueue.x-k8s.io/v1beta2/multikueueclusters",
     "multikueueconfigs": "/apis/kueue.x-k8s.io/v1beta2/multikueueconfigs",
+    "managedclusters": f"{_OCM}/v1/managedclusters",
+    "addonplacementscores": _OCM + "/v1alpha1/namespaces/{namespace}/addonplacementscores",
     "schedulingpolicies": "/apis/policy-scheduler.dev/v1alpha1/namespaces/{namespace}/schedulingpolicies",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "clusters": "/apis/cluster.karmada.io/v1alpha1/clusters",

@@ -173,6 +173,8 @@ def used_fraction(frame: FleetFrame, resource: str) -> Share:
     """The requested share of the allocatable amount, from 0 to 1; 1 if the cluster has no cpu, memory or storage."""
 
     def share(each: FleetCluster) -> float | None:
+        if not each.counts_requests:
+            return None
         offered = each.allocatable.get(resource, 0)
         return each.requested(resource) / offered if offered > 0 else 1.0 if resource in NATIVE_RESOURCES else None
 

@@ -167,6 +167,12 @@ def _kueue(plural: str, kind: str, **more: Any) -> Resource:
     return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, subresources=_STATUS, counts_generation=True, **more)
 
 
+def _ocm(version: str, plural: str, kind: str, **more: Any) -> Resource:
+    """Return a resource of Open Cluster Management: the embedded cluster can stand in for a hub."""
+    group = "cluster.open-cluster-management.io"
+    return Resource(group, version, plural, kind, subresources=_STATUS, counts_generation=True, **more)
+
+
 def _workloads(version: str, **more: Any) -> Resource:
     return Resource("scheduling.k8s.io", version, "workloads", "Workload", counts_generation=True, **more)
 
@@ -349,6 +355,8 @@ _TABLE = (
     ),
     _bindings("resourcebindings", "ResourceBinding", short_names=("rb",)),
     _bindings("clusterresourcebindings", "ClusterResourceBinding", namespaced=False, short_names=("crb",)),
+    _ocm("v1", "managedclusters", "ManagedCluster", namespaced=False),
+    _ocm("v1alpha1", "addonplacementscores", "AddOnPlacementScore"),
     _kueue("admissionchecks", "AdmissionCheck", namespaced=False),
     _kueue("multikueueclusters", "MultiKueueCluster", namespaced=False),
     _kueue("multikueueconfigs", "MultiKueueConfig", namespaced=False),

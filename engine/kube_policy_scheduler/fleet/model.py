@@ -68,6 +68,8 @@ class FleetCluster(msgspec.Struct, frozen=True):
     """Billionths by resource that pods on its nodes request."""
     allocating: Mapping[str, int] = NOTHING
     """Billionths by resource that its pods without a node request."""
+    counts_requests: bool = True
+    """Whether it says what its pods request; without that, nobody knows what is free."""
     grades: tuple[ResourceGrade, ...] = ()
     """Classes of its nodes; empty if it does not say, or its specification has no resource models."""
     apis: frozenset[tuple[str, str]] = frozenset()
@@ -84,9 +86,9 @@ class FleetCluster(msgspec.Struct, frozen=True):
         return self.allocated.get(resource, 0) + self.allocating.get(resource, 0)
 
     def free(self, resource: str) -> int | None:
-        """Return billionths of a resource that nobody requests (maybe negative); None if it does not have it."""
+        """Return billionths of a resource that nobody requests (maybe negative); None if it does not say."""
         held = self.allocatable.get(resource)
-        return None if held is None else held - self.requested(resource)
+        return None if held is None or not self.counts_requests else held - self.requested(resource)
 
 
 class FieldTest(msgspec.Struct, frozen=True):

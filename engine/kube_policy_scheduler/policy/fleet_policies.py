@@ -58,6 +58,17 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return where a workload is to run by its policy; without one, by its Placement."""
         return decide(workload, fleet, self.governing(workload), given)
 
+    def decide_each(self, kind: str, fleet: Fleet, given: Given) -> dict[str, Outcome]:
+        """Return what each policy says of the clusters, by its name: of those that govern a workload of this kind that
+        is named like the policy."""
+        asked = ((policy, Workload(kind=kind, name=policy.name)) for policy in self.policies)
+        empty = Given(columns=_NO_CLUSTERS)
+        return {
+            policy.name: decide(workload, fleet, policy, given)
+            for policy, workload in asked
+            if policy.governs is None or policy.governs(frame_of(workload, empty))
+        }
+
     def rebalance(self, workload: Workload, fleet: Fleet, given: Given) -> tuple[Outcome, tuple[Move, ...]] | None:
         """Return the placement after the next pass of moves; None if nothing moves now."""
         policy = self.governing(workload)

@@ -33,6 +33,7 @@ Examples:
   policy-scheduler fleet --kubeconfig karmada-apiserver.config      # decide what asks for `policy-scheduler`
   policy-scheduler fleet --policies ./policies                      # by `for workloads where …`
   policy-scheduler fleet --for multikueue --policies ./policies     # nominate worker clusters of Kueue
+  policy-scheduler fleet --for ocm --policies ./policies            # score managed clusters
   policy-scheduler fleet --config /etc/policy-scheduler/config.yaml # as the manifests in deploy/fleet do
 
 \b
@@ -46,7 +47,7 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Decide over clusters, for Karmada or MultiKueue.")
+@click.command(epilog=EPILOG, short_help="Decide over clusters, for Karmada, MultiKueue or OCM.")
 @click.option("--config", type=click.Path(path_type=Path), help="Configuration file (YAML).")
 @click.option(
     "--kubeconfig",
@@ -78,6 +79,8 @@ def fleet(
     karmada-scheduler does. What no policy of --policies says, the placement of the binding decides.
 
     With MultiKueue, Workloads that have their quota are nominated to worker clusters, the best first.
+
+    With ocm (Open Cluster Management), each policy is a score of managed clusters that Placements can name.
     """
     ignored: list[str] = []
     try:

@@ -354,14 +354,15 @@ class EstimatorSettings(Section, frozen=True):
 KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
-FleetEngine: TypeAlias = Literal["karmada", "multikueue"]
+FleetEngine: TypeAlias = Literal["karmada", "multikueue", "ocm"]
 
 
 class FleetSettings(Section, frozen=True):
     """Settings for `policy-scheduler fleet`, which decides over clusters for an engine such as Karmada."""
 
     engine: FleetEngine = "karmada"
-    """`karmada`: decides its bindings. `multikueue`: nominates worker clusters for Workloads of Kueue."""
+    """`karmada`: decides its bindings. `multikueue`: nominates worker clusters for Workloads of Kueue. `ocm`: scores
+    managed clusters of Open Cluster Management for its Placements."""
     lease_name: Name = "policy-scheduler-fleet"
     """Name of its lease, in place of `leaderElection.leaseName`. Do not use the lease of karmada-scheduler."""
     feature_gates: Annotated[tuple[KarmadaGate, ...], EACH_ONCE] = ()

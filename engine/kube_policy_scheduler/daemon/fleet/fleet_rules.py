@@ -44,6 +44,10 @@ class FleetRules:
         """Return what becomes of a workload."""
         return self._policies.decide(workload, fleet, self._given(fleet))
 
+    def decide_each(self, kind: str, fleet: Fleet) -> dict[str, Outcome]:
+        """Return what each policy says of the clusters to a workload of a kind, by the name of the policy."""
+        return self._policies.decide_each(kind, fleet, self._given(fleet))
+
     def move(self, workload: Workload, fleet: Fleet) -> Outcome | None:
         """Return where a workload that has what it asks for is to go next; None: it stays."""
         found = self._policies.rebalance(workload, fleet, self._given(fleet))

@@ -13,6 +13,7 @@ from kube_policy_scheduler.fleet.multikueue.objects import (
     MultiKueueCluster,
     MultiKueueConfig,
 )
+from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
 
 GROUP, VERSION = "work.karmada.io", "v1alpha2"
 CLUSTERS = Resource("clusters", KarmadaCluster, "cluster.karmada.io", "v1alpha1", Read.FIRST)
@@ -23,6 +24,9 @@ CLUSTER_RESOURCE_BINDINGS = Resource("clusterresourcebindings", ClusterResourceB
 FLEET: Sequence[Resource[Any]] = (CLUSTERS, RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
 """All of Karmada; nothing is decided before all are listed."""
 
+OCM_GROUP = "cluster.open-cluster-management.io"
+OCM: Sequence[Resource[Any]] = (Resource("managedclusters", ManagedCluster, OCM_GROUP, "v1", Read.FIRST),)
+"""All of a hub of Open Cluster Management; nothing is scored before all are listed."""
 KUEUE = "kueue.x-k8s.io"
 KUEUE_WORKLOADS = Resource("workloads", KueueWorkload, KUEUE, "v1beta2", Read.FIRST)
 MULTIKUEUE: Sequence[Resource[Any]] = (

@@ -9,8 +9,13 @@ from kube_policy_scheduler.daemon.configuration.settings import FleetEngine
 from kube_policy_scheduler.daemon.fleet.engine import EngineKind
 from kube_policy_scheduler.daemon.fleet.karmada_engine import KarmadaEngine
 from kube_policy_scheduler.daemon.fleet.multikueue_engine import MultiKueueEngine
-from kube_policy_scheduler.daemon.fleet.resources import FLEET, MULTIKUEUE
+from kube_policy_scheduler.daemon.fleet.ocm_engine import OcmEngine
+from kube_policy_scheduler.daemon.fleet.resources import FLEET, MULTIKUEUE, OCM
 
 ENGINES: Mapping[FleetEngine, EngineKind] = MappingProxyType(
-    {"karmada": EngineKind(FLEET, KarmadaEngine), "multikueue": EngineKind(MULTIKUEUE, MultiKueueEngine)}
+    {
+        "karmada": EngineKind(FLEET, KarmadaEngine),
+        "multikueue": EngineKind(MULTIKUEUE, MultiKueueEngine),
+        "ocm": EngineKind(OCM, OcmEngine),
+    }
 )
