@@ -46,7 +46,7 @@ def test_the_page_says_which_versions_there_are() -> None:
     text = FILE.read_text()
 
     assert f"from 1.{OLDEST} to 1.{NEWEST}" in text
-    assert f"nothing of these | {DEFAULT_RULES}" in text
+    assert f"none of these | {DEFAULT_RULES}" in text
 
 
 if __name__ == "__main__":
