@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -50,6 +51,18 @@ def test_an_interruption_ends_the_demo_in_order(arguments: tuple[str, ...]) -> N
         told, complained = running.communicate(timeout=60)
     assert (running.returncode, complained) == (130, "")
     assert told.splitlines()[-1].endswith("ended")
+
+
+def test_a_scheduler_that_ends_fails_the_demo_of_a_fleet_at_once() -> None:
+    command = [sys.executable, "-m", "kube_policy_scheduler.demo", "--fleet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        while "started the scheduler, pid " not in (line := running.stdout.readline()):
+            assert running.poll() is None
+        os.kill(int(re.findall(r"pid (\d+)", line)[0]), signal.SIGKILL)
+        told, complained = running.communicate(timeout=60)
+    assert (running.returncode, complained) == (1, "")
+    assert "FAILED: the scheduler " in told
 
 
 def test_a_reader_that_goes_away_ends_the_demo_without_a_word() -> None:

@@ -73,9 +73,10 @@ class FleetDemo:
                 manager.deploy(workload, scheduler=SCHEDULER)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    managing = tasks.create_task(manager.run())
+                    beside = [tasks.create_task(each) for each in (manager.run(), self._process.failed())]
                     await self._play_all(manager, kubeconfig, stay=stay)
-                    managing.cancel()
+                    for task in beside:
+                        task.cancel()
             except ExceptionGroup as failed:
                 raise failed.exceptions[0] from None
 
@@ -85,13 +86,12 @@ class FleetDemo:
             await self._play(step, manager, first=number == 1)
             if stay:
                 await asyncio.sleep(LOOK_SECONDS)
-            self._process.require_alive()
         pid = self._process.pid
         self._show.say(f"all replicas are in the expected clusters; the scheduler did not restart (pid {pid})")
         if stay:
             for line in self._advice(kubeconfig):
                 self._show.keep(line)
-            await self._process.failed()
+            await asyncio.Event().wait()  # until somebody interrupts it
 
     async def _play(self, step: Step, manager: Manager, *, first: bool) -> None:
         self._decisions.clear()
