@@ -84,13 +84,15 @@ def test_a_step_that_does_not_come_true_says_what_is_wrong(
 def test_plain_lines_tell_each_change_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = FleetLines(closed=lambda: None)
     here = Seen(placed={"web": {"berlin": 6}}, running={"web": {"berlin": 2}})
-    for seen in (here, here, Seen(frozenset({"berlin"}), {"web": {"iowa": 6}}), Seen(placed={"web": {"iowa": 6}})):
+    lost = Seen(frozenset({"berlin"}), {"web": {"iowa": 6}}, waiting={"web": "no room"})
+    for seen in (here, here, lost, lost, Seen(placed={"web": {"iowa": 6}})):
         lines.show(seen)
     told = [line.partition("s  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert told == [
         "placed   web      -> berlin 6",
         "lost     berlin",
         "placed   web      -> iowa 6",
+        "waiting  web         no room",
         "back     berlin",
     ]
 
@@ -113,3 +115,13 @@ def test_the_picture_shows_each_replica_and_fits_the_screen(height: int, width: 
     assert rows["iowa"][4:] == ["4/16", "●●●●○○"]
     assert "line 19" in [line.strip() for line in lines]
     assert lines[-1].startswith("press Ctrl-C")
+
+
+def test_the_picture_says_once_why_a_workload_waits() -> None:
+    console = Console(file=io.StringIO(), width=80, height=40, color_system=None)
+    picture = FleetPicture(console)
+    for _ in range(2):
+        picture.show(Seen(waiting={"web": "there is room for 10 of 12 replicas"}))
+    with console.capture() as captured:
+        console.print(picture.picture())
+    assert captured.get().count("web waits: there is room for 10 of 12 replicas") == 1

@@ -53,6 +53,8 @@ class Seen:
     """The same, as they run."""
     wanted: dict[str, int] = field(default_factory=dict)
     """Replicas by workload."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """By workload: why it could not be placed as it asks."""
 
 
 class Manager:
@@ -234,6 +236,9 @@ class Manager:
             self._patch(_BINDINGS, binding, {"status": {"aggregatedStatus": items}}, "status")
         seen.placed[workload], seen.running[workload] = dict(targets), running
         seen.wanted[workload] = binding["spec"]["replicas"]
+        for condition in binding.get("status", {}).get("conditions", ()):
+            if condition["type"] == "Scheduled" and condition["status"] == "False":
+                seen.waiting[workload] = condition["message"]
 
     # --- objects --------------------------------------------------------------------------------------
 

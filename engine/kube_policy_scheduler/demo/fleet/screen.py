@@ -46,6 +46,9 @@ class FleetLines(PlainLines):
         for workload, targets in seen.placed.items():
             if before.placed.get(workload, {}) != targets:
                 self.say(f"placed   {workload:<8} -> {told(targets)}")
+        for workload, why in seen.waiting.items():
+            if before.waiting.get(workload) != why:
+                self.say(f"waiting  {workload:<8}    {why}")
 
 
 class FleetPicture(Picture):
@@ -58,7 +61,10 @@ class FleetPicture(Picture):
         super().__init__(console)  # draws the first picture
 
     def show(self, seen: Seen) -> None:
-        """Show this from now on."""
+        """Show this from now on, with a line for each workload that begins to wait."""
+        for workload, why in seen.waiting.items():
+            if self._seen.waiting.get(workload) != why:
+                self.say(f"{workload} waits: {why}", style="yellow")
         self._seen = seen
 
     def table(self) -> Table:
