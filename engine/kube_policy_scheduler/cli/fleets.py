@@ -1,4 +1,4 @@
-"""A fleet that commands are given as files: clusters and bindings of a Karmada control plane."""
+"""A fleet that commands are given: clusters and bindings of a Karmada control plane, as files or live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kube_policy_scheduler.cli.terminal import status_line
+
 if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.kube.fleet_lists import FleetListing
+    from kube_policy_scheduler.documents.fixtures import FixtureObject
     from kube_policy_scheduler.tooling.fleet_state import FleetState
 
 
@@ -32,15 +36,84 @@ def fleet_in(paths: Sequence[Path], *, now: float | None) -> GivenFleet:
         DocumentError: a file cannot be read.
         click.ClickException: a file is empty.
     """
-    from kube_policy_scheduler.documents.fixtures import read_objects
     from kube_policy_scheduler.tooling.cluster_state import taken_at
     from kube_policy_scheduler.tooling.fleet_state import fleet_state
 
-    things = {path: read_objects(path) for path in paths}
-    for path, objects in things.items():
-        if not objects:
-            raise click.ClickException(f"{path} is empty: expected Clusters, ResourceBindings and their workloads")
-    found = [each for objects in things.values() for each in objects]
+    found = objects_in(paths)
     if now is None:
         now = taken_at(found)
     return GivenFleet(fleet_state(found), time.time() if now is None else now)
+
+
+def objects_in(paths: Sequence[Path]) -> list[FixtureObject]:
+    """Return the objects of files.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: a file is empty.
+    """
+    from kube_policy_scheduler.documents.fixtures import read_objects
+
+    found: list[FixtureObject] = []
+    for path in paths:
+        objects = read_objects(path)
+        if not objects:
+            raise click.ClickException(f"{path} is empty: expected Clusters, ResourceBindings and their workloads")
+        found += objects
+    return found
+
+
+def listing_in(paths: Sequence[Path]) -> tuple[FleetListing, float | None]:
+    """Return the objects of files as if they had been listed, and when the newest snapshot was taken, Unix seconds.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: a file is empty.
+    """
+    import msgspec
+
+    from kube_policy_scheduler.adapters.kube.fleet_lists import FleetListing, template_key
+    from kube_policy_scheduler.cluster.objects import ObjectMeta
+    from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
+    from kube_policy_scheduler.tooling.cluster_state import taken_at
+    from kube_policy_scheduler.tooling.fleet_state import is_cluster
+
+    clusters, bindings, templates = list[KarmadaCluster](), list[ResourceBinding](), dict[tuple[str, ...], ObjectMeta]()
+    found = objects_in(paths)
+    for each in found:
+        if is_cluster(each):
+            clusters.append(each.convert(KarmadaCluster))
+        elif each.kind == "ResourceBinding":
+            bindings.append(each.convert(ResourceBinding))
+        elif each.kind == "ClusterResourceBinding":
+            bindings.append(each.convert(ClusterResourceBinding))
+        else:
+            meta = msgspec.convert(each.value["metadata"], ObjectMeta)
+            templates[str(each.value["apiVersion"]), each.kind, meta.namespace, meta.name] = meta
+    named = {template_key(each.spec.resource) for each in bindings}
+    kept = {key: templates[key] for key in sorted(named) if key in templates}
+    return FleetListing(clusters, bindings, kept), taken_at(found)
+
+
+def live_listing(*, kubeconfig: Path | None, context: str | None) -> FleetListing:
+    """Return what a live control plane holds.
+
+    Raises:
+        click.ClickException: it cannot be read.
+    """
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.fleet_lists import survey_fleet
+
+    try:
+        with status_line() as show:
+            return asyncio.run(
+                survey_fleet(
+                    kubeconfig=str(kubeconfig) if kubeconfig else None,
+                    context=context,
+                    progress=lambda resource, count: show(f"{resource}: {count}"),
+                )
+            )
+    except KubeError as error:
+        raise click.ClickException(f"cannot read the fleet: {error}") from error

@@ -78,6 +78,11 @@ def _shown(each: Workload) -> str:
     return f"{each.namespace}/{each.name}" if each.namespace else each.name
 
 
+def is_cluster(each: FixtureObject) -> bool:
+    """Return whether an object is a cluster of Karmada; other projects have kinds of that name, too."""
+    return each.kind == "Cluster" and str(each.value.get("apiVersion", "")).startswith(_CLUSTER_GROUP)
+
+
 def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
     """Return the fleet that objects make up; what is neither cluster, binding nor template of one does not matter.
 
@@ -90,7 +95,7 @@ def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
     templates: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for each in objects:
         try:
-            if each.kind == "Cluster" and str(each.value.get("apiVersion", "")).startswith(_CLUSTER_GROUP):
+            if is_cluster(each):
                 clusters[each.name] = cluster(each.convert(KarmadaCluster))
             elif each.kind in BINDINGS:
                 binding = each.convert(ResourceBinding)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, typed
-from kube_policy_scheduler.lang.checked import queue_values_of, values_of
+from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of, workload_values_of
+from kube_policy_scheduler.lang.compiling.compiled import CompiledPolicy
 from kube_policy_scheduler.policy.policy import Policy
+
+Reader: TypeAlias = Policy | CompiledPolicy
+"""A policy of pods, or one of workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +23,7 @@ class KeyRead:
 
     policy: str
     subject: str
-    """`node` or `pod`"""
+    """`node` or `pod`, `cluster` or `workload`"""
     what: str
     """`label` or `annotation`"""
     key: str
@@ -31,7 +36,7 @@ class KeyRead:
     """Whether each of the values has a meaning of its own, as those of `target`: one that is not there is a mistake."""
 
 
-def key_reads(policies: Iterable[Policy]) -> tuple[KeyRead, ...]:
+def key_reads(policies: Iterable[Reader]) -> tuple[KeyRead, ...]:
     """Return every place at which policies read labels and annotations, in the order in which they are written."""
     found: dict[tuple[str, str, str, Span], KeyRead] = {}
     for policy in policies:
@@ -43,7 +48,7 @@ def key_reads(policies: Iterable[Policy]) -> tuple[KeyRead, ...]:
     return tuple(found.values())
 
 
-def literals(policies: Sequence[Policy]) -> frozenset[str]:
+def literals(policies: Sequence[Reader]) -> frozenset[str]:
     """Return every text that the policies hold, and the types of the conditions that they read."""
     found = {
         text
@@ -53,25 +58,25 @@ def literals(policies: Sequence[Policy]) -> frozenset[str]:
         for text in (*_constants(part), *_condition(part))
     }
     for policy in policies:
-        for clause in policy.compiled.checked.clauses:
+        for clause in _checked(policy).clauses:
             if isinstance(clause, checked.Grouping):
                 found |= clause.targets.keys()
     return frozenset(found)
 
 
-def annotation_keys(policies: Iterable[Policy]) -> frozenset[str]:
+def annotation_keys(policies: Iterable[Reader]) -> frozenset[str]:
     """Return the annotations that the policies read."""
     return frozenset(read.key for read in key_reads(policies) if read.what == "annotation")
 
 
-def fields(policies: Iterable[Policy]) -> frozenset[str]:
+def fields(policies: Iterable[Reader]) -> frozenset[str]:
     """Return the paths of all fields that the policies read, such as `pod.queued`."""
     return frozenset(path for policy in policies for root in expressions_of(policy) for path in _paths(root))
 
 
-def fields_of_clause(policy: Policy, name: str) -> frozenset[str]:
+def fields_of_clause(policy: Reader, name: str) -> frozenset[str]:
     """Return the paths of all fields that one clause of a policy reads."""
-    clauses = (clause for clause in policy.compiled.checked.clauses if clause.name == name)
+    clauses = (clause for clause in _checked(policy).clauses if clause.name == name)
     return frozenset(path for clause in clauses for root in values_of(clause) for path in _paths(root))
 
 
@@ -79,14 +84,20 @@ def _paths(root: typed.Typed) -> Iterator[str]:
     return (part.field.path for part in typed.below(root) if isinstance(part, typed.Read))
 
 
-def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
+def _checked(policy: Reader) -> CheckedPolicy:
+    return policy.checked if isinstance(policy, CompiledPolicy) else policy.compiled.checked
+
+
+def expressions_of(policy: Reader) -> Iterator[typed.Typed]:
     """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, backfill, and moves."""
-    tree = policy.compiled.checked
+    tree = _checked(policy)
     if tree.governs is not None:
         yield tree.governs
     for clause in tree.clauses:
         yield from values_of(clause)
     yield from queue_values_of(tree)
+    if tree.workloads is not None:
+        yield from workload_values_of(tree.workloads)
     for value, _ in (*tree.device_keys, *tree.domain_keys):
         yield value
     if tree.backfill is not None:
@@ -98,7 +109,7 @@ def expressions_of(policy: Policy) -> Iterator[typed.Typed]:
             yield rebalance.condition
 
 
-def _reads(policy: Policy) -> Iterator[KeyRead]:
+def _reads(policy: Reader) -> Iterator[KeyRead]:
     for root in expressions_of(policy):
         for part in typed.below(root):
             match part:
@@ -113,7 +124,7 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
                     yield KeyRead(policy.name, "node", "label", topology, span)
                 case _:
                     yield from _read(policy, part)
-    for clause in policy.compiled.checked.clauses:
+    for clause in _checked(policy).clauses:
         if isinstance(clause, checked.Grouping) and clause.topology is not None:
             values = tuple(clause.targets)
             yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span, values, needs_each=True)
@@ -125,14 +136,14 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
                     yield KeyRead(policy.name, "node", "label", key, tree.span)
 
 
-def _compared(policy: Policy, value: typed.Typed, other: typed.Typed, negated: bool) -> Iterator[KeyRead]:
+def _compared(policy: Reader, value: typed.Typed, other: typed.Typed, negated: bool) -> Iterator[KeyRead]:
     constant = _named(other)
     texts = tuple(_texts(constant)) if isinstance(constant, typed.Constant) else ()
     yield from _read(policy, _named(value), values=texts, negated=negated)
 
 
 def _read(
-    policy: Policy, value: typed.Typed, *, values: tuple[str, ...] = (), negated: bool = False
+    policy: Reader, value: typed.Typed, *, values: tuple[str, ...] = (), negated: bool = False
 ) -> Iterator[KeyRead]:
     if not isinstance(value, typed.Read) or value.key is None:
         return
@@ -163,6 +174,10 @@ def _constants(part: typed.Typed) -> Iterator[str]:
         yield from (item for item in items if isinstance(item, str))
 
 
+_CONDITIONS = frozenset({"node.conditions", "cluster.conditions", "cluster.condition_age"})
+"""Fields whose key is the type of a condition."""
+
+
 def _condition(part: typed.Typed) -> Iterator[str]:
-    if isinstance(part, typed.Read) and part.field.path == "node.conditions" and part.key is not None:
+    if isinstance(part, typed.Read) and part.field.path in _CONDITIONS and part.key is not None:
         yield part.key

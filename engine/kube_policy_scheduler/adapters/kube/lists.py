@@ -69,13 +69,13 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
                 continue
             selector = UNFINISHED_PODS if resource is PODS else ""
             try:
-                listed, broken = await _objects(client, resource, field_selector=selector, progress=progress)
+                things, broken = await listed(client, resource, field_selector=selector, progress=progress)
             except (Forbidden, NotFound) as error:
                 if resource.read is Read.FIRST:
                     raise
                 unlisted.append(Unlisted(str(resource), str(error), served=isinstance(error, Forbidden)))
                 continue
-            found += listed
+            found += things
             malformed += [f"{resource} {one}" for one in broken]
         return Listing(found, tuple(unlisted), tuple(malformed), await _version(client))
 
@@ -146,16 +146,21 @@ class _Discovery(msgspec.Struct):
 _discovered = msgspec.json.Decoder(_Discovery)
 
 
-async def _objects(
+async def listed(
     client: Client, resource: Resource[Any], *, field_selector: str, progress: Progress | None
 ) -> tuple[list[Any], list[str]]:
+    """Return all objects of a resource, and of those that cannot be decoded which and why.
+
+    Raises:
+        KubeError: it cannot be listed, or does not end.
+    """
     decoder = ObjectDecoder(resource.type)
     for _ in range(_FRESH_STARTS):
         found, broken = list[Any](), list[str]()
         try:
-            async with aclosing(pages(client, resource, decoder, field_selector=field_selector)) as listed:
+            async with aclosing(pages(client, resource, decoder, field_selector=field_selector)) as found_pages:
                 places = 0
-                async for page in listed:
+                async for page in found_pages:
                     places += max(len(page.objects), LEAST_PAGE)
                     if places > MOST_OBJECTS:
                         raise KubeError(f"the list of {resource} does not end: more than {MOST_OBJECTS:,} objects")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,10 @@ from kube_policy_scheduler.cli.terminal import say, status_line
 from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.adapters.kube.lists import Listing
+    from kube_policy_scheduler.adapters.kube.lists import Listing, Unlisted
+    from kube_policy_scheduler.cluster.nodes import NodeTable
+    from kube_policy_scheduler.cluster.signals import Query
     from kube_policy_scheduler.kubernetes_rules import KubernetesRules
-    from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.snapshot.fields import Json
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
 
@@ -34,12 +37,22 @@ Examples:
   policyctl snapshot --cluster dump.yaml --anonymise         # from the output of kubectl get -o yaml
 
 \b
+A Karmada fleet:
+  policyctl snapshot --fleet --kubeconfig karmada.config --policies policies/ -o fleet.json.gz
+  policyctl impact karmada policies/ --fleet fleet.json.gz
+
+\b
 The file contains only what scheduling reads. It never contains environment, commands, secrets, configuration,
 messages, or annotations (except those that --policies read). With --anonymise, it also contains no names of nodes,
 namespaces, pods, owners, images and volumes, and no values of labels and taints. For kinds of owners and for
 conditions, it keeps only the words of Kubernetes. It keeps: label keys; names of resources, schedulers and drivers;
 numbers of up to five digits; numbers in node labels that an affinity compares (Gt, Lt); texts in the policies; and
 the label values of zone, region, architecture, operating system, instance type, and each --keep.
+
+\b
+With --fleet, the file contains Clusters, ResourceBindings and ClusterResourceBindings, and of the templates that these
+name only labels, and the annotations that --policies read. --anonymise keeps providers, regions, zones and prices of
+clusters, and kinds of templates.
 
 \b
 Exit codes: 0 success; 1 written, but some objects could not be read; 2 nothing was written.
@@ -56,6 +69,10 @@ SECTION = Section.CLUSTER
     help="Output file: .yaml or .json, also with .gz.  [default: standard output, as JSON]",
 )  # fmt: skip
 @cluster_sources.cluster_options
+@click.option(
+    "--fleet", "is_fleet", is_flag=True,
+    help="Save a Karmada fleet; the kubeconfig is that of the Karmada API server.",
+)  # fmt: skip
 @click.option("--anonymise", is_flag=True, help="Replace names with pseudonyms; references stay valid.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
 @click.option(
@@ -76,47 +93,141 @@ SECTION = Section.CLUSTER
 def command(
     given: Given,
     output: Path | None,
+    is_fleet: bool,
     anonymise: bool,
     keep: tuple[str, ...],
     key_file: Path | None,
     metrics_output: Path | None,
     allow_missing: bool,
 ) -> int:
-    """Save a live cluster to a file that `why`, `test`, `simulate` and the other commands read.
+    """Save a live cluster, or a fleet, to a file that `why`, `test`, `simulate` and the other commands read.
 
     The file is a Kubernetes List, as kubectl prints it. It contains nodes, unfinished pods, and all other objects that
     scheduling depends on. If you have no permission to list a kind, the command names it and omits it.
     """
-    from kube_policy_scheduler.times import rfc3339
-    from kube_policy_scheduler.tooling.cluster_state import KUBERNETES, TAKEN_AT
-
     _check_options(given, anonymise=anonymise, keep=keep, key_file=key_file)
     metrics_path = _metrics_path(output, metrics_output, given.prometheus_url)
-    key = _key(key_file)
-    policy_set = given.ruleset().policy_set
-    listing, now, rules = _listing(given)
-    things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
-    measured, failures = _metrics(given.prometheus_url, policy_set, listing, names)
-    annotations = {TAKEN_AT: rfc3339(now)}
-    if rules is not None:
-        annotations[KUBERNETES] = rules.said
+    hidden = Hidden(keep, _key(key_file)) if anonymise else None
+    taken = _taken_fleet(given, hidden) if is_fleet else _taken_cluster(given, hidden)
+    annotations = dict(taken.annotations)
     if anonymise:
         annotations["policyctl/anonymised"] = "true"
-    if listing.unlisted:
-        annotations["policyctl/missing"] = ", ".join(one.resource for one in listing.unlisted)
+    if taken.unlisted:
+        annotations["policyctl/missing"] = ", ".join(one.resource for one in taken.unlisted)
     if output is None:
-        for piece in _text(things, annotations, None):
+        for piece in _text(taken.things, annotations, None):
             click.echo(piece, nl=False)
     else:
-        files.replace_file(output, _text(things, annotations, output))
+        files.replace_file(output, _text(taken.things, annotations, output))
     if metrics_path is not None:
         from kube_policy_scheduler.documents.writing import yaml_text
 
-        files.replace_file(metrics_path, yaml_text(measured))
-    incomplete = _report(listing, failures)
+        files.replace_file(metrics_path, yaml_text(taken.measured))
+    incomplete = _report(taken)
     if output is not None:
-        say(_written(things, output, metrics_path, measured), err=True)
+        say(_written(taken, output, metrics_path), err=True)
     return 1 if incomplete and not allow_missing else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """How names are hidden."""
+
+    keep: tuple[str, ...]
+    """Labels whose values are kept."""
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is written, and what is not."""
+
+    things: Sequence[Json]
+    annotations: Mapping[str, str]
+    """Of the list."""
+    counted: tuple[str, ...]
+    """What there is, in words."""
+    unlisted: Sequence[Unlisted]
+    malformed: Sequence[str]
+    measured: Mapping[str, Any]
+    """The form of the metrics."""
+    failures: Mapping[str, str]
+    """Why metrics have no value."""
+
+
+def _taken_cluster(given: Given, hidden: Hidden | None) -> Taken:
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.cluster.nodes import NodeTable
+    from kube_policy_scheduler.times import rfc3339
+    from kube_policy_scheduler.tooling.cluster_state import KUBERNETES, TAKEN_AT
+    from kube_policy_scheduler.tooling.policy_reads import annotation_keys, literals
+    from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
+    from kube_policy_scheduler.tooling.snapshot.pseudonyms import anonymised
+
+    policy_set = given.ruleset().policy_set
+    policies = policy_set.policies if policy_set is not None else ()
+    listing, now, rules = _listing(given)
+    things = recorded_objects(listing.objects, annotations=annotation_keys(policies))
+    names = _pseudonyms(things, hidden, literals(policies))
+    if names is not None:
+        things = anonymised(things, names)
+    nodes = NodeTable()
+    for thing in listing.objects:
+        if isinstance(thing, objects.Node):
+            nodes.set(thing)
+    measured, failures = _metrics(given, policy_set.queries if policy_set is not None else (), nodes, names)
+    annotations = {TAKEN_AT: rfc3339(now)} | ({KUBERNETES: rules.said} if rules is not None else {})
+    count = Counter(thing["kind"] for thing in things)
+    others = len(things) - count["Node"] - count["Pod"]
+    counted = (plural(count["Node"], "node"), plural(count["Pod"], "pod"), plural(others, "other object"))
+    return Taken(things, annotations, counted, listing.unlisted, listing.malformed, measured, failures)
+
+
+def _taken_fleet(given: Given, hidden: Hidden | None) -> Taken:
+    from kube_policy_scheduler.cli.fleets import listing_in, live_listing
+    from kube_policy_scheduler.fleet.columns import FleetColumns
+    from kube_policy_scheduler.fleet.karmada.reading import cluster
+    from kube_policy_scheduler.times import rfc3339
+    from kube_policy_scheduler.tooling.cluster_state import TAKEN_AT
+    from kube_policy_scheduler.tooling.policy_reads import annotation_keys, literals
+    from kube_policy_scheduler.tooling.snapshot.fleet_fields import (
+        anonymised_fleet,
+        places_of,
+        recorded_fleet,
+        unreadable,
+    )
+
+    policy_set = given.ruleset().policy_set
+    policies = policy_set.fleet.policies if policy_set is not None else ()
+    now: float | None = None
+    if given.clusters:
+        listing, now = listing_in(given.clusters)
+    else:
+        listing = live_listing(kubeconfig=given.kubeconfig, context=given.context)
+    templates = [(key[0], key[1], meta) for key, meta in listing.templates.items()]
+    things = recorded_fleet(listing.clusters, listing.bindings, templates, annotations=annotation_keys(policies))
+    names = _pseudonyms(things, hidden, literals(policies) | places_of(listing.clusters))
+    if names is not None:
+        things = anonymised_fleet(things, names)
+    columns = FleetColumns([cluster(each) for each in listing.clusters])
+    queries = policy_set.fleet.queries if policy_set is not None else ()
+    measured, failures = _metrics(given, queries, columns.cluster.nodes, names)
+    count = Counter(thing["kind"] for thing in things)
+    bindings = count["ResourceBinding"] + count["ClusterResourceBinding"]
+    others = len(things) - count["Cluster"] - bindings
+    counted = (plural(count["Cluster"], "cluster"), plural(bindings, "binding"), plural(others, "template"))
+    malformed = (*listing.malformed, *unreadable(listing.bindings))
+    annotations = {TAKEN_AT: rfc3339(time.time() if now is None else now)}
+    return Taken(things, annotations, counted, listing.unlisted, malformed, measured, failures)
+
+
+def _pseudonyms(things: Sequence[Json], hidden: Hidden | None, texts: frozenset[str]) -> Pseudonyms | None:
+    """Return what hides names; None if they are kept. texts: that are kept in any case."""
+    from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, kept_texts
+
+    if hidden is None:
+        return None
+    return Pseudonyms(kept=kept_texts(things, labels=(*KEPT_LABELS, *hidden.keep)) | texts, key=hidden.key)
 
 
 def _check_options(given: Given, *, anonymise: bool, keep: Sequence[str], key_file: Path | None) -> None:
@@ -188,39 +299,18 @@ def _listing(given: Given) -> tuple[Listing, float, KubernetesRules | None]:
     return listing, time.time(), chosen_rules(given.kubernetes, lambda: KubernetesRules(version))
 
 
-def _things(
-    listing: Listing, policy_set: PolicySet | None, *, anonymise: bool, keep: Sequence[str], key: bytes | None
-) -> tuple[list[Json], Pseudonyms | None]:
-    from kube_policy_scheduler.tooling.policy_reads import annotation_keys, literals
-    from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
-    from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
-
-    policies = policy_set.policies if policy_set is not None else ()
-    things = recorded_objects(listing.objects, annotations=annotation_keys(policies))
-    if not anonymise:
-        return things, None
-    names = Pseudonyms(kept=kept_texts(things, labels=(*KEPT_LABELS, *keep)) | literals(policies), key=key)
-    return anonymised(things, names), names
-
-
 def _metrics(
-    url: str | None, policy_set: PolicySet | None, listing: Listing, names: Pseudonyms | None
+    given: Given, queries: Sequence[Query], nodes: NodeTable, names: Pseudonyms | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the form of the metrics, and why some have no value."""
-    if url is None or policy_set is None:
+    """Return the form of the metrics of nodes or clusters, and why some have no value."""
+    if given.prometheus_url is None:
         return {}, {}
     from kube_policy_scheduler.cli.cluster_sources import measured
-    from kube_policy_scheduler.cluster import objects
-    from kube_policy_scheduler.cluster.nodes import NodeTable
     from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 
-    found = measured(url, policy_set.queries)
-    nodes = NodeTable()
-    for thing in listing.objects:
-        if isinstance(thing, objects.Node):
-            nodes.set(thing)
+    found = measured(given.prometheus_url, queries)
     named: Callable[[str, str], str] = names.of if names is not None else lambda text, kind: text
-    form = recorded_metrics(policy_set.queries, signals=found.signals, nodes=nodes, now=time.time(), named=named)
+    form = recorded_metrics(queries, signals=found.signals, nodes=nodes, now=time.time(), named=named)
     return form, found.failures
 
 
@@ -232,26 +322,23 @@ def _text(things: Iterable[Json], annotations: dict[str, str], path: Path | None
     return lines(things, annotations=annotations)
 
 
-def _report(listing: Listing, failures: Mapping[str, str]) -> bool:
+def _report(taken: Taken) -> bool:
     """Say what is not in the snapshot; return whether that is more than what the server does not have."""
-    for one in listing.unlisted:
+    for one in taken.unlisted:
         if one.served:
             say(f"policyctl: not in the snapshot: {one.resource}: {one.reason}", err=True)
         else:
             say(f"policyctl: the server does not serve {one.resource}", err=True)
-    for text in listing.malformed:
+    for text in taken.malformed:
         say(f"policyctl: not in the snapshot because it cannot be read: {text}", err=True)
-    for query, text in failures.items():
+    for query, text in taken.failures.items():
         say(f"policyctl: no value of {query}: {text}", err=True)
-    return bool(any(one.served for one in listing.unlisted) or listing.malformed or failures)
+    return bool(any(one.served for one in taken.unlisted) or taken.malformed or taken.failures)
 
 
-def _written(things: Sequence[Json], output: Path, metrics: Path | None, measured: dict[str, Any]) -> str:
-    nodes = sum(thing["kind"] == "Node" for thing in things)
-    pods = sum(thing["kind"] == "Pod" for thing in things)
-    counted = (plural(nodes, "node"), plural(pods, "pod"), plural(len(things) - nodes - pods, "other object"))
-    text = f"{output}: {', '.join(counted)}"
+def _written(taken: Taken, output: Path, metrics: Path | None) -> str:
+    text = f"{output}: {', '.join(taken.counted)}"
     if metrics is not None:
-        count = len(measured) - ("absent" in measured)
+        count = len(taken.measured) - ("absent" in taken.measured)
         text += f"; {metrics}: {plural(count, 'metric')}"
     return text

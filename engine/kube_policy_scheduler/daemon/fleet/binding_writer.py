@@ -22,9 +22,10 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.karmada_resources import GROUP, VERSION
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.resources import GROUP, VERSION, resource_of
+from kube_policy_scheduler.daemon.fleet.resources import resource_of
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Work, quota_exceeded, write_failed
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch, status_patch, targets

@@ -1,12 +1,13 @@
-"""The resources of each engine that are watched and written."""
+"""The resources of Kueue that are watched and written, and which one a binding of Karmada is of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from kube_policy_scheduler.adapters.kube.karmada_resources import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
-from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, ResourceBinding
 from kube_policy_scheduler.fleet.multikueue.objects import (
     AdmissionCheck,
     KueueWorkload,
@@ -15,18 +16,10 @@ from kube_policy_scheduler.fleet.multikueue.objects import (
 )
 from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
 
-GROUP, VERSION = "work.karmada.io", "v1alpha2"
-CLUSTERS = Resource("clusters", KarmadaCluster, "cluster.karmada.io", "v1alpha1", Read.FIRST)
-"""Served by Karmada's aggregated API server."""
-RESOURCE_BINDINGS = Resource("resourcebindings", ResourceBinding, GROUP, VERSION, Read.FIRST)
-CLUSTER_RESOURCE_BINDINGS = Resource("clusterresourcebindings", ClusterResourceBinding, GROUP, VERSION, Read.FIRST)
-
-FLEET: Sequence[Resource[Any]] = (CLUSTERS, RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
-"""All of Karmada; nothing is decided before all are listed."""
-
 OCM_GROUP = "cluster.open-cluster-management.io"
 OCM: Sequence[Resource[Any]] = (Resource("managedclusters", ManagedCluster, OCM_GROUP, "v1", Read.FIRST),)
 """All of a hub of Open Cluster Management; nothing is scored before all are listed."""
+
 KUEUE = "kueue.x-k8s.io"
 KUEUE_WORKLOADS = Resource("workloads", KueueWorkload, KUEUE, "v1beta2", Read.FIRST)
 MULTIKUEUE: Sequence[Resource[Any]] = (

@@ -56,7 +56,7 @@ RULES_ANNOTATIONS = (
 )
 """Annotations that the scheduler and its tools read whatever the policies say."""
 
-_WRITERS = ("resourceVersion", "generation", "finalizers")
+WRITERS = ("resourceVersion", "generation", "finalizers")
 """Of metadata: only clients that write to the API server need them."""
 
 
@@ -74,9 +74,9 @@ def recorded_objects(things: Iterable[Any], *, annotations: Collection[str] = ()
 def _recorded(thing: Any, annotations: frozenset[str]) -> Json:
     made: Json = msgspec.to_builtins(thing)
     metadata = made["metadata"]
-    for key in _WRITERS:
+    for key in WRITERS:
         metadata.pop(key, None)
-    _reduce_annotations(metadata, annotations)
+    keep_annotations(metadata, annotations)
     if isinstance(thing, objects.Pod):
         _reduce_pod(made, thing, annotations)
     elif isinstance(thing, _OF_DEVICES):
@@ -127,7 +127,7 @@ def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> No
         spec.pop("volumes", None)  # secrets and config maps: no rule reads them
     for volume in volumes:
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
-        _reduce_annotations(template.get("metadata") or {}, annotations)
+        keep_annotations(template.get("metadata") or {}, annotations)
     status = made.get("status", {})
     for condition in status.get("conditions") or ():
         condition.pop("message", None)
@@ -138,7 +138,8 @@ def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> No
             status[name] = kept
 
 
-def _reduce_annotations(metadata: Json, kept: frozenset[str]) -> None:
+def keep_annotations(metadata: Json, kept: Collection[str]) -> None:
+    """Take all other annotations away."""
     found = metadata.pop("annotations", None) or {}
     left = {key: value for key, value in found.items() if key in kept}
     if left:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from kube_policy_scheduler.cluster.prices import PRICE_KEY
 from kube_policy_scheduler.tooling.snapshot.fields import RULES_ANNOTATIONS, Json
 
 KEPT_LABELS = (
@@ -47,6 +48,9 @@ _KEPT_KEYS = frozenset(
         "maximumVolumeSize", "attributes", "expression", "allocationMode", "deviceClassName", "counters",
         "sharedCounters", "consumesCounters", "consumedCapacity", "matchAttribute", "distinctAttribute",
         "allocationTimestamp", "available", "bindingConditions", "bindingFailureConditions", "request",
+        "syncMode", "kubernetesVersion", "groupVersion", "allocated", "allocating", "min", "health", "resourceRequest",
+        "spreadByField", "spreadByLabel", "replicaSchedulingType", "replicaDivisionPreference", "dynamicWeight",
+        "lastScheduledTime", "rescheduleTriggeredAt",
     }
 )  # fmt: skip
 """Fields with words of the API, amounts and times. The names of their resources are kept too."""
@@ -56,7 +60,7 @@ _CONDITION_WORDS: Mapping[str, frozenset[str]] = {
             "Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "PodScheduled",
             "Initialized", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending",
             "PodResizeInProgress", "PodGroupScheduled", "PodGroupInitiallyScheduled",
-            "CompositePodGroupInitiallyScheduled",
+            "CompositePodGroupInitiallyScheduled", "Scheduled", "FullyApplied", "CompleteAPIEnablements",
         }
     ),
     "status": frozenset({"True", "False", "Unknown"}),
@@ -64,11 +68,12 @@ _CONDITION_WORDS: Mapping[str, frozenset[str]] = {
         {
             "Unschedulable", "SchedulingGated", "SchedulerError", "PreemptionByScheduler", "DeletionByTaintManager",
             "EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet", "Infeasible", "Deferred",
-            "SchedulingSkipped",
+            "SchedulingSkipped", "Success", "NoClusterFit", "QuotaExceeded",
         }
     ),
 }  # fmt: skip
-"""Words of Kubernetes in conditions. Others are those of operators and device plugins, and may name anything."""
+"""Words of Kubernetes and Karmada in conditions. Others are those of operators and device plugins, and may name
+anything."""
 _CONDITION_PREFIXES: Mapping[str, str] = {"type": "condition", "status": "status", "reason": "reason"}
 _OWNERS: Mapping[str, frozenset[str]] = {
     "v1": frozenset({"ReplicationController", "Node", "Pod"}),
@@ -76,6 +81,7 @@ _OWNERS: Mapping[str, frozenset[str]] = {
     "batch/v1": frozenset({"Job", "CronJob"}),
 }
 """Kinds of owners that are Kubernetes' own; others name products, or the company that made them."""
+_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,19}")
 _KEPT_KINDS = frozenset({"CSIDriver", "DeviceClass"})
 """Kinds whose names are products, and parts of other names."""
@@ -256,6 +262,8 @@ class _Object:
     def _labelled(self, name: str, text: str, key: str) -> str:
         if key == "annotations" and name in RULES_ANNOTATIONS and re.search("[,=]", text):
             return text  # names of plugins, numbers of devices
+        if name == PRICE_KEY and _AMOUNT.fullmatch(text):
+            return text
         return self._names.of(text)
 
     def _text(self, key: str, text: str, path: tuple[str, ...]) -> str:
@@ -263,7 +271,7 @@ class _Object:
             return self._names.image(text)
         if key == "name" and path == ("metadata",):
             return self._names.of(text, _KIND_PREFIXES.get(self._kind, self._kind.lower()))
-        if key == "name" and path[-1:] in (("drivers",), ("zones",), ("resources",)):
+        if key == "name" and path[-1:] in (("drivers",), ("zones",), ("resources",), ("ranges",)):
             return text
         if key == "name":
             return self._names.of(text, _PART_PREFIXES.get(path[-1] if path else "", "name"))
@@ -279,6 +287,9 @@ _PART_PREFIXES: Mapping[str, str] = {
     "claimRef": "claim",
     "ownerReferences": "owner",
     "schedulingGates": "gate",
+    "clusters": "cluster",
+    "resource": "workload",
+    "components": "component",
 }
 
 
