@@ -104,13 +104,13 @@ def test_an_empty_cluster_file_is_an_error(
 ) -> None:
     (folder / "empty.yaml").write_text("")
     assert run([*command, "--cluster", "empty.yaml"]) == 2
-    assert "empty.yaml has no objects" in capsys.readouterr().err
+    assert "empty.yaml is empty: " in capsys.readouterr().err
 
 
 def test_an_empty_pod_file_is_an_error_without_an_excerpt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "empty.yaml").write_text("")
     assert run(["why", "empty.yaml", "--cluster", "cluster.yaml"]) == 2
-    assert capsys.readouterr().err == "empty.yaml:1:1: error[D0013]: expected one Pod, found 0\n"
+    assert capsys.readouterr().err == "empty.yaml:1:1: error[D0013]: the file is empty, expected one Pod\n"
 
 
 COMPOSITE = """\
