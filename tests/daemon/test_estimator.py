@@ -273,11 +273,11 @@ async def test_a_client_gets_the_answer_about_the_template_that_it_names() -> No
     stage = Stage()
     stage.api.add({"app": "web"}, affinity=ANTI_AFFINITY)
     async with served(stage) as address, client_of(address) as client:
-        assert await client.ask(about(WEB), seconds=5.0) == 2
-        assert await client.ask(ASKED, seconds=5.0) == 20
+        assert (await client.ask(about(WEB), seconds=5.0)).room == 2
+        assert (await client.ask(ASKED, seconds=5.0)).room == 20
         sets = SetsQuestion("member1", "shop", (Part(Demand({"cpu": "6"}), 1), Part(ONE_CORE, 2)))
-        assert await client.ask(sets, seconds=5.0) == 2
-        assert await client.ask(ReplicasQuestion("member2", "shop", ONE_CORE), seconds=5.0) == -1
+        assert (await client.ask(sets, seconds=5.0)).room == 2
+        assert (await client.ask(ReplicasQuestion("member2", "shop", ONE_CORE), seconds=5.0)).room == -1
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
     server = Renewed(files(tmp_path / "server", ours, ours))
     async with served(Stage(), server) as address:
         async with client_of(address, Renewed(files(tmp_path / "client", ours, ours))) as client:
-            assert await client.ask(ASKED, seconds=5.0) == 20
+            assert (await client.ask(ASKED, seconds=5.0)).room == 20
         for stranger in (
             Renewed(files(tmp_path / "stranger", others, ours)),
             Renewed(TlsFiles(authority=tmp_path / "client" / "ca.crt")),
@@ -346,16 +346,16 @@ async def test_renewed_certificates_are_taken_over_and_wrong_ones_are_not(tmp_pa
     server = Renewed(files(tmp_path / "server", first, first), stopwatch=lambda: now[0])
     async with served(Stage(), server) as address:
         async with client_of(address, Renewed(files(tmp_path / "client", first, first))) as client:
-            assert await client.ask(ASKED, seconds=5.0) == 20
+            assert (await client.ask(ASKED, seconds=5.0)).room == 20
         files(tmp_path / "server", second, second)
         (tmp_path / "server" / "tls.key").write_text("nonsense")
         now[0] += LOOK_EVERY_SECONDS
         async with client_of(address, Renewed(files(tmp_path / "client", first, first))) as client:
-            assert await client.ask(ASKED, seconds=5.0) == 20
+            assert (await client.ask(ASKED, seconds=5.0)).room == 20
         files(tmp_path / "server", second, second)
         now[0] += LOOK_EVERY_SECONDS
         async with client_of(address, Renewed(files(tmp_path / "client", second, second))) as client:
-            assert await client.ask(ASKED, seconds=5.0) == 20
+            assert (await client.ask(ASKED, seconds=5.0)).room == 20
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,11 @@ CASES: dict[str, tuple[str, object, str]] = {
     "fleet.leaseName": ("fleet", "fleet", "Fleet_1"),
     "fleet.featureGates": ("[WorkloadAffinity]", ("WorkloadAffinity",), "[WorkloadAfinity]"),
     "fleet.enableEmptyWorkloadPropagation": ("true", True, "1"),
+    "fleet.estimators.address": ("'e.{cluster}.x:10352'", "e.{cluster}.x:10352", "e.x:10352"),
+    "fleet.estimators.caFile": ("ca.crt", FOLDER / "ca.crt", "[]"),
+    "fleet.estimators.certificateFile": ("tls.crt", FOLDER / "tls.crt", "[]"),
+    "fleet.estimators.keyFile": ("tls.key", FOLDER / "tls.key", "[]"),
+    "fleet.estimators.timeout": ("2s", 2.0, "0s"),
     "fleet.parallelWrites": ("4", 4, "0"),
     "fleet.engine": ("multikueue", "multikueue", "kueue"),
     "fleet.nominateMoreAfter": ("1min", 60.0, "0s"),
@@ -173,6 +178,9 @@ NEEDED: dict[str, dict[str, str]] = {
     "estimator.certificateFile": {"keyFile": "k"},
     "estimator.keyFile": {"certificateFile": "c"},
     "estimator.clientCaFile": {"certificateFile": "c", "keyFile": "k"},
+    "fleet.estimators": {"address": "'e.{cluster}.x:1'"},
+    "fleet.estimators.certificateFile": {"keyFile": "k", "caFile": "c"},
+    "fleet.estimators.keyFile": {"certificateFile": "c", "caFile": "c"},
     "tracing": {"endpoint": "http://c"},
 }
 """What else must be set, by section or setting."""
@@ -249,6 +257,7 @@ def test_an_invalid_value_of_each_setting_is_an_error_that_names_it(key: str) ->
         "mode: shadows\nextender: {path: extender}\nshadow: {schedulerNames: []}",
         "http: {tls: {clientNames: [scheduler]}}",
         "mode: estimator\nestimator: {clientCaFile: ca.pem}",
+        "mode: scheduler\nfleet: {estimators: {address: 'e.{cluster}.x:1', certificateFile: a, keyFile: b}}",
         "mode: scheduler\nestimator: {keyFile: tls.key}",
     ],
 )

@@ -31,7 +31,7 @@ def ask(address: str, certificates: TlsFiles, question: Question) -> int | str:
     async def asking() -> int | str:
         client = EstimatorClient(address, certificates=Renewed(certificates))
         try:
-            return await client.ask(question, seconds=10.0)
+            return (await client.ask(question, seconds=10.0)).room
         except EstimatorError as error:
             return str(error)
         finally:

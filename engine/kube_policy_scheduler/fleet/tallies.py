@@ -13,6 +13,12 @@ class Tallies(msgspec.Struct):
     conflicts: int = 0
     """Writes that were refused, as the object had changed."""
     failed_writes: int = 0
+    estimates: dict[str, int] = msgspec.field(default_factory=dict)
+    """Questions to estimators, by how they were answered."""
+
+    def estimated(self, answer: str) -> None:
+        """Count a question to the estimator of a cluster."""
+        self.estimates[answer] = self.estimates.get(answer, 0) + 1
 
     def decided(self, reason: str) -> None:
         """Count a decision."""

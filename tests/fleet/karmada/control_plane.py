@@ -11,7 +11,14 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Key, Question, Template, Work
+from kube_policy_scheduler.fleet.karmada.decision_maker import (
+    DecisionMaker,
+    Key,
+    Question,
+    RoomQuestion,
+    Template,
+    Work,
+)
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch
 from kube_policy_scheduler.times import Steady
@@ -46,6 +53,10 @@ class ControlPlane:
         self.clusters: dict[str, Json] = {}
         self.bindings: dict[Key, Json] = {}
         self.writes = 0
+        self.room: dict[str, dict[str, int]] = {}
+        """By cluster and source: what estimators say."""
+        self.asked: list[tuple[str, ...]] = []
+        """The clusters of each question about room."""
         self.judge: Callable[[Key, Json, Json], None] = lambda key, before, after: None
         """Told of every placement that the decision maker writes."""
 
@@ -137,8 +148,14 @@ class ControlPlane:
         maker.replace_clusters([self.cluster(name) for name in self.clusters], at)
         maker.replace_bindings([self.binding(key) for key in self.bindings], at, namespaced=True)
 
-    def carry_out(self, maker: DecisionMaker, work: Work | Question, now: float) -> None:
+    def carry_out(self, maker: DecisionMaker, work: Work | Question | RoomQuestion, now: float) -> None:
         """Write what a decision maker wants to have written."""
+        if isinstance(work, RoomQuestion):
+            self.asked.append(work.clusters)
+            maker.set_room(
+                work.key, {name: self.room[name] for name in work.clusters if name in self.room}, Steady(now)
+            )
+            return
         if isinstance(work, Question):
             maker.set_template(work.key, Template({}, {}), Steady(now))
             return

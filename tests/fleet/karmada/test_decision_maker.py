@@ -311,3 +311,61 @@ def test_replicas_rest_after_a_move_that_nobody_came_to_tell(killed: bool, plane
         one.look_for_moves(Steady(now))
         plane.settle(one, now)
         assert plane.targets(key) == {"a": moved, "c": 4 - moved}
+
+
+# --- room that clusters say ------------------------------------------------------------------------------
+
+
+def test_clusters_are_asked_for_their_room_before_each_decision(plane: ControlPlane) -> None:
+    plane.room = {"a": {"capacity": 1}, "b": {"estimator": 3}, "c": {"capacity": 40}}
+    key, one = plane.add("web", replicas=12), maker(asks_clusters=True)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert plane.asked == [("a", "b", "c")]
+    assert plane.targets(key) == {"b": 1, "c": 11}
+    outcome = one.would_decide(key)
+    assert outcome is not None
+    assert {name: (each.room, each.room_by) for name, each in outcome.verdicts.items()} == {
+        "a": (1, "capacity"),
+        "b": (3, "estimator"),
+        "c": (40, "capacity"),
+    }
+    plane.room = {name: {"capacity": 2 if name == "a" else 0} for name in "abc"}
+    plane.change(key, {"replicas": 14})
+    one.set_binding(plane.binding(key), Steady(1))
+    plane.settle(one, 1)
+    assert len(plane.asked) == 2
+    assert plane.targets(key) == {"a": 2, "b": 1, "c": 11}
+
+
+def test_a_cluster_that_says_nothing_counts_by_its_status(plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=12), maker(asks_clusters=True)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert plane.targets(key) == {"a": 2, "b": 4, "c": 6}
+
+
+def test_only_clusters_that_may_be_chosen_are_asked(plane: ControlPlane) -> None:
+    plane.add("web", placement=DYNAMIC | {"clusterAffinity": {"clusterNames": ["b", "c"]}})
+    plane.add("configuration", replicas=0, replicaRequirements=None)
+    one = maker(asks_clusters=True)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert plane.asked == [("b", "c")]
+
+
+class Moving(PlacementAlone):
+    """Rules that look for moves, and find none."""
+
+    moves = True
+
+
+def test_looks_for_moves_ask_each_cluster_once_a_minute(plane: ControlPlane) -> None:
+    plane.add("web", replicas=12)
+    one = maker(asks_clusters=True, rules=Moving())
+    plane.show_all(one, 0)
+    plane.settle(one)
+    for now in range(1, 200):
+        one.look_for_moves(Steady(now))
+        plane.settle(one, now)
+    assert 3 <= len(plane.asked) <= 5

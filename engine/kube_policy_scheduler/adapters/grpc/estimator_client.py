@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -15,12 +15,13 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
     REPLICAS,
     SERVICE,
     SETS,
+    SOURCE,
     metadata_of,
     replicas_request,
     sets_request,
 )
 from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, channel_credentials
-from kube_policy_scheduler.fleet.karmada.estimates import Question, ReplicasQuestion
+from kube_policy_scheduler.fleet.karmada.estimates import CAPACITY, ESTIMATOR, Question, ReplicasQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,17 @@ ANSWER_BYTES = 4096
 """Of an answer: it is one number."""
 
 
-class EstimatorError(Exception):
+class EstimatorError(ConnectionError):
     """A server gave no answer; the text says why."""
+
+
+class Estimate(NamedTuple):
+    """What a server says."""
+
+    room: int
+    """Of replicas, or of sets; -1: it has no opinion."""
+    source: str
+    """`capacity` or `estimator`."""
 
 
 class EstimatorClient:
@@ -47,8 +57,8 @@ class EstimatorClient:
         self._channel: Any = None
         self._made_with: Any = None
 
-    async def ask(self, question: Question, *, seconds: float) -> int:
-        """Return how many more replicas, or sets, fit; -1: the server has no opinion.
+    async def ask(self, question: Question, *, seconds: float) -> Estimate:
+        """Return how many more replicas, or sets, fit.
 
         Raises:
             EstimatorError: there is no answer within so many seconds.
@@ -59,8 +69,10 @@ class EstimatorClient:
             method, body, read = SETS, sets_request(question), _sets
         call = (await self._connected()).unary_unary(f"/{SERVICE}/{method}")
         try:
-            answer = await call(body, timeout=seconds, metadata=metadata_of(question.template))
-            return read(answer)
+            calling = call(body, timeout=seconds, metadata=metadata_of(question.template))
+            count = read(await calling)
+            said = dict(await calling.trailing_metadata() or ())
+            return Estimate(count, CAPACITY if said.get(SOURCE) == CAPACITY else ESTIMATOR)
         except grpc.aio.AioRpcError as error:
             raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:200]}") from None
         except ValueError:
@@ -75,10 +87,11 @@ class EstimatorClient:
             options = [("grpc.max_receive_message_length", ANSWER_BYTES), ("grpc.max_send_message_length", MOST_BYTES)]
             # names of our own process stay out of the way of proxies that are meant for the API server
             options.append(("grpc.enable_http_proxy", 0))
+            target = f"dns:///{self.address}"  # whatever is in it, it is no other kind of address
             self._channel = (
-                grpc.aio.insecure_channel(self.address, options=options)
+                grpc.aio.insecure_channel(target, options=options)
                 if pem is None
-                else grpc.aio.secure_channel(self.address, channel_credentials(pem), options=options)
+                else grpc.aio.secure_channel(target, channel_credentials(pem), options=options)
             )
             self._made_with = pem
         return self._channel

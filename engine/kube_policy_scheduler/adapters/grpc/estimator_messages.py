@@ -28,6 +28,8 @@ REPLICAS, SETS, UNSCHEDULABLE = "MaxAvailableReplicas", "MaxAvailableComponentSe
 """Its methods."""
 OBJECT = "object"
 """Key of the metadata that names the template: `kind=Deployment, name=shop/web`."""
+SOURCE = "policy-scheduler-source"
+"""Key of the metadata of an answer that says how it was found; servers of others send none."""
 MOST_BYTES = 256 * 1024
 """Of a request: a pod with the longest node affinity that people write has a hundredth of it."""
 MOST_ITEMS = 1000

@@ -16,6 +16,7 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
     REPLICAS,
     SERVICE,
     SETS,
+    SOURCE,
     UNSCHEDULABLE,
     WrongRequest,
     replicas_question,
@@ -23,7 +24,7 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
 )
 from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, server_credentials
 from kube_policy_scheduler.adapters.http.port import ServerError
-from kube_policy_scheduler.fleet.karmada.estimates import ReplicasQuestion, SetsQuestion
+from kube_policy_scheduler.fleet.karmada.estimates import CAPACITY, ReplicasQuestion, SetsQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +128,7 @@ async def _answered(body: bytes, context: Any, read: Callable[[bytes, str], Any]
         question = read(body, _template(context))
     except WrongRequest as error:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    context.set_trailing_metadata(((SOURCE, CAPACITY),))
     left = context.time_remaining()
     seconds = DEADLINE_SECONDS if left is None else min(DEADLINE_SECONDS, left - _SPARE_SECONDS)
     return await ask(question, seconds=max(0.0, seconds))

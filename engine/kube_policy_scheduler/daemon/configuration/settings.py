@@ -351,10 +351,31 @@ class EstimatorSettings(Section, frozen=True):
     is over. Nothing else happens meanwhile, and karmada-scheduler waits 3 s, so do not use more than 2 s."""
 
 
+EstimatorAddress: TypeAlias = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9.{}-]*\{cluster\}[A-Za-z0-9.{}-]*:[0-9]{1,5}$"),
+    expected("an address with `{cluster}` and a port, such as estimator.{cluster}.example.com:10352"),
+]
 KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
 FleetEngine: TypeAlias = Literal["karmada", "multikueue", "ocm"]
+
+
+class EstimatorsSettings(Section, frozen=True):
+    """Whom to ask how many more replicas a cluster has room for: servers of Karmada's estimator protocol."""
+
+    address: EstimatorAddress
+    """Address of the server of a cluster; `{cluster}` stands for its name, such as
+    `policy-scheduler-estimator.{cluster}.example.com:10352`."""
+    ca_file: Path | None = None
+    """CA certificates of the servers in PEM; read again when it changes. None: connections are not encrypted."""
+    certificate_file: Path | None = None
+    """Client certificate for mutual TLS; requires `keyFile` and `caFile`."""
+    key_file: Path | None = None
+    """Client key for mutual TLS; requires `certificateFile`."""
+    timeout: PositiveDuration = seconds(3)
+    """Time for an answer. Other bindings are decided meanwhile."""
 
 
 class FleetSettings(Section, frozen=True):
@@ -372,6 +393,8 @@ class FleetSettings(Section, frozen=True):
     """Also propagate a workload to clusters where it gets no replicas, as the flag of karmada-scheduler does."""
     parallel_writes: Annotated[int, Meta(ge=1, le=256)] = 16
     """Maximum number of bindings that are written at a time. One binding is never written twice at a time."""
+    estimators: EstimatorsSettings | None = None
+    """None: room follows from the status of the clusters. Only for Karmada."""
     nominate_more_after: PositiveDuration = seconds(300)
     """MultiKueue: if no cluster has admitted a Workload after this time, it is nominated to the next best, too."""
 
@@ -552,6 +575,13 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if settings.mode == "estimator" and estimator.cluster_name is None:
         message = "mode: estimator needs `estimator.clusterName`: the name of this cluster in Karmada"
         found.append(document.error(("mode",), MISSING_KEY, message=message))
+    asked = settings.fleet.estimators
+    if asked is not None:
+        files = {"certificateFile": asked.certificate_file, "keyFile": asked.key_file}
+        found += _all_or_none(document, ("fleet", "estimators"), files)
+        if asked.certificate_file is not None and asked.ca_file is None:
+            message = "fleet.estimators.certificateFile needs `caFile` beside it"
+            found.append(document.error(("fleet", "estimators", "certificateFile"), MISSING_KEY, message=message))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"

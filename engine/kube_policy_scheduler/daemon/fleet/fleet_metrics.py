@@ -75,6 +75,15 @@ class _Live(Collector):
         yield decisions
         yield _counter("conflicts", "Number of writes refused because the binding had changed.", tallies.conflicts)
         yield _counter("failed_writes", "Number of writes that failed otherwise.", tallies.failed_writes)
+        estimates = CounterMetricFamily(
+            f"{PREFIX}estimates",
+            "Number of questions to estimators of clusters, by answer: room, none (no opinion), last (the last good"
+            " answer, because there is no new one), failed.",
+            labels=["answer"],
+        )
+        for answer, count in sorted(tallies.estimates.items()):
+            estimates.add_metric([answer], count)
+        yield estimates
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

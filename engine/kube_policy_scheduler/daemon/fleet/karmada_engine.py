@@ -9,11 +9,18 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
-from kube_policy_scheduler.daemon.fleet.engine import Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import Due, Surroundings
+from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
 from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
 from kube_policy_scheduler.daemon.watching.resources import Handler
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Work
+from kube_policy_scheduler.fleet.karmada.decision_maker import (
+    DecisionMaker,
+    PlacementAlone,
+    Question,
+    RoomQuestion,
+    Work,
+)
 from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.times import Steady
 
@@ -35,7 +42,10 @@ class KarmadaEngine:
             rules=PlacementAlone(counts_decided=OVERCOMMIT_PROTECTION in fleet.feature_gates),
             features=frozenset(fleet.feature_gates),
             keep_empty=fleet.enable_empty_workload_propagation,
+            asks_clusters=fleet.estimators is not None,
         )
+        asked, count = fleet.estimators, self.maker.tallies.estimated
+        self._estimators = make_estimators(asked, count=count) if asked is not None else None
         self._writer = BindingWriter(given.transport, self.maker, given.events, fence=given.fence)
         self._templates = TemplateReader(given.transport)
         self._steady = steady
@@ -64,18 +74,21 @@ class KarmadaEngine:
             lambda thing: maker.delete_binding((thing.metadata.namespace, thing.metadata.name)),
         )
 
-    def next(self, now: Steady) -> Work | Question | None:
+    def next(self, now: Steady) -> Due | None:
         """Return what is to be done next; None if there is nothing now."""
         return self.maker.next(now)
 
-    async def carry_out(self, work: Work | Question) -> None:
-        """Read the template that is asked for, or write the decision."""
-        if isinstance(work, Question):
+    async def carry_out(self, work: Work | Question | RoomQuestion) -> None:
+        """Read the template or ask for the room that is asked for, or write the decision."""
+        if isinstance(work, RoomQuestion):
+            assert self._estimators is not None, "nobody asks otherwise"
+            self.maker.set_room(work.key, await self._estimators.ask(work.binding, work.clusters), self._now())
+        elif isinstance(work, Question):
             self.maker.set_template(work.key, await self._templates.read(work.template), self._now())
         else:
             await self._writer.carry_out(work)
 
-    def broke(self, work: Work | Question, now: Steady) -> None:
+    def broke(self, work: Work | Question | RoomQuestion, now: Steady) -> None:
         """Take note that the work on a binding broke through a fault of ours."""
         self.maker.broke(work.key, now)
 

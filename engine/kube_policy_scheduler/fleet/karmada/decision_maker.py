@@ -30,8 +30,12 @@ from kube_policy_scheduler.times import Steady
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a binding; the namespace of a ClusterResourceBinding is empty."""
+ROOM_SECONDS = 60.0
+"""For so long the room that clusters said counts for moves, which nothing asks for. Every other decision asks anew."""
 LOOKED_AT = 50
 """Workloads that are looked at in one look for moves: each takes as long as a decision."""
+Room: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Replicas by cluster and source, as in `Workload.room`."""
 MISSING_SECONDS = 300.0
 """A binding that runs in a cluster that is not known is not decided for so long: an API server that shows no clusters
 for a while, or clusters that join again one by one, must not end what runs there. Karmada takes clusters away in
@@ -93,6 +97,14 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     template: ObjectReference
 
 
+class RoomQuestion(msgspec.Struct, frozen=True, eq=False):
+    """Clusters that must be asked for their room before the binding can be decided."""
+
+    key: Key
+    binding: ResourceBinding
+    clusters: tuple[str, ...]
+
+
 class Work(msgspec.Struct, frozen=True, eq=False):
     """What is to be done about a binding: at first the patch of its placement, then that of its status."""
 
@@ -122,6 +134,12 @@ class _Known(msgspec.Struct, eq=False):
     """Why it cannot be read."""
     template: Template | None = None
     """What was read of the template for this generation; None if it was not."""
+    room: Room = msgspec.field(default_factory=dict)
+    """What clusters said last."""
+    asked_at: float = -inf
+    """On the steady clock: when they said so."""
+    was_asked: bool = False
+    """Whether they were asked for the next decision."""
     claims_until: float = -inf
     """On the steady clock: for how long replicas that are not healthy yet count as decided."""
     was_overtaken: bool = False
@@ -140,6 +158,7 @@ class DecisionMaker:
         rules: Rules,
         features: frozenset[str] = frozenset(),
         keep_empty: bool = False,
+        asks_clusters: bool = False,
     ) -> None:
         """Know nothing yet.
 
@@ -148,7 +167,9 @@ class DecisionMaker:
             rules: by which workloads are decided.
             features: feature gates of Karmada that are on.
             keep_empty: whether clusters without replicas are chosen, too.
+            asks_clusters: whether they are asked for their room before a decision.
         """
+        self._asks_clusters = asks_clusters
         self._names = frozenset(scheduler_names)
         self._rules = rules
         self._features, self._keep_empty = features, keep_empty
@@ -300,6 +321,14 @@ class DecisionMaker:
             self.waiting.wake(key, Wake.OWN, now)
         self.waiting.settled(key, now)
 
+    def set_room(self, key: Key, room: Room, now: Steady) -> None:
+        """Take what clusters said of their room for a binding, which `next` handed out; it is decided now."""
+        known = self._known.get(key)
+        if known is not None:
+            known.room, known.asked_at, known.was_asked = room, now, True
+            self.waiting.wake(key, Wake.OWN, now)
+        self.waiting.settled(key, now)
+
     def _know(self, key: Key, binding: ResourceBinding, now: Steady) -> None:
         before = self._known.get(key)
         if before is not None and before.workload is not None:
@@ -314,6 +343,8 @@ class DecisionMaker:
         if template is not None:
             workload = _with(workload, template)
         known = self._known[key] = _Known(binding, workload, template=template)
+        if before is not None and _asks_for_the_same(before.binding, binding):
+            known.room, known.asked_at, known.was_asked = before.room, before.asked_at, before.was_asked
         self._join_groups(workload, frozenset(workload.has))
         if before is not None and before.workload is not None and before.workload.has == workload.has:
             known.claims_until = before.claims_until
@@ -363,18 +394,18 @@ class DecisionMaker:
 
     # --- what is to be done -------------------------------------------------------------------------
 
-    def next(self, now: Steady) -> Work | Question | None:
+    def next(self, now: Steady) -> Work | Question | RoomQuestion | None:
         """Decide the next binding whose turn it is, and return what is to be done; None if there is nothing to do now.
 
         Who gets work says how it ended: `done`, `conflicted` or `refused`. Who gets a question answers it:
-        `set_template`.
+        `set_template`, `set_room`.
         """
         self._end_claims(now)
         while (key := self.waiting.next(now)) is not None:
             if self._runs_in_a_missing_cluster(key, now):
                 self.waiting.parked(key, now)
                 continue
-            work = self._work(key)
+            work = self._work(key, now)
             if work is not None:
                 return work
             self.waiting.settled(key, now)
@@ -389,7 +420,7 @@ class DecisionMaker:
             del self._missing[next(iter(self._missing))]
         return any(now - each < MISSING_SECONDS for each in since)
 
-    def _work(self, key: Key) -> Work | Question | None:
+    def _work(self, key: Key, now: Steady) -> Work | Question | RoomQuestion | None:
         known = self._known[key]
         binding, workload = known.binding, known.workload
         if workload is None:
@@ -398,6 +429,12 @@ class DecisionMaker:
         if self._rules.reads_templates and known.template is None:
             return Question(key, binding.spec.resource)
         why = trigger(binding, is_leaving=self._is_leaving)
+        if why is not None or self._rules.moves:
+            asked = self._room_question(key, known, workload, since=now if why is not None else now - ROOM_SECONDS)
+            if asked is not None:
+                return asked
+            known.was_asked = False
+            workload = replace(workload, room=known.room)
         if why is None:
             if not is_observed(binding):
                 return Work(key, binding, None, None, None)
@@ -409,6 +446,14 @@ class DecisionMaker:
             outcome = self._rules.decide(self._as_observed(workload, why, key), self.fleet)
         self.tallies.decided(outcome.reason.value)
         return Work(key, binding, outcome, why, placement_patch(binding, outcome))
+
+    def _room_question(self, key: Key, known: _Known, workload: Workload, *, since: float) -> RoomQuestion | None:
+        """Return whom to ask before a decision; None if nobody is asked, or they were, since a time or for this one."""
+        if not self._asks_clusters or not workload.has_pods or known.was_asked or known.asked_at > since:
+            return None
+        clusters = (each for each in self.fleet.clusters if not each.deleting and _concerns(each, workload))
+        names = tuple(each.name for each in clusters)
+        return RoomQuestion(key, known.binding, names) if names else None
 
     def _as_observed(self, workload: Workload, why: Trigger, key: Key) -> Workload:
         """Return the workload with what its last decision did not come to say, and how often it was tried."""
@@ -447,7 +492,7 @@ class DecisionMaker:
             return None
         if known.workload is None:
             return Outcome(Reason.ERROR, known.problem, {})
-        return self._rules.decide(known.workload, self.fleet)
+        return self._rules.decide(replace(known.workload, room=known.room), self.fleet)
 
     # --- how it ended -------------------------------------------------------------------------------
 
@@ -514,6 +559,12 @@ def _with(workload: Workload, template: Template) -> Workload:
 def _is_of_one_request(before: ResourceBinding, after: ResourceBinding) -> bool:
     """Return whether nothing was asked for in between: the placement alone, which we write, changes no template."""
     return before.spec.resource == after.spec.resource and before.spec.replicas == after.spec.replicas
+
+
+def _asks_for_the_same(before: ResourceBinding, after: ResourceBinding) -> bool:
+    """Return whether clusters would be asked for the same room."""
+    asked = before.spec.replica_requirements, before.spec.components
+    return asked == (after.spec.replica_requirements, after.spec.components) and _is_of_one_request(before, after)
 
 
 def _key(binding: ResourceBinding) -> Key:

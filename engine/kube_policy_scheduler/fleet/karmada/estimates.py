@@ -7,9 +7,12 @@ from collections.abc import Mapping
 import msgspec
 
 from kube_policy_scheduler.cluster.objects import NodeSelector, Toleration
+from kube_policy_scheduler.fleet.karmada.objects import NodeClaim, ReplicaRequirements, ResourceBinding
 
 NO_OPINION = -1
 """The answer of a server that says nothing about a cluster."""
+CAPACITY, ESTIMATOR = "capacity", "estimator"
+"""Sources of room: replicas were tried out by the rules of the cluster; resources were counted node by node."""
 MOST_REPLICAS = 2**31 - 1
 """What the answer of a server can say at most."""
 
@@ -70,3 +73,32 @@ class SetsQuestion(msgspec.Struct, frozen=True, tag="sets"):
 
 
 Question = ReplicasQuestion | SetsQuestion
+
+
+def question_about(binding: ResourceBinding, cluster: str) -> Question | None:
+    """Return what to ask the estimator of a cluster about a binding; None if it has no pods to ask about."""
+    spec, resource = binding.spec, binding.spec.resource
+    namespace = resource.namespace
+    template = TemplateName(resource.kind, resource.namespace, resource.name)
+    if spec.components and len(spec.components) > 1:
+        parts = tuple(Part(_demand(each.replica_requirements), each.replicas, each.name) for each in spec.components)
+        return SetsQuestion(cluster, namespace, parts, template=template)
+    if spec.replicas <= 0:
+        return None
+    wanted = spec.replica_requirements
+    if wanted is not None and wanted.namespace:
+        namespace = wanted.namespace
+    return ReplicasQuestion(cluster, namespace, _demand(wanted), template=template)
+
+
+def _demand(wanted: ReplicaRequirements | None) -> Demand:
+    if wanted is None:
+        return Demand()
+    claim = wanted.node_claim or NodeClaim()
+    return Demand(
+        {name: str(amount) for name, amount in sorted((wanted.resource_request or {}).items())},
+        dict(sorted((claim.node_selector or {}).items())),
+        claim.hard_node_affinity,
+        tuple(claim.tolerations or ()),
+        wanted.priority_class_name,
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects import LabelSelector, ObjectMeta, Taint, Toleration
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int32, Int64, Resources
+from kube_policy_scheduler.cluster.objects import LabelSelector, NodeSelector, ObjectMeta, Taint, Toleration
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int32, Int64, Labels, Resources
 
 
 class FieldRequirement(ApiStruct):
@@ -63,8 +63,16 @@ class Placement(ApiStruct):
     replica_scheduling: ReplicaSchedulingStrategy | None = None
 
 
+class NodeClaim(ApiStruct):
+    node_selector: Labels | None = None
+    hard_node_affinity: NodeSelector | None = None
+    tolerations: list[Toleration] | None = None
+
+
 class ReplicaRequirements(ApiStruct):
     resource_request: Resources | None = None
+    node_claim: NodeClaim | None = None
+    namespace: str = ""
     priority_class_name: str = ""
 
 
