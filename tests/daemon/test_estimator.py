@@ -23,6 +23,7 @@ from kube_policy_scheduler.adapters.http.port import ServerError
 from kube_policy_scheduler.adapters.kube.errors import NotFound
 from kube_policy_scheduler.adapters.tls.serving_certificate import LOOK_EVERY_SECONDS, CertificateError
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.modes import estimated_pods
 from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
 from kube_policy_scheduler.daemon.modes.estimator import FRESH_SECONDS, LAST_GOOD_SECONDS, SETTLING_SECONDS, Estimator
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
@@ -60,10 +61,13 @@ class FakeApi:
 
     objects: dict[str, Any] = field(default_factory=dict)
     error: Exception | None = None
+    hangs: bool = False
     asked: list[str] = field(default_factory=list)
 
     async def request(self, method: str, path: str, **_: Any) -> bytes:
         self.asked.append(path)
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
         if path not in self.objects:
@@ -199,6 +203,13 @@ async def test_only_workloads_are_read(template: TemplateName) -> None:
 async def test_a_template_that_cannot_be_used_is_no_error() -> None:
     stage = Stage()
     stage.api.objects["/apis/apps/v1/namespaces/shop/deployments/web"] = {"spec": {"template": {"spec": []}}}
+    assert await stage.ask(about(WEB)) == 20
+
+
+async def test_a_template_that_does_not_come_in_time_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    monkeypatch.setattr(estimated_pods, "READ_SECONDS", 0.0)
+    stage.api.hangs = True
     assert await stage.ask(about(WEB)) == 20
 
 

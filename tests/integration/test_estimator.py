@@ -11,13 +11,16 @@ import yaml
 
 from kube_policy_scheduler.adapters.grpc.estimator_client import EstimatorClient, EstimatorError
 from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
+from kube_policy_scheduler.daemon.configuration.settings import API_VERSION, KIND
 from kube_policy_scheduler.fleet.karmada.estimates import Demand, Question, ReplicasQuestion, TemplateName
 from tests.daemon.test_estimator import ANTI_AFFINITY, HOSTNAME, files
 from tests.deploy.manifests import DEPLOY
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
+from tests.integration.karmada import Karmada
 from tests.integration.objects import node
+from tests.integration.process import SchedulerProcess
 
 ASKED = ReplicasQuestion("member1", "default", Demand({"cpu": "1"}))
 WEB = ReplicasQuestion(
@@ -80,3 +83,28 @@ def test_a_client_with_a_certificate_learns_what_fits(
         },
     )
     assert ask(address, ours, WEB) == 2
+
+
+def test_the_decision_maker_of_a_fleet_asks_each_cluster_for_its_room(
+    cluster: Cluster, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    member, port = "127.0.0.1", free_port()
+    cluster.add_nodes(*(node(name, cpu="10", labels={HOSTNAME: name}) for name in ("a", "b")))
+    karmada = Karmada(cluster.api)
+    karmada.add_cluster(member, cpu=60)
+    karmada.add_cluster("without-estimator", cpu=10)
+    told = {"apiVersion": API_VERSION, "kind": KIND}
+    estimator = {"mode": "estimator", "estimator": {"clusterName": member, "port": port}}
+    fleet = {"fleet": {"estimators": {"address": f"{{cluster}}:{port}"}}}
+    for name, settings in (("estimator", estimator), ("fleet", fleet)):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(told | settings))
+    scheduler(f"--config={tmp_path / 'estimator.yaml'}").start_ready()
+    arguments = (f"--config={tmp_path / 'fleet.yaml'}", "--scheduler-name=fleet", "--no-leader-election")
+    config = f"--kubeconfig={cluster.kubeconfig(tmp_path / 'karmada')}"
+    process = SchedulerProcess(tmp_path / "fleet", arguments=(config, *arguments), subcommand="fleet")
+    try:
+        process.start_ready()
+        karmada.wait_placed(karmada.add_binding(replicas=15), {member: 10, "without-estimator": 5})
+    finally:
+        process.kill()
+        print(process.log()[-4000:])

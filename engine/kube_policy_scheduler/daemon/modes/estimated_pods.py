@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from urllib.parse import quote
 
@@ -24,6 +25,8 @@ _PATHS = {
 }
 """By kind: where it is, of those with a template of pods at the usual place."""
 _CLAIMS = "/apis/resource.k8s.io/v1", "resourceclaimtemplates"
+READ_SECONDS = 1.0
+"""For a template; without an answer the request alone decides. Whoever asks waits 3 s."""
 UID = "estimate"
 """Of pods that are tried out: no pod of the API server has such a uid."""
 
@@ -69,21 +72,24 @@ class PodTemplates:
         if where is None or not template.namespace:
             return None
         try:
-            found = _decode(await self._get(*where, template.namespace, template.name)).spec.template
-            names = (each.resource_claim_template_name for each in (found.spec.resource_claims or ())[:_MOST_CLAIMS])
-            claims = [
-                _decode_claims(await self._get(*_CLAIMS, template.namespace, name))
-                for name in names
-                if name is not None
-            ]
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._template(where, template)
         except NotFound:
             return None  # it is not in this cluster yet
-        except (KubeError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (KubeError, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as error:
             if template.kind not in self._told:
                 self._told.add(template.kind)
-                fields = {"kind": template.kind, "why": str(error)}
+                why = str(error) or f"no answer within {READ_SECONDS:g} s"
+                fields = {"kind": template.kind, "why": why}
                 logger.warning("templates cannot be read; what requests say decides alone", extra=fields)
             return None
+
+    async def _template(self, where: tuple[str, str], template: TemplateName) -> MemberTemplate:
+        found = _decode(await self._get(*where, template.namespace, template.name)).spec.template
+        names = (each.resource_claim_template_name for each in (found.spec.resource_claims or ())[:_MOST_CLAIMS])
+        claims = [
+            _decode_claims(await self._get(*_CLAIMS, template.namespace, name)) for name in names if name is not None
+        ]
         return MemberTemplate(found.metadata, found.spec, tuple(claims))
 
     async def _get(self, root: str, plural: str, namespace: str, name: str) -> bytes:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
 from typing import Protocol
 
 import msgspec
@@ -113,6 +114,8 @@ class Estimator:
         self._kept: KeptView[bytes, _Kept] = KeptView(most=MOST_KEPT)
         self._computing: dict[bytes, asyncio.Task[int | None]] = {}
         self._turn = asyncio.Lock()
+        self._rests_until = -inf
+        """After a computation, the watches and who waits for an answer that is there get as much time as it took."""
         self._ruleset: tuple[LivePolicies, Ruleset] | None = None
 
     # --- what is asked -------------------------------------------------------------------------------
@@ -167,14 +170,15 @@ class Estimator:
         try:
             template = await self._templates.read(question.template) if question.template is not None else None
             async with self._turn:
-                return await self._compute_in_turn(key, question, template)
+                await asyncio.sleep(max(0.0, self._rests_until - self._stopwatch()))
+                return self._compute_in_turn(key, question, template)
         except ValueError as error:
             logger.warning("cannot estimate: %s", str(error)[:200])
         except Exception:
             logger.exception("unexpected error in an estimate")
         return None
 
-    async def _compute_in_turn(self, key: bytes, question: Question, template: MemberTemplate | None) -> int:
+    def _compute_in_turn(self, key: bytes, question: Question, template: MemberTemplate | None) -> int:
         began = self._stopwatch()
         found = self._tried(question, template, ends=began + self._most_seconds)
         took = self._stopwatch() - began
@@ -185,7 +189,7 @@ class Estimator:
         self._metrics.computations.labels(source, result).inc()
         fields = {"replicas": count, "source": source, "result": result, "seconds": round(took, 3)}
         logger.debug("estimated", extra=fields)
-        await asyncio.sleep(took)  # who waits for an answer that is there, and the watches, get as much time
+        self._rests_until = began + 2 * took
         return count
 
     def _tried(self, question: Question, template: MemberTemplate | None, *, ends: float) -> Fitting:
