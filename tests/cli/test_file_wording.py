@@ -35,6 +35,7 @@ ASKED = [
             "policyctl capture web --record decisions.jsonl --cluster cluster.yaml --policies p.policy",
             "policyctl why pod.yaml --cluster cluster.yaml",
             "policyctl why web --fleet fleet.yaml",
+            "policyctl doctor --policies w.policy --fleet fleet.yaml",
             "policyctl impact p.policy q.policy --fleet fleet.yaml",
             *(
                 f"policyctl {command} --kubeconfig kubeconfig"

@@ -117,3 +117,29 @@ def live_listing(*, kubeconfig: Path | None, context: str | None) -> FleetListin
             )
     except KubeError as error:
         raise click.ClickException(f"cannot read the fleet: {error}") from error
+
+
+def live_fleet(*, kubeconfig: Path | None, context: str | None) -> tuple[GivenFleet, tuple[str, ...]]:
+    """Return the fleet of a live control plane, and what of it could not be read.
+
+    Raises:
+        click.ClickException: it cannot be read.
+    """
+    from kube_policy_scheduler.fleet.karmada.reading import BindingError, cluster, workload
+    from kube_policy_scheduler.tooling.fleet_state import state_of
+
+    listing = live_listing(kubeconfig=kubeconfig, context=context)
+    unread = [f"{one.resource}: {one.reason}" for one in listing.unlisted]
+    unread += listing.malformed
+    read = []
+    for each in listing.bindings:
+        try:
+            read.append((each, workload(each)))
+        except BindingError as error:
+            unread.append(f"{each.metadata.namespace}/{each.metadata.name}: {error}")
+    templates = {
+        (kind, meta.namespace, meta.name): {"labels": meta.labels, "annotations": meta.annotations}
+        for (_, kind, _, _), meta in listing.templates.items()
+    }
+    state = state_of(map(cluster, listing.clusters), read, templates)
+    return GivenFleet(state, time.time()), tuple(unread)

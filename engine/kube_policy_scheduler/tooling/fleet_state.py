@@ -109,10 +109,26 @@ def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
             found.extend(error.diagnostics)
     if found:
         raise DocumentError(found)
-    fleet = Fleet(tuple(clusters[name] for name in sorted(clusters)))
+    return state_of(clusters.values(), bindings, templates)
+
+
+def state_of(
+    clusters: Iterable[FleetCluster],
+    bindings: Iterable[tuple[ResourceBinding, Workload]],
+    templates: Mapping[tuple[str, str, str], Mapping[str, Any]],
+) -> FleetState:
+    """Return the fleet of clusters and bindings.
+
+    Args:
+        clusters: in any order.
+        bindings: each with the workload that was read of it.
+        templates: metadata by kind, namespace and name.
+    """
+    known = {each.name: each for each in clusters}
+    fleet = Fleet(tuple(known[name] for name in sorted(known)))
 
     def is_leaving(name: str) -> bool:
-        return name not in clusters or clusters[name].deleting
+        return name not in known or known[name].deleting
 
     bound = (
         BoundWorkload(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -72,6 +72,17 @@ def annotation_keys(policies: Iterable[Reader]) -> frozenset[str]:
 def fields(policies: Iterable[Reader]) -> frozenset[str]:
     """Return the paths of all fields that the policies read, such as `pod.queued`."""
     return frozenset(path for policy in policies for root in expressions_of(policy) for path in _paths(root))
+
+
+def first_reads(policies: Iterable[Reader], paths: Collection[str]) -> Mapping[str, Span]:
+    """Return where each of some fields is read first; those that no policy reads are absent."""
+    found: dict[str, Span] = {}
+    for policy in policies:
+        for root in expressions_of(policy):
+            for part in typed.below(root):
+                if isinstance(part, typed.Read) and part.field.path in paths:
+                    found.setdefault(part.field.path, part.span)
+    return found
 
 
 def fields_of_clause(policy: Reader, name: str) -> frozenset[str]:

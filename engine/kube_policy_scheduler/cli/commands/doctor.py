@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
+    from kube_policy_scheduler.tooling.doctor.findings import Finding
     from kube_policy_scheduler.tooling.doctor.unknown_fields import UnknownFields
 
 DEFAULT_NAMESPACE = "policy-scheduler"
@@ -30,6 +31,8 @@ Examples:
   policyctl doctor --policies policies/ --cluster now.json.gz --metrics now.metrics.yaml
   policyctl doctor --policies policies/ --cluster now.json.gz --html doctor.html
   policyctl doctor --policies policies/ --config config.yaml                  # its extenders, too
+  policyctl doctor --policies policies/fleet/ --karmada --kubeconfig karmada.config    # a live Karmada fleet
+  policyctl doctor --policies policies/fleet/ --fleet fleet.json.gz
   policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
 \b
@@ -47,6 +50,11 @@ SECTION = Section.UNDERSTAND
     help="Policies: a file or a folder; may be repeated.",
 )  # fmt: skip
 @cluster_sources.cluster_options
+@click.option(
+    "--fleet", "fleets", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="Check policies of workloads against a saved Karmada fleet; may be repeated.",
+)  # fmt: skip
+@click.option("--karmada", is_flag=True, help="Check them against the live Karmada control plane of the kubeconfig.")
 @cluster_sources.decision_options
 @click.option("-q", "--quiet", is_flag=True, help="Show only problems.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be checked.")
@@ -55,6 +63,8 @@ SECTION = Section.UNDERSTAND
 @with_given
 def command(
     given: Given,
+    fleets: tuple[Path, ...],
+    karmada: bool,
     quiet: bool,
     strict: bool,
     form: str,
@@ -75,17 +85,42 @@ def command(
       - admission webhooks and policies that can refuse bindings or the status of pods
       - with --config, HTTP extenders that do not answer, or are slow
       - fields of objects that this version does not know
+      - with --fleet or --karmada: clusters without status, and what policies read that no cluster or template has
       - in large clusters, whether compiled kernels are available, and how much memory kept results may take
     """
-    from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, find_numba
-    from kube_policy_scheduler.builtins.environment import environment
-    from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
-    from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
-    from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport
+    from kube_policy_scheduler.tooling.doctor.examine import is_found
+    from kube_policy_scheduler.tooling.doctor.findings import Status, data, lines
 
     ruleset = given.ruleset()
     policy_set = ruleset.policy_set
     assert policy_set is not None, "--policies is required"
+    if fleets or karmada:
+        examined, found = _examined_fleet(given, policy_set, fleets, live=karmada)
+    else:
+        examined, found = _examined_cluster(given, policy_set)
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal(), quiet=quiet))
+    if html is not None:
+        from kube_policy_scheduler.pages.reports import doctor_page
+
+        measures = given.prometheus_url or given.metrics
+        examined = f"{examined} and {f'the metrics of {measures}' if measures else 'no metrics'}"
+        texts = {source.name: source.text for source in ruleset.sources}
+        cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
+    unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
+    return 1 if is_found(found) or unchecked else 0
+
+
+def _examined_cluster(given: Given, policy_set: PolicySet) -> tuple[str, tuple[Finding, ...]]:
+    """Return what was examined, and what was found."""
+    from kube_policy_scheduler.adapters.compute.compiled_kernels import NODES_FOR_KERNELS, find_numba
+    from kube_policy_scheduler.builtins.environment import environment
+    from kube_policy_scheduler.tooling.doctor.examine import examine
+    from kube_policy_scheduler.tooling.doctor.findings import Inspection
+    from kube_policy_scheduler.tooling.doctor.kernels import KernelSupport
+
     cluster = given.cluster()
     metered = given.measured(policy_set, now=cluster.now)
     answers = _extenders()
@@ -109,20 +144,60 @@ def command(
         extenders=answers,
         unknown=_unknown_fields(given, cluster),
     )
-    if form == "json":
-        say_json(data(found))
-    else:
-        say_lines(lines(found, to=terminal(), quiet=quiet))
-    if html is not None:
-        from kube_policy_scheduler.pages.reports import doctor_page
+    return ", ".join(str(path) for path in given.clusters) or "the live cluster", found
 
-        which = ", ".join(str(path) for path in given.clusters) or "the live cluster"
-        measures = given.prometheus_url or given.metrics
-        examined = f"{which} and {f'the metrics of {measures}' if measures else 'no metrics'}"
-        texts = {source.name: source.text for source in ruleset.sources}
-        cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
-    unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
-    return 1 if is_found(found) or unchecked else 0
+
+def _examined_fleet(
+    given: Given, policy_set: PolicySet, fleets: tuple[Path, ...], *, live: bool
+) -> tuple[str, tuple[Finding, ...]]:
+    """Return what was examined of a fleet, and what was found."""
+    from kube_policy_scheduler.cli.fleets import fleet_in, live_fleet
+    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.tooling.doctor.fleet import FleetInspection, examine_fleet
+
+    if given.clusters or (live and fleets):
+        raise click.UsageError("use one of --cluster, --fleet and --karmada")
+    if not policy_set.fleet.policies:
+        raise click.ClickException("the policies are about pods: one of workloads begins with `for workloads where …`")
+    unread: tuple[str, ...] = ()
+    if live:
+        fleet, unread = live_fleet(kubeconfig=given.kubeconfig, context=given.context)
+    else:
+        fleet = fleet_in(fleets, now=given.now)
+    queries, failures, signals = policy_set.fleet.queries, dict[str, str](), Signals.EMPTY
+    if given.prometheus_url is not None:
+        asked = cluster_sources.measured(given.prometheus_url, queries)
+        signals, failures = asked.signals, asked.failures
+    elif given.metrics is not None:
+        signals = given.signals_for(queries, now=fleet.now)
+    is_measured = given.metrics is not None or given.prometheus_url is not None
+    inspection = FleetInspection(fleet.state, policy_set.fleet, signals, failures, is_measured, unread)
+    access = _fleet_access(given) if live else None
+    examined = "the live fleet" if live else ", ".join(str(path) for path in fleets)
+    return examined, examine_fleet(inspection, access=access)
+
+
+def _fleet_access(given: Given) -> Access:
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+    from kube_policy_scheduler.tooling.doctor.access import Access
+    from kube_policy_scheduler.tooling.doctor.fleet import NEEDED_FOR_FLEET
+
+    where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
+    wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in NEEDED_FOR_FLEET}
+
+    async def ask() -> Access:
+        async with OfficialClient.of(**where) as client:
+            answers = await reviews(wanted, client)
+            return Access({wanted[key]: answer for key, answer in answers.items()}, await clock_skew(client))
+
+    try:
+        return asyncio.run(ask())
+    except KubeError as error:
+        return Access(dict.fromkeys(NEEDED_FOR_FLEET, str(error)), str(error))
 
 
 _MOST_LOOKED_AT = 500

@@ -80,8 +80,19 @@ def label_findings(inspection: Inspection) -> Iterator[Finding]:
             )
             yield _finding(reads[0], Status.UNCHECKED, where)
             continue
-        yield _presence(key, reads, things)
-        yield from _values(key, reads, things)
+        yield from key_findings(key, reads, things)
+
+
+def key_findings(key: str, reads: Sequence[KeyRead], things: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """Say on how many things a label or an annotation is, and whether it has the values that it is compared with.
+
+    Args:
+        key: of the label.
+        reads: the places at which policies read it.
+        things: labels, or annotations, by the name of what has them.
+    """
+    yield _presence(key, reads, things)
+    yield from _values(key, reads, things)
 
 
 def price_findings(inspection: Inspection) -> Iterator[Finding]:

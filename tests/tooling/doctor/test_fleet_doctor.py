@@ -1,0 +1,97 @@
+"""`policyctl doctor --karmada` of a control plane behind HTTP; the permissions are those of the manifests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.embedded import User
+from kube_policy_scheduler.tooling.doctor.fleet import NEEDED_FOR_FLEET
+from tests.fakes.secure_cluster import SecureCluster
+from tests.fleet.karmada.bindings import raw_binding, raw_cluster
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[Any]:
+    with SecureCluster(kubelets=None, controllers=None).in_thread() as running:
+        running.load(raw_cluster(name) for name in ("a", "b"))
+        web = raw_binding("web", has={"a": 3})
+        del web["metadata"]["resourceVersion"]
+        rules = [
+            {"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["work.karmada.io"], "resources": ["resourcebindings"], "verbs": ["get", "list", "watch"]},
+        ]
+        version = "rbac.authorization.k8s.io/v1"
+        running.load(
+            [
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+                web,
+                {"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": rules},
+                {
+                    "apiVersion": version,
+                    "kind": "ClusterRoleBinding",
+                    "metadata": {"name": "reader"},
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+                    "subjects": [{"kind": "User", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}],
+                },
+            ]
+        )
+        yield running
+
+
+def findings(
+    control: Any, folder: Path, capsys: pytest.CaptureFixture[str], user: User | None = None
+) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """Return the exit code, and the findings by their check."""
+    control.kubeconfig(folder / "config", **({"user": user} if user is not None else {}))
+    (folder / "a.policy").write_text("for workloads where true\ndivide evenly\n")
+    given = ["--policies", str(folder / "a.policy"), "--kubeconfig", str(folder / "config"), "--format=json"]
+    code = run(["doctor", "--karmada", *given])
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in json.loads(capsys.readouterr().out)["findings"]:
+        found.setdefault(each["check"], []).append(each)
+    return code, found
+
+
+def test_a_fleet_in_which_all_is_well(control: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = findings(control, tmp_path, capsys)
+    assert code == 0
+    assert found["clusters"][0]["text"] == "2 clusters, all ready"
+    assert found["workloads"][0]["text"] == "governs 1 of 1 workload"
+    assert {each["status"] for each in found["permissions"]} == {"ok"}
+
+
+def test_what_the_account_may_not_do(control: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = findings(control, tmp_path, capsys, User("reader"))
+    assert code == 1
+    problem, events = found["permissions"]
+    assert (problem["status"], events["status"]) == ("problem", "warning")
+    assert "patch resourcebindings.work.karmada.io" in problem["text"]
+    assert "get/list/watch/patch clusterresourcebindings.work.karmada.io" in problem["text"]
+    assert "clusters.cluster.karmada.io" not in problem["text"]
+    assert events["text"].endswith("no events are written")
+    assert any("clusterresourcebindings" in each["text"] for each in found["fleet"])
+    assert {each["status"] for each in found["fleet"]} == {"could-not-check"}
+
+
+def test_the_manifests_grant_what_is_needed() -> None:
+    text = (ROOT / "deploy/fleet/control-plane/access.yaml").read_text()
+    (role,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "ClusterRole")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {(each.group, each.resource, each.verb) for each in NEEDED_FOR_FLEET}
+    assert needed <= granted
+    assert {group for group, _, _ in granted - needed} == {"apps", "batch"}, "of templates"
