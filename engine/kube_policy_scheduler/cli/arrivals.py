@@ -62,7 +62,7 @@ def arrival_options(command: _CommandT) -> _CommandT:
     for option in (
         click.option(
             "--now", type=cluster_sources.Moment(),
-            help="Start time.  [default: of the first sample of --metrics, if these have dates; or 1970]",
+            help="Start time.  [default: that of the first sample of --metrics, if these have dates; or 1970]",
         ),
         click.option(
             "--autoscale", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
@@ -93,7 +93,7 @@ def arrival_options(command: _CommandT) -> _CommandT:
             "--pods", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
             help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
         ),
-        kubernetes_option("of the snapshot, else 1.36"),
+        kubernetes_option("that of the snapshot, or 1.36"),
         click.option(
             "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
             shell_complete=files.complete_path,

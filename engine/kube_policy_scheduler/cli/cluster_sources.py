@@ -164,7 +164,7 @@ METRICS_OPTION = click.option(
 def cluster_options(command: _CommandT) -> _CommandT:
     """Add `--cluster` (as `clusters`), `--kubeconfig`, `--context`, `--kubernetes` and `--prices`."""
     command = price_option(command)
-    command = kubernetes_option("of the snapshot or the live cluster, else 1.36")(command)
+    command = kubernetes_option("that of the snapshot or the live cluster, or 1.36")(command)
     for option in (
         click.option("--context", help="Context of the kubeconfig."),
         click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file.  [default: as kubectl]"),
@@ -191,7 +191,7 @@ def decision_options(command: _CommandT) -> _CommandT:
     """Add `--metrics`, `--prometheus-url`, `--seed` and `--now`."""
     for option in (
         click.option(
-            "--now", type=Moment(), help="Time of the decision.  [default: of the snapshot, or now]"
+            "--now", type=Moment(), help="Time of the decision.  [default: that of the snapshot, or now]"
         ),
         click.option("--seed", default=0, show_default=True, help="Seed of the tie-break between equal nodes."),
         click.option(

@@ -55,12 +55,10 @@ def kubernetes_option(default: str) -> Callable[[_CommandT], _CommandT]:
         ) -> Any:
             return command(*args, kubernetes=_choice(kubernetes, feature_gates), **options)
 
-        version_text = (
-            f"Decide by the rules of this version of Kubernetes, 1.{OLDEST} to 1.{NEWEST}. Default: {default}."
-        )
+        version_text = f"Apply the rules of this version of Kubernetes, 1.{OLDEST} to 1.{NEWEST}. Default: {default}."
         gates_text = (
-            "Feature gates that your kube-scheduler has on or off otherwise than its version by default, as"
-            " `A=true,B=false`. May be repeated."
+            "Feature gates that you enable or disable in your kube-scheduler, such as `A=true,B=false`. May be"
+            " repeated."
         )
         made: Any = click.option("--feature-gates", type=_Gates(), multiple=True, metavar="GATES", help=gates_text)(run)
         made = click.option("--kubernetes", type=_Version(), metavar="VERSION", help=version_text)(made)

@@ -31,8 +31,8 @@ def owner_options(command: _CommandT) -> _CommandT:
         click.option(
             "--config", type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
             callback=_kept(_CONFIG), is_eager=True,
-            help="Configuration of the scheduler: apply what it allows each owner of policies, and add the policies of"
-            " its other owners, if their paths exist here.",
+            help="Configuration of the scheduler: check the policies of each owner against what it allows, and add"
+            " the policies of the other owners, if their paths exist here.",
         ),
     ):  # fmt: skip
         command = option(command)

@@ -35,15 +35,15 @@ Examples:
   policyctl capacity --policies policies/                     # pending pods, nodes that you can remove, loss of a zone
   policyctl capacity --policies policies/ --pod web.yaml      # how many more of this pod fit, and what stops the next
   policyctl capacity --pod web.yaml --at-least 100            # exit with 1 if fewer fit
-  policyctl capacity --removable --cluster cluster.json.gz    # which nodes could be drained and removed
+  policyctl capacity --removable --cluster cluster.json.gz    # which nodes you can drain and remove
   policyctl capacity --pending --like gpu-node-1              # how many more nodes like this one are needed
   policyctl capacity --lose topology.kubernetes.io/zone       # each zone in turn
   policyctl capacity --removable --prices prices.yaml         # and what these nodes cost
   policyctl capacity --lose node-pool=spot --preempt --html report.html
 
 \b
-The scheduling cycle decides every pod, with the policies and metrics that you give. Each answer comes with a bound
-that follows from resources alone. The command changes nothing in the cluster. Ctrl-C prints what is known so far.
+The scheduling cycle decides every pod, with the policies and metrics that you give. Each answer comes with a bound that
+follows from resources alone. The command changes nothing in the cluster. Ctrl-C prints what is known so far.
 
 \b
 With the extra `exact` (`policyctl version` says how to add it), the bounds are closer, and --pending finds the
@@ -67,7 +67,7 @@ SECTION = Section.CLUSTER
 )  # fmt: skip
 @click.option("--at-least", type=click.IntRange(0), metavar="N", help="With --pod: exit with 1 if fewer fit.")
 @click.option("--pending", is_flag=True, help="How many new nodes the pending pods need, for each shape of node.")
-@click.option("--removable", is_flag=True, help="Which nodes could be drained and removed.")
+@click.option("--removable", is_flag=True, help="Which nodes you can drain and remove.")
 @click.option(
     "--lose", multiple=True, metavar="LABEL[=VALUE]",
     help="Whether all pods find a place if the nodes with this label are lost; without a value, each value in turn.",
@@ -78,9 +78,9 @@ SECTION = Section.CLUSTER
 )  # fmt: skip
 @click.option(
     "--most", type=click.IntRange(1), default=100_000, show_default=True, metavar="N",
-    help="Try at most so many copies of --pod, and so many new nodes of a shape.",
+    help="Try at most this many copies of --pod, and this many new nodes of a shape.",
 )  # fmt: skip
-@click.option("--preempt", is_flag=True, help="With --lose: evict pods of lower priority where that helps.")
+@click.option("--preempt", is_flag=True, help="With --lose: evict pods of lower priority if that helps.")
 @click.option("--move-local-storage", is_flag=True, help="With --removable: pods with emptyDir or hostPath move, too.")
 @cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List everything, not only the first 20.")

@@ -68,11 +68,11 @@ def command(
     case with Kubernetes' default rules and reports differences.
 
     A line may also contain a ResourceBinding, the clusters of a Karmada control plane, and the decision of Karmada's
-    scheduler. The command decides it by the placement of the binding.
+    scheduler. The command decides such a case by the placement of the binding.
 
     With --scheduler-config, each case is decided by the policy for the profile of its pod's schedulerName, so that you
-    see whether the imported policies do what the profiles did. With several profiles, there is a line for each profile
-    and family.
+    see whether the imported policies do what the profiles did. With several profiles, the output has a line for each
+    profile and family.
     """
     from kube_policy_scheduler.adapters.files.conformance_files import CaseFileError
     from kube_policy_scheduler.tooling.conformance import report

@@ -43,19 +43,19 @@ Examples:
     --pod-outcome 'ran=max_over_time((kube_pod_completion_time - kube_pod_start_time)[1d:5m])@1d' --output rows.parquet
 
 \b
-config.yaml names the extension that has the function: `policies: {extensions: [onnx]}`. The file of the model need not
-exist yet, and is not read: while the policies place pods for this command, the value of the model is missing.
+config.yaml names the extension with the function: `policies: {extensions: [onnx]}`. The model file need not exist yet,
+and is not read: while the policies place pods for this command, the value of the model is missing.
 
 \b
 The columns are: time (Unix seconds), pod, node, each input as the policy writes it, wait_seconds (from the arrival to
-the decision), runtime_seconds (as --pods says), each --outcome and each --pod-outcome. A missing value is empty, in
-Parquet null.
+the decision), runtime_seconds (as --pods says), each --outcome and each --pod-outcome. A missing value is empty, or
+null in Parquet.
 
 \b
-With --record, --from and --to are by default the time of the log, until the last outcome.
+With --record, the defaults of --from and --to are the time of the log, until the last outcome.
 
 \b
-Ctrl-C ends the command; the file has the rows that are done so far.
+Ctrl-C ends the command; the file then contains the rows so far.
 
 \b
 Exit codes: 0 success; 2 the command could not run; 130 Ctrl-C.
@@ -109,7 +109,7 @@ SECTION = Section.CHANGE
 @arrival_options
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
-    help="Use the decisions of this decision log, in place of a simulation.",
+    help="Use the decisions of this decision log instead of a simulation.",
 )  # fmt: skip
 @click.option("--model", metavar="FILE", help="The model, if the policies call several.")
 @click.option(
@@ -128,7 +128,7 @@ SECTION = Section.CHANGE
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the simulation.")
 @click.option(
     "--max-rows", default=1_000_000, show_default=True, type=click.IntRange(1, 50_000_000), metavar="N",
-    help="Stop after so many rows.",
+    help="Stop after this many rows.",
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
@@ -136,7 +136,7 @@ SECTION = Section.CHANGE
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice([_CSV, _PARQUET]),
-    help="Form of the table; parquet needs --output, and the extra `parquet`.  [default: as the file ends, or csv]",
+    help="Format of the table; parquet needs --output, and the extra `parquet`.  [default: by the suffix, or csv]",
 )  # fmt: skip
 @owner_options
 def command(
@@ -152,12 +152,12 @@ def command(
     output: Path | None,
     form: str | None,
 ) -> int:
-    """Write what a model would have seen at each decision, and what came of it.
+    """Write the inputs of a model at each decision, and the outcomes, to train it.
 
-    The policies call `model(…)`. For each decision about a pod of these policies, the table has the inputs of the
-    model on the chosen node, before the pod counts there, as the scheduler would evaluate them, and the outcome. So
-    you train the model on what it will get. The decisions are those of a simulation (--pods), or of a decision log
-    (--record).
+    The policies call `model(…)`. For each decision about a pod of these policies, the table has a row with the outcome
+    and with the inputs of the model on the chosen node: as the scheduler would evaluate them, before the pod counts
+    there. So you train the model on the same inputs that it gets later. The decisions come from a simulation (--pods)
+    or from a decision log (--record).
     """
     later += tuple(replace(each, is_of_pod=True) for each in later_of_pod)
     is_parquet = _form(output, form) == _PARQUET

@@ -71,7 +71,7 @@ def command(
 ) -> int:
     """List running pods that the policies would now place elsewhere.
 
-    The command removes each pod from its node and decides it again, while all other pods stay. It ignores finished
+    The command decides each pod again as if it were not on its node, while all other pods stay. It ignores finished
     pods, pods that are being deleted, DaemonSet pods, static pods, and pods that no policy governs.
     """
     from kube_policy_scheduler.tooling.drift import GANG_SHORT, HELD, DriftOptions, data, drift, lines

@@ -28,7 +28,7 @@ EPILOG = """
 Examples:
   policyctl eval 'node.free.cpu - 2' --cluster cluster.yaml            # one value for each node
   policyctl eval 'p.request.mem' --cluster cluster.yaml                # one for each running pod
-  policyctl eval 'pod.priority' --cluster cluster.yaml                 # one for each pod, also those that wait
+  policyctl eval 'pod.priority' --cluster cluster.yaml                 # one for each pod, even if it is pending
   policyctl eval 'fits(cpu, mem)' --pod shop/web --cluster cluster.yaml   # on each node, for this pod
   policyctl eval 'sum(n.free.cpu for n in cluster.nodes)'              # one value; your current kubectl context
   policyctl eval 'node.free.mem / 1Gi' -o json                         # for programs
@@ -37,7 +37,7 @@ Examples:
   policyctl eval - --cluster cluster.yaml < expression.txt             # from standard input
 
 \b
-A missing value is shown as `missing`, in JSON as null. In JSON, amounts are in cores, bytes and seconds.
+A missing value is shown as `missing`, or in JSON as null. In JSON, amounts are in cores, bytes and seconds.
 
 \b
 Exit codes: 0 the values are shown; 1 the expression has an error; 2 the command could not run.
@@ -76,7 +76,9 @@ SECTION = Section.WRITE
 @click.command(epilog=EPILOG)
 @click.argument("expression", metavar="EXPRESSION", shell_complete=_complete)
 @cluster_sources.cluster_options
-@click.option("--pod", metavar="POD", help="What `pod.…` is: a pod of the cluster, or a file with a pod.")
+@click.option(
+    "--pod", metavar="POD", help="The pod that `pod.…` stands for: a pod of the cluster, or a file with a pod."
+)
 @click.option("-n", "--namespace", help="Namespace of the pod, if several namespaces have a pod of that name.")
 @click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
@@ -84,15 +86,17 @@ SECTION = Section.WRITE
 )  # fmt: skip
 @cluster_sources.METRICS_OPTION
 @click.option("--prometheus-url", type=cluster_sources.Url(), help="Query metrics from this Prometheus.")
-@click.option("--now", type=cluster_sources.Moment(), help="Time of the values.  [default: of the snapshot, or now]")
+@click.option(
+    "--now", type=cluster_sources.Moment(), help="Time of the values.  [default: that of the snapshot, or now]"
+)
 @format_option(short="-o")
 @owner_options
 @with_given
 def command(given: Given, expression: str, pod: str | None, namespace: str | None, form: str) -> int:
     """Evaluate an expression of the policy language in a cluster.
 
-    An expression with `node.…` has a value on each node, one with `p.…` a value of each running pod. If it uses
-    `pod.…`, it has a value of each pod; with --pod, it has the value of that pod, as if it waited for a node.
+    An expression with `node.…` has a value for each node, and an expression with `p.…` a value for each running pod. An
+    expression with `pod.…` has a value for each pod; with --pod, only for that pod, as if it were pending.
     """
     from kube_policy_scheduler.builtins.environment import environment
     from kube_policy_scheduler.diagnostics import Source

@@ -42,8 +42,8 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool, upgrade: bool) -> 
     """Format policies in the standard style, without changing their meaning.
 
     Comments are kept. Before it writes a file, the command parses the formatted text and checks that its meaning is the
-    same. Also with --upgrade, the meaning stays the same: where the newest version of the language reads a statement
-    differently, the statement is rewritten.
+    same. With --upgrade, the meaning also stays the same: a statement that the newest version of the language reads
+    differently is rewritten.
     """
     changed, unusable, usable, upgraded = 0, 0, 0, 0
     for path in files.expanded(paths, suffix=SUFFIX):

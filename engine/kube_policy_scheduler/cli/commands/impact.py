@@ -48,10 +48,10 @@ have a node, oldest first, then the pending pods. It evicts no pods. It decides 
 gang is not complete, they get no node.
 
 \b
-With --fleet, `karmada` stands for the Placements of the workloads alone. Each workload is decided if something asks for
-a decision, and `rebalance` then moves it until it rests: all moved replicas count as healthy, and all pauses as over.
-With --afresh, each workload is decided without regard to where it runs, as a WorkloadRebalancer asks for. The price is
-that of the requested cores, by `cluster.price`.
+With --fleet, `karmada` stands for the Placements of the workloads alone. A workload is decided only if something
+requires a decision, and `rebalance` then moves it until nothing is left to move: moved replicas count as healthy at
+once, and pauses as over. With --afresh, each workload is decided without regard to where it runs, as for a
+WorkloadRebalancer. The price is that of the requested cores, by `cluster.price`.
 
 \b
 Exit codes: 0 within the limits; 1 a limit is exceeded; 2 the command could not run.
@@ -130,8 +130,8 @@ def command(
 
     The command decides the same pods with OLD and with NEW, one after another: each placement changes the cluster for
     the following pods. The report shows the pods that move and the clause that moves them, the pods that lose or get a
-    node, and the effect on load, zones and groups. It also shows which pods are evicted for pending pods only with one
-    of the two (here the other pods stay where they are), and what changes of queues mean for the pods that run.
+    node, and the effect on load, zones and groups. It also shows which pods only one of the two would evict for pending
+    pods (here, the other pods stay where they are), and what changed queues mean for running pods.
     """
     from kube_policy_scheduler.tooling.impact.evictions import evictions
     from kube_policy_scheduler.tooling.impact.queue_changes import queue_changes

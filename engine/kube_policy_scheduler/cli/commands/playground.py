@@ -62,7 +62,7 @@ SECTION = Section.WRITE
 @click.option("--live", is_flag=True, help="List the cluster of your kubectl context once, and again when you ask.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; implies --live.")
 @click.option("--context", help="Context of the kubeconfig; implies --live.")
-@kubernetes_option("of the snapshot or the live cluster, else 1.36")
+@kubernetes_option("that of the snapshot or the live cluster, or 1.36")
 @cluster_sources.decision_options
 @click.option(
     "--port", default=0, type=click.IntRange(0, 65535), help="Port on this machine.  [default: a free one]"
@@ -85,9 +85,9 @@ def command(
     """Try policies in the browser while you write them.
 
     The command serves a page on this machine: your policies on the left, the nodes of a cluster on the right. After
-    each key the page shows what the scheduler would decide. Each POLICY is a file or a folder; SHARED is a file or a
-    link that somebody shared from the page. The page can be used only with the address that the command prints, and
-    nothing leaves this machine. End the command with Ctrl-C.
+    each keystroke, the page shows what the scheduler would decide. Each POLICY is a file or a folder; SHARED is a file
+    or a link that somebody shared from the page. You can open the page only with the address that the command prints,
+    and nothing leaves this machine. To end the command, press Ctrl-C.
     """
     from kube_policy_scheduler.playground.session import RequestError, Session, check_files
 

@@ -18,10 +18,11 @@ Examples:
   policyctl queues --policies training.policy --format json
 
 \b
-A queue is guaranteed its `min`. What it uses above that is borrowed. The share is what it borrows, as a part of what
-the nodes have, divided by its weight; the queue with the smallest share is served first. "will" is what it uses when
-the evictions under way are done. A pod or gang is guaranteed as a whole, by one resource, or borrowed as a whole: only
-what is borrowed, or guaranteed by a weaker resource, is evicted for a guarantee. The command changes nothing.
+A queue is guaranteed its `min`. What it uses above that is borrowed. The share is what it borrows, as a fraction of
+what the nodes offer, divided by its weight; the queue with the smallest share is served first. "will" is what the queue
+will use when the evictions under way are done. A pod or gang is either guaranteed as a whole, by one resource, or
+borrowed as a whole. For a guarantee, only pods that borrow, or that a weaker resource guarantees, are evicted. The
+command changes nothing.
 
 \b
 Exit codes: 0 the queues are shown; 2 the command could not run, or the policies have no queues.
@@ -46,8 +47,8 @@ def command(
 ) -> int:
     """Show the queues of a cluster: guaranteed, used, borrowed and maximum amounts, shares, and pending pods.
 
-    Below the tree are the pods and gangs of each queue, guaranteed or borrowed, and those that would be evicted next if
-    other queues needed their guarantee.
+    Below the tree, the command lists the pods and gangs of each queue, guaranteed or borrowed, and those that would be
+    evicted next if other queues needed their guarantee.
     """
     from kube_policy_scheduler.tooling.queues import data, lines, report
 

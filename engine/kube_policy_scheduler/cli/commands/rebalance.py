@@ -50,8 +50,8 @@ Examples:
   policyctl rebalance --policies a.policy --pending --most-per-node 8
 
 \b
-Where a policy says `rebalance`, its condition, margin, limit and rest apply to its pods; --margin, --refused-only and
---rest take their place.
+If a policy has a `rebalance`, its condition, margin, limit and rest apply to its pods; --margin, --refused-only and
+--rest override them.
 
 \b
 A pod is moved only if its replacement goes to another node by more than --margin, both while the old pod terminates
@@ -59,8 +59,8 @@ and when it is gone, and if no earlier move of the plan drifts back. PodDisrupti
 in place, local storage and pods without a controller are respected.
 
 \b
---for and --pending search greedily, and print a bound: no plan has fewer moves. With the extra `exact`
-(`policyctl version` says how to add it), a solver finds the fewest moves in clusters that are small enough.
+--for and --pending search greedily, and print a lower bound: no plan has fewer moves. With the extra `exact`
+(`policyctl version` says how to add it), a solver finds the fewest moves if the cluster is small enough.
 
 \b
 Exit codes: 0 no pod is to be moved, or all were evicted; 1 pods are to be moved (without --apply), or some could not
@@ -81,27 +81,39 @@ SECTION = Section.CLUSTER
 @click.option(
     "--margin", type=click.FloatRange(0), default=None, metavar="POINTS",
     help="Move a pod only if another node is better by more than this margin.  [default: what `rebalance` in its policy"
-    " says; 10 without one]",
+    " says, or 10]",
 )  # fmt: skip
 @click.option("--refused-only", is_flag=True, help="Move only pods whose node would now be rejected.")
-@click.option("--most", type=click.IntRange(0), default=10, show_default=True, help="Move at most so many pods.")
+@click.option("--most", type=click.IntRange(0), default=10, show_default=True, help="Move at most this many pods.")
 @click.option(
-    "--most-per-node", type=click.IntRange(0), default=2, show_default=True, help="Off one node, at most so many."
+    "--most-per-node",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    help="Move at most this many pods off one node.",
 )
 @click.option(
-    "--most-per-workload", type=click.IntRange(0), default=1, show_default=True, help="Of one controller, at most."
+    "--most-per-workload",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Move at most this many pods of one controller.",
 )
 @click.option(
-    "--most-per-namespace", type=click.IntRange(0), default=5, show_default=True, help="Of one namespace, at most."
+    "--most-per-namespace",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="Move at most this many pods of one namespace.",
 )
 @click.option(
     "--rest", type=cluster_sources.Duration(), default=None,
     help="Leave a workload alone while one of its pods is younger: it rests after each move.  [default: what"
-    " `rebalance` in its policy says; 10min without one]",
+    " `rebalance` in its policy says, or 10min]",
 )  # fmt: skip
 @click.option(
     "--for", "waiting", multiple=True, metavar="POD",
-    help="Instead, find the fewest moves that give this pending pod a place: NAME or NAMESPACE/NAME; may be repeated.",
+    help="Instead, find the fewest moves that make room for this pending pod: NAME or NAMESPACE/NAME; may be repeated.",
 )  # fmt: skip
 @click.option("--pending", is_flag=True, help="The same, for all pending pods that a policy governs.")
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath, too.")

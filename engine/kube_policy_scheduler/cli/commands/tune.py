@@ -42,11 +42,11 @@ A policy declares which numbers may change:
   let spare = 20% from 5% to 50%
 
 \b
-The trace is cut by time into ten windows: four for the search, four to judge what it found, two to confirm. With
---until, seeds take the place of windows. All numbers get the same windows and seeds, so the differences are paired.
-The command prints a diff only if the objective gains more than two standard errors on the judging part, no other
-measure becomes worse by more than 2%, and no number is at the end of its range. It changes no file of yours.
-Ctrl-C ends the search and judges what was found so far; with --record, the same command goes on later.
+The trace is split by time into ten windows: four for the search, four to judge its result, and two to confirm it. With
+--until, seeds take the place of windows. All numbers are tried on the same windows and seeds, so the differences are
+paired. The command prints a diff only if the objective improves by more than two standard errors on the judging part,
+no other measure becomes worse by more than 2%, and no number is at the end of its range. It changes none of your files.
+Ctrl-C ends the search and judges what was found so far; with --record, the same command continues later.
 
 \b
 Exit codes: 0 better numbers were found; 1 none, or they are refused; 2 the command could not run;
@@ -84,7 +84,7 @@ SECTION = Section.CHANGE
 )  # fmt: skip
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
-    help="Keep each trial in this file; the same command with the same file goes on where it stopped.",
+    help="Record each trial in this file; with the same file, the same command continues where it stopped.",
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",

@@ -108,8 +108,8 @@ def command(
 
     POD is the name of a pod in the cluster (or NAMESPACE/NAME), or a file with a pod. If no node fits, the report shows
     the main cause, the nodes that each rule rejects, what the closest nodes lack, and single changes that would help;
-    each change was tried with a new decision. It also says if the pod would fit when a few other pods moved: the
-    search for them takes 5 seconds at most. If the pod fits or has a node, the report shows why this node is better
+    each change is tried with a new decision. It also says whether the pod would fit if a few other pods moved; the
+    search for them takes at most 5 seconds. If the pod fits or has a node, the report shows why this node is better
     than the others.
     """
     from dataclasses import replace

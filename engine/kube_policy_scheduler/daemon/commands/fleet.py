@@ -73,14 +73,14 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
 def fleet(
     given: Callable[[Settings], Settings], /, config: Path | None, http_address_file: Path | None, **flags: Any
 ) -> None:
-    """Decide in which clusters workloads run, beside the engine that carries it out.
+    """Decide in which clusters workloads run; an engine such as Karmada carries it out.
 
-    With Karmada, bindings that name this scheduler in spec.schedulerName are decided, and the result is written as
-    karmada-scheduler does. What no policy of --policies says, the placement of the binding decides.
+    With Karmada, the command decides the bindings that name this scheduler in spec.schedulerName, and writes the result
+    as karmada-scheduler does. What the policies leave open, the placement of the binding decides.
 
-    With MultiKueue, Workloads that have their quota are nominated to worker clusters, the best first.
+    With MultiKueue, it nominates worker clusters, the best first, for Workloads that have their quota.
 
-    With ocm (Open Cluster Management), each policy is a score of managed clusters that Placements can name.
+    With Open Cluster Management (`--for ocm`), each policy gives a score of managed clusters that Placements can name.
     """
     ignored: list[str] = []
     try:
