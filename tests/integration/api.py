@@ -47,6 +47,7 @@ _PATHS = {
     "multikueueconfigs": "/apis/kueue.x-k8s.io/v1beta2/multikueueconfigs",
     "managedclusters": f"{_OCM}/v1/managedclusters",
     "addonplacementscores": _OCM + "/v1alpha1/namespaces/{namespace}/addonplacementscores",
+    "clusterprofiles": "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{namespace}/clusterprofiles",
     "schedulingpolicies": "/apis/policy-scheduler.dev/v1alpha1/namespaces/{namespace}/schedulingpolicies",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "clusters": "/apis/cluster.karmada.io/v1alpha1/clusters",

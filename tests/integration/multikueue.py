@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.fleet.multikueue.kueue import API_VERSION, raw_check, raw_cluster, raw_config, raw_workload
+from tests.fleet.multikueue.kueue import API_VERSION, raw_check, raw_cluster, raw_config, raw_profile, raw_workload
 from tests.integration.cluster import Cluster, Real
 from tests.integration.conditions import eventually
 from tests.integration.karmada import definition, serve
@@ -67,6 +67,8 @@ class Kueue:
         self._owns_fields = isinstance(cluster, Real)
         for plural, kind, scope in KINDS:
             serve(self.api, GROUP, VERSION, stand_in(plural, kind, scope))
+        profiles = definition("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile", "Namespaced")
+        serve(self.api, "multicluster.x-k8s.io", "v1alpha1", profiles)
         for name in (NAMESPACE, "kueue-system"):
             if not any(each["metadata"]["name"] == name for each in self.api.list("namespaces")):
                 self.api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -79,6 +81,15 @@ class Kueue:
             self._say("multikueueclusters", name, wanted["status"])
         self.api.create("multikueueconfigs", raw_config(*names))
         self.api.create("admissionchecks", raw_check())
+
+    def add_profile(self, name: str, **properties: str) -> None:
+        """Say of a cluster what its manager says, and have its MultiKueueCluster name the profile."""
+        profile = raw_profile(name, **properties)
+        status = profile.pop("status")
+        self.api.create("clusterprofiles", profile)
+        self.api.patch("clusterprofiles", name, {"status": status}, namespace="kueue-system", subresource="status")
+        source = {"clusterSource": {"kubeConfig": None, "clusterProfileRef": {"name": name}}}
+        self.api.patch("multikueueclusters", name, {"spec": source})
 
     def lose(self, name: str) -> None:
         """Lose the connection to a worker cluster."""

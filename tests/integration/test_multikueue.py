@@ -98,6 +98,19 @@ def test_a_cluster_that_is_lost_is_replaced_and_a_new_process_goes_on(
     assert kueue.status(train)["nominatedClusterNames"] == ["a"]
 
 
+def test_the_profile_of_a_cluster_decides_and_a_change_of_it_too(
+    kueue: Kueue, dispatcher: Dispatcher, policies: ConfigMapVolume
+) -> None:
+    kueue.add_clusters("a", "b", "c")
+    policies.update({"fleet.policy": f'{ONE}score 9 if cluster.label.power == "water"\nkeep nothing\n'})
+    kueue.add_profile("b", power="water")
+    dispatcher(f"--policies={policies.path}").start_ready()
+    train = kueue.add(reserved_at=rfc3339(time.time()))
+    kueue.wait_nominated(train, "b")
+    kueue.add_profile("a", power="water")
+    kueue.wait_nominated(train, "a")
+
+
 def test_another_writer_is_never_overwritten(
     kueue: Kueue, dispatcher: Dispatcher, front: Front, tmp_path: Path, policies: ConfigMapVolume
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Workload
 from kube_policy_scheduler.fleet.multikueue.nominating import Decide
 from kube_policy_scheduler.fleet.multikueue.objects import (
@@ -67,12 +68,13 @@ def workload(name: str = "train", **given: Any) -> KueueWorkload:
     return msgspec.convert(raw_workload(name, **given), KueueWorkload)
 
 
-def raw_cluster(name: str, *, active: str = "True", **labels: str) -> Json:
+def raw_cluster(name: str, *, active: str = "True", profile: str = "", **labels: str) -> Json:
+    source = {"clusterProfileRef": {"name": profile}} if profile else {"kubeConfig": {"location": name}}
     return {
         "apiVersion": API_VERSION,
         "kind": "MultiKueueCluster",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"clusterSource": {"kubeConfig": {"location": name}}},
+        "spec": {"clusterSource": source},
         "status": {
             "conditions": [
                 {
@@ -89,6 +91,23 @@ def raw_cluster(name: str, *, active: str = "True", **labels: str) -> Json:
 
 def cluster(name: str, **given: Any) -> MultiKueueCluster:
     return msgspec.convert(raw_cluster(name, **given), MultiKueueCluster)
+
+
+def raw_profile(name: str, *, namespace: str = "kueue-system", **properties: str) -> Json:
+    return {
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "ClusterProfile",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"from": "profile"}},
+        "status": {
+            "version": {"kubernetes": "v1.36.2"},
+            "conditions": [{"type": "ControlPlaneHealthy", "status": "True", "lastTransitionTime": RESERVED_AT}],
+            "properties": [{"name": key, "value": value} for key, value in properties.items()],
+        },
+    }
+
+
+def profile(name: str, **given: Any) -> ClusterProfile:
+    return msgspec.convert(raw_profile(name, **given), ClusterProfile)
 
 
 def raw_config(*clusters: str, name: str = "far") -> Json:

@@ -17,7 +17,7 @@ from kube_policy_scheduler.fleet.multikueue.objects import KueueWorkload
 from kube_policy_scheduler.fleet.multikueue.writes import MOST_NOMINATED
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.times import Steady
-from tests.fleet.multikueue.kueue import WALL, by_policy, check, cluster, config, workload
+from tests.fleet.multikueue.kueue import WALL, by_policy, check, cluster, config, profile, workload
 
 NOW = Steady(1000.0)
 KEY = ("team", "job-train")
@@ -164,6 +164,30 @@ def test_what_a_policy_reads_of_a_workload() -> None:
         'filter cluster.ready and cluster.label.gpu == "h100"\n'
     )
     assert len(next_of(nominator(by_policy(text))).names) == 4
+
+
+FREE_OF_CARBON = """\
+for workloads where workload.kind == "Job"
+filter cluster.label.power == "water" and cluster.label.from == "profile" and cluster.version == "v1.36.2"
+filter cluster.conditions.ControlPlaneHealthy and cluster.ready
+"""
+
+
+def test_what_a_profile_says_of_a_cluster_counts_as_if_the_cluster_said_it() -> None:
+    made = nominator(by_policy(FREE_OF_CARBON), clusters=[cluster("a", profile="p"), cluster("b"), cluster("c")])
+    assert next_of(made).names == []
+    made.waiting.settled(KEY, NOW)
+    made.set_profile(profile("p", namespace="elsewhere", power="water"), NOW)
+    assert made.next(NOW, WALL) is None
+    made.set_profile(profile("p", power="water"), NOW)
+    assert next_of(made).names == ["a"]
+    made.replace_profiles([profile("p", power="coal")], NOW)
+    assert next_of(nominator(by_policy(FREE_OF_CARBON), clusters=[cluster("a", profile="p")])).names == []
+    made.delete_profile(profile("p"), NOW)
+    own = cluster("a", profile="p", power="wind")
+    made.set_cluster(own, NOW)
+    made.set_profile(profile("p", power="water"), NOW)
+    assert made.fleet.clusters[0].labels == {"power": "wind", "from": "profile"}
 
 
 def test_a_job_of_several_kinds_of_pods_is_nominated_whole() -> None:

@@ -12,6 +12,7 @@ from kube_policy_scheduler.daemon.fleet.engine import Surroundings
 from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.daemon.fleet.nomination_writer import NominationWriter
 from kube_policy_scheduler.daemon.watching.resources import Handler
+from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
 from kube_policy_scheduler.fleet.multikueue.nominator import Nomination, Nominator
 from kube_policy_scheduler.fleet.multikueue.objects import (
     AdmissionCheck,
@@ -44,7 +45,12 @@ class MultiKueueEngine:
             clock: Unix seconds.
             steady: seconds on a clock that nobody sets.
         """
-        self.maker = Nominator(place, round_seconds=given.settings.fleet.nominate_more_after)
+        settings = given.settings
+        self.maker = Nominator(
+            place,
+            round_seconds=settings.fleet.nominate_more_after,
+            namespace=settings.leader_election.lease_namespace or self.lease_namespace,
+        )
         self._writer = NominationWriter(given.transport, self.maker, given.events, fence=given.fence)
         self._clock, self._steady = clock, steady
 
@@ -65,6 +71,11 @@ class MultiKueueEngine:
                 lambda listed: maker.replace_clusters(listed, now()),
                 lambda thing: maker.set_cluster(thing, now()),
                 lambda thing: maker.delete_cluster(thing.metadata.name, now()),
+            ),
+            ClusterProfile: Handler(
+                lambda listed: maker.replace_profiles(listed, now()),
+                lambda thing: maker.set_profile(thing, now()),
+                lambda thing: maker.delete_profile(thing, now()),
             ),
             MultiKueueConfig: Handler(
                 lambda listed: maker.replace_configs(listed, now()),

@@ -1,4 +1,4 @@
-"""The resources of Kueue that are watched and written, and which one a binding of Karmada is of."""
+"""The resources that are watched and written for Kueue and OCM, and which one a binding of Karmada is of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from kube_policy_scheduler.adapters.kube.karmada_resources import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
+from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
 from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, ResourceBinding
 from kube_policy_scheduler.fleet.multikueue.objects import (
     AdmissionCheck,
@@ -26,6 +27,7 @@ MULTIKUEUE: Sequence[Resource[Any]] = (
     Resource("multikueueclusters", MultiKueueCluster, KUEUE, "v1beta2", Read.FIRST),
     Resource("multikueueconfigs", MultiKueueConfig, KUEUE, "v1beta2", Read.FIRST),
     Resource("admissionchecks", AdmissionCheck, KUEUE, "v1beta2", Read.FIRST),
+    Resource("clusterprofiles", ClusterProfile, "multicluster.x-k8s.io", "v1alpha1", Read.WHERE_SERVED),
     KUEUE_WORKLOADS,
 )
 """All of Kueue's manager cluster; nothing is nominated before all are listed."""

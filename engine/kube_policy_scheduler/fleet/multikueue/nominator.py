@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile, with_profile
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome
 from kube_policy_scheduler.fleet.multikueue import reading
 from kube_policy_scheduler.fleet.multikueue.nominating import Decide, fleet_of, nominate
@@ -57,15 +58,19 @@ class Nomination(msgspec.Struct, frozen=True, eq=False):
 class Nominator:
     """Knows the worker clusters, and the Workloads that wait for a nomination."""
 
-    def __init__(self, decide: Decide, *, round_seconds: float) -> None:
+    def __init__(self, decide: Decide, *, round_seconds: float, namespace: str = "kueue-system") -> None:
         """Know nothing yet.
 
         Args:
             decide: answers where a workload is to run.
             round_seconds: after which a Workload that no cluster has admitted is nominated to the next best, too.
+            namespace: of Kueue: there are the profiles that worker clusters name.
         """
         self._decide = decide
+        self._namespace = namespace
         self._round_seconds = round_seconds
+        self._written: dict[str, MultiKueueCluster] = {}
+        self._profiles: dict[str, ClusterProfile] = {}
         self._clusters: dict[str, FleetCluster] = {}
         self._configs: dict[str, MultiKueueConfig] = {}
         self._checks: dict[str, AdmissionCheck] = {}
@@ -107,20 +112,54 @@ class Nominator:
 
     def replace_clusters(self, listed: Sequence[MultiKueueCluster], now: Steady) -> None:
         """Take all worker clusters."""
-        self._clusters = {each.metadata.name: reading.cluster(each) for each in listed}
+        self._written = {each.metadata.name: each for each in listed}
+        self._clusters = {name: self._row(each) for name, each in self._written.items()}
         self.look_again(now)
+
+    def _row(self, written: MultiKueueCluster) -> FleetCluster:
+        """Return a worker cluster, with what its profile says if it names one."""
+        cluster, source = reading.cluster(written), written.spec.cluster_source.cluster_profile_ref
+        profile = self._profiles.get(source.name) if source is not None else None
+        return with_profile(cluster, profile) if profile is not None else cluster
 
     def set_cluster(self, written: MultiKueueCluster, now: Steady) -> None:
         """Take a worker cluster that is new or has changed."""
-        after = reading.cluster(written)
+        self._written[written.metadata.name] = written
+        after = self._row(written)
         if self._clusters.get(after.name) != after:
             self._clusters[after.name] = after
             self.look_again(now)
 
     def delete_cluster(self, name: str, now: Steady) -> None:
         """Take note that a worker cluster is gone."""
+        self._written.pop(name, None)
         if self._clusters.pop(name, None) is not None:
             self.look_again(now)
+
+    def replace_profiles(self, listed: Sequence[ClusterProfile], now: Steady) -> None:
+        """Take all profiles of clusters."""
+        self._profiles = {each.metadata.name: each for each in listed if self._is_ours(each)}
+        self.replace_clusters(list(self._written.values()), now)
+
+    def set_profile(self, profile: ClusterProfile, now: Steady) -> None:
+        """Take a profile that is new or has changed."""
+        if self._is_ours(profile):
+            self._profiles[profile.metadata.name] = profile
+            self._look_at_profiled(profile.metadata.name, now)
+
+    def delete_profile(self, profile: ClusterProfile, now: Steady) -> None:
+        """Take note that a profile is gone."""
+        if self._is_ours(profile) and self._profiles.pop(profile.metadata.name, None) is not None:
+            self._look_at_profiled(profile.metadata.name, now)
+
+    def _is_ours(self, profile: ClusterProfile) -> bool:
+        return profile.metadata.namespace == self._namespace
+
+    def _look_at_profiled(self, name: str, now: Steady) -> None:
+        for each in self._written.values():
+            source = each.spec.cluster_source.cluster_profile_ref
+            if source is not None and source.name == name:
+                self.set_cluster(each, now)
 
     def replace_configs(self, listed: Sequence[MultiKueueConfig], now: Steady) -> None:
         """Take all configurations."""

@@ -91,8 +91,21 @@ class MultiKueueClusterStatus(ApiStruct):
     conditions: list[KueueCondition] | None = None
 
 
+class ProfileReference(ApiStruct):
+    name: str = ""
+
+
+class ClusterSource(ApiStruct):
+    cluster_profile_ref: ProfileReference | None = None
+
+
+class MultiKueueClusterSpec(ApiStruct):
+    cluster_source: ClusterSource = field(default_factory=ClusterSource)
+
+
 class MultiKueueCluster(ApiStruct):
     """A worker cluster."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: MultiKueueClusterSpec = field(default_factory=MultiKueueClusterSpec)
     status: MultiKueueClusterStatus = field(default_factory=MultiKueueClusterStatus)
