@@ -163,9 +163,9 @@ PLACEMENTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), max_s
 
 @given(PLACEMENTS, PLACEMENTS)
 def test_moves_lead_from_the_old_placement_to_the_new(old: dict[str, int], new: dict[str, int]) -> None:
-    counts = dict(old)
+    counts, wanted = dict(old), dict(new)
     if not any((*old.values(), *new.values())):
-        counts, new = dict.fromkeys(old, 1), dict.fromkeys(new, 1)
+        counts, wanted = dict.fromkeys(old, 1), dict.fromkeys(new, 1)
     moves = list(moves_between(old, new))
     for each in moves:
         assert each.replicas > 0
@@ -173,7 +173,7 @@ def test_moves_lead_from_the_old_placement_to_the_new(old: dict[str, int], new: 
         for name, sign in ((each.source, -1), (each.target, 1)):
             if name:
                 counts[name] = counts.get(name, 0) + sign * each.replicas
-    assert {name: count for name, count in counts.items() if count} == {n: count for n, count in new.items() if count}
+    assert {name: n for name, n in counts.items() if n} == {name: n for name, n in wanted.items() if n}
     sources, targets = {each.source for each in moves}, {each.target for each in moves}
     assert not (sources & targets - {""}), "no cluster both loses and gets replicas"
     assert not ("" in sources and "" in targets)
