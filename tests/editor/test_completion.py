@@ -162,7 +162,19 @@ def test_what_is_impossible_is_not(text: str, not_those: set[str]) -> None:
     assert not not_those & set(offered(text))
 
 
-@pytest.mark.parametrize("text", ["# fil|", "filter node.ready # n|", "let |", "score 12|", "policy |"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# fil|",
+        "filter node.ready # n|",
+        "let |",
+        "score 12|",
+        "policy |",
+        "scor |",
+        'scor node.free.cpu * "a"|',
+        'filter node.ready\nscor node.free.cpu * "a" |',
+    ],
+)
 def test_where_nothing_is_known_nothing_is_offered(text: str) -> None:
     assert not offered(text)
 

@@ -145,7 +145,8 @@ def _best(items: Iterable[Item]) -> tuple[Item, ...]:
 def _items(at: _Place) -> Iterator[Item]:
     slot = at.slot
     if not at.before:
-        yield from _statements(at)
+        if not at.line.strip():  # behind the first word of an unknown statement, nothing is known
+            yield from _statements(at)
         return
     yield from _keywords(at)
     match slot.kind:
