@@ -123,6 +123,18 @@ CASES: dict[str, Case] = {
         ),
         backfill=True,
     ),
+    "a gang that is guaranteed GPUs goes where it is short of them, not of cpu alone that no queue names": Case(
+        (node(2, 4), node(2, 5, name="n1")),
+        (queue("a", gpus=3), queue("c")),
+        (pods("others", 3, "c", 1, 2), pods("job", 3, "a", 1, 1, at=10, size=3)),
+        Reclaim.GUARANTEES,
+    ),
+    "a gang that is guaranteed GPUs goes where it is short of them, not of cpu alone that others are guaranteed": Case(
+        (node(2, 4), node(2, 5, name="n1")),
+        (queue("a", gpus=3), queue("c", cpus=3)),
+        (pods("others", 3, "c", 1, 2), pods("job", 3, "a", 1, 1, at=10, size=3)),
+        Reclaim.GUARANTEES,
+    ),
 }
 
 

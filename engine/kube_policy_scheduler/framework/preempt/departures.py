@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -60,10 +61,13 @@ class Departures:
                         self._cluster.resource_claims.take_back(key)
 
     @contextmanager
-    def holding_back(self, resources: Collection[str], pods: Iterable[PodInfo]) -> Iterator[None]:
-        """Have those of some pods that are gone free nothing of some resources for as long as the context is open."""
+    def holding_back(self, resources: Collection[str], *, after: int) -> Iterator[None]:
+        """Have pods that are gone free nothing of some resources for as long as the context is open.
+
+        after: how many of those that went first free all of what they hold.
+        """
         nodes = self._cluster.nodes
-        gone = (self._gone[pod.uid] for pod in pods if pod.uid in self._gone)
+        gone = islice(self._gone.values(), after, None)
         held = [(nodes.rows[name], pod.demand) for pod, name in gone if name in nodes.rows]
         for row, demand in held:
             nodes.hold_back(row, demand, resources, sign=1)

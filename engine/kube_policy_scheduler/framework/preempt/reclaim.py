@@ -43,7 +43,10 @@ MOST_DISPLACED = 4096
 MOST_GUESSES = 8
 """How many sets of resources are tried of which a gang may be short: its places say it, and victims say its places."""
 MOST_ORDERS = 4
-"""In how many orders victims are tried at a place, so that shares allow what the first order leads past."""
+"""In how many orders victims are tried at a place, so that shares allow what the first order leads past.
+
+Also how many nodes are tried whose victims go first for a gang, so that it is short there of what is guaranteed to it.
+"""
 RETRY_SECONDS = 5.0
 """A pod for which nobody could be evicted is not tried again for this long."""
 
@@ -459,27 +462,75 @@ class _Attempt:
 
     def _of_gang_short_of(self, short: _Short, by_quota: tuple[tuple[int, Quota], ...]) -> Reclaimed | None:
         """Try evictions for a gang that is short of no other counted resources."""
-        others = set(self.usage.tree.resources) - short.names
-        before = len(self.away)
-
-        def places(pool: _Pool) -> Mapping[str, str]:
-            with self.away.holding_back(others, (pod for unit in pool.gone for pod in unit.pods)):
-                return self.places() or {}
-
-        def fits(pool: _Pool) -> bool:
-            return bool(places(pool))
-
-        for pool in self._in_orders(self._pool(short, None)):
-            found, it_fits = None, partial(fits, pool)
-            if self._take(pool, it_fits):
-                found = self._reclaimed(pool, it_fits, short, partial(places, pool))
-            self._give_back([unit for unit in pool.gone if any(pod.uid in self.away for pod in unit.pods)])
-            assert len(self.away) == before
+        missed: set[int] = set()
+        for pool, every in self._pools_of_gang(short, missed):
+            found = self._of_gang_without(pool, every, short)
             if found is not None:
                 really = self._short_of(self._short_on(found.places), by_quota)
                 if really == short or self._is_legal(pool.needed, really):
                     return found
+                missed |= short.places - really.places
         return None
+
+    def _pools_of_gang(self, short: _Short, missed: Collection[int]) -> Iterator[tuple[_Pool, _Pool | None]]:
+        """Yield units that may go for a gang, then those of one node after the other, with all that may go after them.
+
+        A gang gets its places where victims leave, and its places say what it is short of. So it may find places where
+        it is short of no counted resource that gives it a right to evict, though on another node it would be.
+
+        missed: counted resources of which the places found so far are not short, by place; the caller adds to it.
+        """
+        for pool in self._in_orders(self._pool(short, None)):
+            yield pool, None
+        if missed:
+            every = self._pool(short, None)
+            names = [self.usage.tree.resources[place] for place in missed]
+            for row in islice(every.rows_in_order(self._rows_that_may_lack(names)), MOST_ORDERS):
+                yield every.on(row), every
+
+    def _of_gang_without(self, pool: _Pool, every: _Pool | None, short: _Short) -> Reclaimed | None:
+        """Try evictions for a gang, of the units of a pool, then of every other unit that may go; undo them."""
+        others = set(self.usage.tree.resources) - short.names
+        before = len(self.away)
+
+        def places() -> Mapping[str, str]:
+            with self.away.holding_back(others, after=before):
+                return self.places() or {}
+
+        def fits() -> bool:
+            return bool(places())
+
+        done = self._take(pool, fits)
+        if not done and every is not None:
+            beyond = every.beyond(pool)
+            done = self._take(beyond, fits)
+            pool.follow(beyond)
+        found = self._reclaimed(pool, fits, short, places) if done else None
+        self._give_back([unit for unit in pool.gone if any(pod.uid in self.away for pod in unit.pods)])
+        assert len(self.away) == before
+        return found
+
+    def _rows_that_may_lack(self, names: Iterable[str]) -> frozenset[int]:
+        """Return the usable rows where members would be short of some resources if as many are there as ever can be."""
+        rows, nodes = self.usage.usable_rows(), self.cluster.nodes
+        most = {name: np.zeros(len(rows)) for name in names}
+        for pods in self._alike_members():
+            wanted = {**pods[0].demand.requests, "pods": 1}
+            members = np.full(len(rows), float(len(pods)))
+            for name, amount in wanted.items():
+                if name not in self.cluster.ignored_resources:
+                    members = np.minimum(members, nodes.allocatable(name)[rows] // max(amount, 1))
+            for name, total in most.items():
+                total += members * wanted.get(name, 0)
+        lack = [self._free(name, rows) < total for name, total in most.items()]
+        return frozenset(rows[np.any(lack, axis=0)].tolist())
+
+    def _alike_members(self) -> Iterable[list[PodInfo]]:
+        """Return the members in lists of those that ask for the same."""
+        alike: dict[int, list[PodInfo]] = {}
+        for pod in self.asks.pods:
+            alike.setdefault(id(pod.demand), []).append(pod)
+        return alike.values()
 
     def _short_somewhere(self) -> set[str]:
         """Return the resources of which some usable node has too little for one member."""
@@ -495,10 +546,7 @@ class _Attempt:
         """Return the resources of which alone usable nodes have too few places for all members that are alike."""
         rows = self.usage.usable_rows()
         lacking: set[str] = set()
-        alike: dict[int, list[PodInfo]] = {}
-        for pod in self.asks.pods:
-            alike.setdefault(id(pod.demand), []).append(pod)
-        for pods in alike.values():
+        for pods in self._alike_members():
             for name, amount in {**pods[0].demand.requests, "pods": 1}.items():
                 if name in self.cluster.ignored_resources:
                     continue
