@@ -53,6 +53,9 @@ def shows(view: View, selector: str, text: str) -> None:
     view.run(lambda page: page.locator(selector, has_text=text).first.wait_for())
 
 
+CAPTION = "selector => getComputedStyle(document.querySelector(selector), '::before').content"
+
+
 def test_typing_shows_problems_with_their_fixes_and_keeps_the_last_picture(view: View) -> None:
     before = view.run(picture)
     view.run(lambda page: write(page, 'score 30 if node.lable.disk == "ssd"'))
@@ -60,6 +63,9 @@ def test_typing_shows_problems_with_their_fixes_and_keeps_the_last_picture(view:
     shows(view, "#verdict", "the map shows the last policy without errors")
     assert view.run(lambda page: page.locator("main.stale").count()) == 1
     assert view.run(picture) == before
+    shows(view, "#reason", "The policies have errors")
+    assert "last policy without errors" in view.run(lambda page: page.evaluate(CAPTION, "#node"))
+    assert view.run(lambda page: page.evaluate(CAPTION, "#reason")) == "none", "what it says is about this policy"
     view.run(lambda page: page.locator("#problems .fix").first.click())
     shows(view, "#problems", "None.")
     shows(view, "#verdict", EXPECTED)
