@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.quotas.accounts import Queue
+from tests.quotas.accounts import Budget, Queue
 from tests.quotas.evictions import Reclaim
 from tests.quotas.examples import few_pods, node, pods, queue
 from tests.quotas.invariants import at_rest, violations
@@ -134,6 +134,16 @@ CASES: dict[str, Case] = {
         (queue("a", gpus=3), queue("c", cpus=3)),
         (pods("others", 3, "c", 1, 2), pods("job", 3, "a", 1, 1, at=10, size=3)),
         Reclaim.GUARANTEES,
+    ),
+    "a member beyond the size of a gang goes, which a budget allows, before a pod of which it allows none": Case(
+        (node(7),),
+        (queue("a"), queue("c")),
+        (pods("job", 3, "c", size=2), pods("kept", 3, "c", at=10), pods("high", 1, "a", 1.5, at=20, priority=10)),
+        Reclaim.GUARANTEES,
+        budgets=(
+            Budget(frozenset({"job-0", "job-1", "job-2"}), 1),
+            Budget(frozenset({"kept-0", "kept-1", "kept-2"}), 0),
+        ),
     ),
 }
 

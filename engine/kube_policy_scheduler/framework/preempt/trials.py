@@ -379,7 +379,10 @@ class Trial:
         ordered = sorted(leaving, key=order)
         if self._groups_come_first:
             ranked = list({pod.uid: pod for unit in ordered for pod in whole[unit]}.values())
-        violating = {pod.uid for pod in self._budgets.split(ranked)[0]}
+        # what a gang needs never goes without its surplus, so the surplus takes what a budget allows first
+        last = {pod.uid for unit, pods in whole.items() if len(pods) > len(unit) for pod in unit}
+        going = sorted(ranked, key=lambda pod: pod.uid in last)
+        violating = {pod.uid for pod in self._budgets.split(going)[0]}
         ordered.sort(key=lambda unit: all(pod.uid not in violating for pod in whole[unit]))
         self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)
         with cluster.dry_run():
