@@ -135,6 +135,12 @@ CASES: dict[str, Case] = {
         (pods("others", 3, "c", 1, 2), pods("job", 3, "a", 1, 1, at=10, size=3)),
         Reclaim.GUARANTEES,
     ),
+    "a gang that is guaranteed places for pods goes where it is short of them, not of cpu alone": Case(
+        (few_pods(node(5), 7), few_pods(node(8, name="n1"), 7)),
+        (queue("a"), Queue("b", "", {"pods": 3})),
+        (pods("first", 3, "a", 1.5), pods("second", 6, "a", at=10), pods("job", 2, "b", 2, at=20, size=2)),
+        Reclaim.GUARANTEES,
+    ),
     "a member beyond the size of a gang goes, which a budget allows, before a pod of which it allows none": Case(
         (node(7),),
         (queue("a"), queue("c")),

@@ -448,7 +448,8 @@ class _Attempt:
         Of counted resources that a set leaves out, victims free nothing, so its places are short of none of them.
         """
         by_quota, lacking = self._short_by_quota(), self._lacking_places()
-        asked = {name for pod in self.asks.pods for name in pod.demand.requests} - self.cluster.ignored_resources
+        asked = {"pods", *(name for pod in self.asks.pods for name in pod.demand.requests)}
+        asked -= self.cluster.ignored_resources
         somewhere = self._short_somewhere()
         counted = [name for name in self.usage.tree.resources if name in asked and name not in lacking]
         counted.sort(key=lambda name: name not in somewhere)
