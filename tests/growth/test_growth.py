@@ -21,13 +21,14 @@ MOST_LEFT = 1.0
 LINEAR = 2.5
 """When things double twice, what a step takes more the second time, at most, per what it takes more the first time: 2
 is linear, 4 a square."""
-SLACK_LINES = 600
+SLACK_LINES = 900
 """A node has 2.7, 5.3 or 10.7 pods of these, so one more or less, which takes 450 lines."""
 SLACK_BYTES = 60_000
 GONE = (256, 512)
 """More than what is kept for those that may come back."""
-FLAT_LINES = 600
-"""By which steps may differ with what is kept by chance: less than three for each thing that is gone."""
+FLAT_LINES = 2_400
+"""By which steps may differ with what is kept by chance: up to five counters that are made again, each with some 120
+lines, and measured with some 300. It does not grow with what is gone."""
 """Growth too small to tell: tables that double, journals."""
 
 
@@ -60,7 +61,7 @@ def test_what_is_gone_costs_nothing(axis: Axis) -> None:
 @pytest.mark.parametrize("axis", MANY, ids=lambda axis: axis.name)
 def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(Journal.__init__.__kwdefaults__, "most", 16)
-    monkeypatch.setattr(previous_nodes, "_MOST", 16)
+    monkeypatch.setattr(previous_nodes, "_MOST_BYTES", 16 * previous_nodes._EACH_BYTES)
     few, many = (measure(axis, size, Lines(), left_over)["objects"] for size in LEFT)
     assert many - few < (LEFT[1] - LEFT[0]) * MOST_LEFT
 

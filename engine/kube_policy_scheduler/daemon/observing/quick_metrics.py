@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from itertools import repeat, starmap
 from threading import Lock
 from typing import Any
 
@@ -37,8 +38,7 @@ class Amounts:
     def get(self) -> float:
         """Return the sum of all numbers so far."""
         with self._lock:
-            for _ in range(len(self._pending)):
-                self._sum += self._pending.popleft()
+            self._sum += sum(starmap(self._pending.popleft, repeat((), len(self._pending))))
             return self._sum
 
     def set(self, value: float, timestamp: float | None = None) -> None:
