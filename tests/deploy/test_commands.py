@@ -64,6 +64,7 @@ ELSEWHERE = {
     "kubectl -n policy-scheduler get lease": "needs replicas: tests/integration/test_rollout.py",
     "policyctl rollout ": "needs replicas: tests/integration/test_rollout.py",
     "policyctl why POD --record FILE": "needs a decision log: tests/tooling/test_why_recorded.py",
+    "policyctl conformance cases.jsonl": "needs recorded cases: tests/conformance",
     "policyctl doctor": "needs Prometheus: tests/cli/transcripts/doctor.txt",
     "policy-scheduler --policies ./policies --shadow": "runs for ever: tests/integration/test_shadow.py",
 }
