@@ -94,10 +94,13 @@ PLACES = {
     "empty": r"{file} is empty[;:] |{file}:1:1: error\[D\d+\]: the (file|table) is empty[,;] ",
     "not UTF-8": r"{file}:1(:4: error\[D0003\])?: byte 0xe9 is not UTF-8|{file}: byte 0xe9 is not UTF-8: expected"
     r"|kubeconfig {file} is not UTF-8",
+    "UTF-16": r"{file}:1(:1: error\[D0003\])?: byte 0xff is not UTF-8|{file}: byte 0xff is not UTF-8: expected"
+    r"|kubeconfig {file} is not UTF-8",
 }
 FINE = {
     "empty": re.compile(r".*\.policy|key|pods\.yaml|events\.yaml|shapes\.yaml|ca\.pem"),
     "not UTF-8": re.compile(r"key|ca\.pem"),
+    "UTF-16": re.compile(r"key|ca\.pem"),
 }
 """Files that may be so, or for which it is no matter of the text: keys are bytes, an empty policy is a policy."""
 
@@ -137,6 +140,8 @@ def test_a_file_that_cannot_be_used_is_reported_in_the_same_words(folder: Path, 
                 path.touch()
             case "not UTF-8":
                 path.write_bytes(b"a: \xe9\n")
+            case "UTF-16":
+                path.write_bytes("a: b\n".encode("utf-16"))
             case _:
                 pass
         code, printed = said(asked)

@@ -6,6 +6,7 @@ key stands once in its mapping.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -147,8 +148,13 @@ def decoded(content: bytes, *, name: str) -> Source:
         return Source(name, content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig", errors="replace")
-        span = Span(Source(name, before), len(before), len(before))
-        raise DocumentError([UNREADABLE.at(span, encoding_problem(content), help="save the file as UTF-8")]) from error
+        # the byte itself is shown, too: an error in an empty text would have no place in the file
+        span = Span(Source(name, f"{before}\ufffd"), len(before), len(before))
+        is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        why = ": it is UTF-16, which `>` of Windows PowerShell writes" if is_utf_16 else ""
+        raise DocumentError(
+            [UNREADABLE.at(span, encoding_problem(content), help=f"save the file as UTF-8{why}")]
+        ) from error
 
 
 def parse_documents(source: Source) -> tuple[Document, ...]:
