@@ -97,5 +97,5 @@ def waiting(frame: FleetFrame) -> Duration:
 
 @pod_field("workload.attempts", depends=_QUEUE, low=0, high=1e9)
 def attempts(frame: FleetFrame) -> Number:
-    """How often the workload was tried in vain since it was placed last."""
+    """Number of failed attempts since the workload was last placed."""
     return float(frame.workload.attempts)

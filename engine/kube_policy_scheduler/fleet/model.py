@@ -220,7 +220,7 @@ class Workload(msgspec.Struct, frozen=True):
     decided: float | None = None
     """When it was placed last."""
     attempts: int = 0
-    """How often it was tried in vain since it was placed last."""
+    """Number of failed attempts since it was last placed."""
     affinity_group: str = ""
     anti_affinity_group: str = ""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kube_policy_scheduler.adapters.kube.errors import ApiError, Forbidden, KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.karmada_resources import CLUSTER_RESOURCE_BINDINGS, KARMADA
+from kube_policy_scheduler.adapters.kube.fleet_resources import CLUSTER_RESOURCE_BINDINGS, KARMADA
 from kube_policy_scheduler.adapters.kube.lists import Progress, Unlisted, listed
 from kube_policy_scheduler.adapters.kube.official_client import AT_ONCE, OfficialClient
 from kube_policy_scheduler.adapters.kube.templates import TemplateMetadata

@@ -52,12 +52,9 @@ SILENCE_CHECK_SECONDS = 1.0
 """How often the deadlines of what was sent are looked at."""
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = (
-    0, 1, 3, 4, 5, 6, 7, 8, 9,
-)  # fmt: skip
 _END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-_TABLE_SIZE, _ENABLE_PUSH, _MOST_STREAMS, _INITIAL_WINDOW, _FRAME_SIZE, _HEADER_LIST = 1, 2, 3, 4, 5, 6
-_NO_ERROR, _REFUSED_STREAM, _CANCEL = 0x0, 0x7, 0x8
+_TABLE_SIZE, _ENABLE_PUSH, _MOST_STREAMS, _INITIAL_WINDOW, _HEADER_LIST = 1, 2, 3, 4, 6
+_REFUSED_STREAM, _CANCEL = 0x7, 0x8
 _TABLE_EMPTIED = 0x20
 """First byte of a header block that sets the size of the table to 0 (RFC 7541, 6.3)."""
 _STATUS_FIRST = frozenset((*range(0x08, 0x0F), *range(0x18, 0x1F)))
@@ -73,13 +70,21 @@ _DEFAULT_TABLE = 4_096
 Done: TypeAlias = Callable[["Answer | KubeError"], None]
 
 
+class FrameKind:
+    """The kinds of frames (RFC 9113, 6), as the numbers that are compared for each frame."""
+
+    DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+        0, 1, 3, 4, 5, 6, 7, 8, 9,
+    )  # fmt: skip
+
+
 class ExchangeState(enum.Enum):
     """What became of a request so far."""
 
     WAITING = "waiting"
     SENT = "sent"
     SETTLED = "settled"
-    """Its outcome was told, or nobody wants to know it any more."""
+    """It ended: the sender has its outcome, or does not wait for it any more."""
 
 
 class Exchange:
@@ -102,7 +107,7 @@ class Exchange:
         self.body_bytes = 0
 
     def settle(self, outcome: Answer | KubeError) -> None:
-        """Tell the outcome, unless one was told."""
+        """Pass the outcome to the sender; a second outcome is ignored."""
         if self.standing is not ExchangeState.SETTLED:
             self.standing = ExchangeState.SETTLED
             try:
@@ -230,7 +235,9 @@ class Http2Connection(asyncio.Protocol):
         payload = b"".join(key.to_bytes(2) + value.to_bytes(4) for key, value in settings)
         more = (CONNECTION_WINDOW - 65_535).to_bytes(4)
         self._window = 65_535
-        self._transport.write(_PREFACE + _frame(_SETTINGS, 0, 0, payload) + _frame(_WINDOW_UPDATE, 0, 0, more))
+        self._transport.write(
+            _PREFACE + _frame(FrameKind.SETTINGS, 0, 0, payload) + _frame(FrameKind.WINDOW_UPDATE, 0, 0, more)
+        )
         try:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.wait((self._set_up, self.closed), return_when=asyncio.FIRST_COMPLETED)
@@ -326,7 +333,7 @@ class Http2Connection(asyncio.Protocol):
         if exchange is not None:
             self._bodies_bytes -= exchange.body_bytes
             if self._transport is not None:
-                self._transport.write(_frame(_RST_STREAM, 0, stream, _CANCEL.to_bytes(4)))
+                self._transport.write(_frame(FrameKind.RST_STREAM, 0, stream, _CANCEL.to_bytes(4)))
 
     def _check_deadlines(self) -> None:
         """Give up what takes too long; if nothing at all was heard since it was sent, the connection is dead."""
@@ -416,27 +423,27 @@ class Http2Connection(asyncio.Protocol):
     # --- frames ------------------------------------------------------------------------------------------
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if self._block is not None and kind != _CONTINUATION:
+        if self._block is not None and kind != FrameKind.CONTINUATION:
             raise _Malformed("a header block is interrupted")
         match kind:
-            case 1:  # HEADERS
+            case FrameKind.HEADERS:
                 self._begin_block(stream, flags, _unpadded(payload, flags, has_priority=True))
-            case 0:  # DATA
+            case FrameKind.DATA:
                 self._take_data(stream, flags, payload)
-            case 8:  # WINDOW_UPDATE
+            case FrameKind.WINDOW_UPDATE:
                 self._take_window(stream, payload)
-            case 4:  # SETTINGS
+            case FrameKind.SETTINGS:
                 self._take_settings(flags, payload)
-            case 3:  # RST_STREAM
+            case FrameKind.RST_STREAM:
                 self._take_reset(stream, int.from_bytes(payload))
-            case 7:  # GOAWAY
+            case FrameKind.GOAWAY:
                 self._take_goaway(payload)
-            case 6:  # PING
+            case FrameKind.PING:
                 if not flags & _ACK and self._transport is not None:
-                    self._transport.write(_frame(_PING, _ACK, 0, payload))
-            case 9:  # CONTINUATION
+                    self._transport.write(_frame(FrameKind.PING, _ACK, 0, payload))
+            case FrameKind.CONTINUATION:
                 self._go_on_with_block(stream, flags, payload)
-            case 5:  # PUSH_PROMISE
+            case FrameKind.PUSH_PROMISE:
                 raise _Malformed("the server pushes, which was not asked for")
             case _:
                 pass  # unknown kinds are passed over (RFC 9113, 5.5)
@@ -475,7 +482,7 @@ class Http2Connection(asyncio.Protocol):
     def _take_data(self, stream: int, flags: int, payload: bytes) -> None:
         self._unacknowledged += len(payload)
         if self._unacknowledged >= CONNECTION_WINDOW // 2 and self._transport is not None:
-            self._transport.write(_frame(_WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
+            self._transport.write(_frame(FrameKind.WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
             self._unacknowledged = 0
         exchange = self._exchanges.get(stream)
         if exchange is None:
@@ -492,7 +499,7 @@ class Http2Connection(asyncio.Protocol):
             self._reset(stream)
             exchange.settle(MalformedAnswer(f"answer longer than {MOST_BODY_BYTES >> 20} MiB"))
         elif exchange.body_bytes >= STREAM_WINDOW // 2 and self._transport is not None:
-            self._transport.write(_frame(_WINDOW_UPDATE, 0, stream, len(payload).to_bytes(4)))
+            self._transport.write(_frame(FrameKind.WINDOW_UPDATE, 0, stream, len(payload).to_bytes(4)))
 
     def _complete(self, stream: int, exchange: Exchange) -> None:
         if not exchange.status:
@@ -530,7 +537,7 @@ class Http2Connection(asyncio.Protocol):
             self.retire()
             self._on_change()
         if self._transport is not None:
-            self._transport.write(_frame(_SETTINGS, _ACK, 0, b""))
+            self._transport.write(_frame(FrameKind.SETTINGS, _ACK, 0, b""))
 
     def _take_reset(self, stream: int, code: int) -> None:
         exchange = self._exchanges.pop(stream, None)

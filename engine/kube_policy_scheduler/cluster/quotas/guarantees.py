@@ -150,7 +150,7 @@ class Guarantees:
         return {unit: ranks.get(unit) for unit, _, _ in _in_order(self.usage, queue, self.units_of(queue))}
 
     def preparing(self, queue: Quota) -> Generator[None, None, None]:
-        """Walk a queue in steps: whoever asks for ranks there later need not."""
+        """Walk a queue in steps, ahead of time: later questions for ranks in it find the walk done."""
         if queue not in self._walks and any(queue.minimum):
             self._walks[queue] = yield from walking(self.usage, queue, self.units_of(queue))
 

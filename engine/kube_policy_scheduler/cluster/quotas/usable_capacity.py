@@ -118,7 +118,7 @@ class UsableCapacity:
             self._unusable[name] = held
 
     def offered(self, resource: str) -> int:
-        """Return how much of a resource usable nodes offer, in column units, whoever uses it."""
+        """Return how much of a resource usable nodes offer, used or free, in column units."""
         if self._offered is None:
             self._offered = {}
         offered = self._offered.get(resource)

@@ -22,10 +22,9 @@ from kube_policy_scheduler.adapters.kube.errors import (
 )
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
-from kube_policy_scheduler.adapters.kube.karmada_resources import GROUP, VERSION
+from kube_policy_scheduler.adapters.kube.fleet_resources import WORK, WORK_VERSION, resource_of
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.resources import resource_of
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Work, quota_exceeded, write_failed
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch, status_patch, targets
@@ -134,7 +133,7 @@ class BindingWriter:
         meta, template = binding.metadata, binding.spec.resource
         kind = type(binding).__name__
         about = [
-            Reference(kind, meta.name, meta.namespace, meta.uid, f"{GROUP}/{VERSION}"),
+            Reference(kind, meta.name, meta.namespace, meta.uid, f"{WORK}/{WORK_VERSION}"),
             Reference(template.kind, template.name, template.namespace, template.uid, template.api_version),
         ]
         if outcome.placed:

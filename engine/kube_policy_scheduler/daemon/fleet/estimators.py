@@ -73,7 +73,7 @@ class Estimators:
         Args:
             connect: returns what asks the server of a cluster.
             timeout: seconds for an answer.
-            count: is told of each question how it was answered: room, none, last or failed.
+            count: called after each question with its result: room, none, last or failed.
             steady: seconds on a clock that nobody sets.
         """
         self._connect, self._timeout, self._count, self._steady = connect, timeout, count, steady

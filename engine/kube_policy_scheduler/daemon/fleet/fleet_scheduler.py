@@ -60,13 +60,13 @@ class FleetScheduler:
         self._stirred.set()
 
     def stir(self) -> None:
-        """Have the loop look again what there is to do."""
+        """Wake the loop, so that it looks for work."""
         self._stirred.set()
 
     # --- what is watched ----------------------------------------------------------------------------
 
     def handler(self, kind: type) -> Handler[Any]:
-        """Return what takes the objects of a kind; the loop looks after each change what there is to do."""
+        """Return the handler of a kind of objects; each change wakes the loop."""
         handler = self.engine.handler(kind)
 
         def stirring(take: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.errors import KubeError
+from kube_policy_scheduler.adapters.kube.templates import MOST_KINDS, TemplateMetadata
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
 from kube_policy_scheduler.daemon.fleet.engine import Due, Surroundings
 from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
 from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
-from kube_policy_scheduler.daemon.fleet.templates import TemplateReader
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
     DecisionMaker,
     PlacementAlone,
     Question,
     RoomQuestion,
+    Template,
     Work,
 )
-from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.objects import (
+    ClusterResourceBinding,
+    KarmadaCluster,
+    ObjectReference,
+    ResourceBinding,
+)
 from kube_policy_scheduler.times import Steady
+
+logger = logging.getLogger(__name__)
 
 OVERCOMMIT_PROTECTION = "SchedulingOvercommitProtection"
 
@@ -114,3 +125,24 @@ class KarmadaEngine:
 
     def _now(self) -> Steady:
         return Steady(self._steady())
+
+
+class TemplateReader:
+    """Reads labels and annotations of templates from the control plane; logs once for each kind that it cannot."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._templates = TemplateMetadata(transport)
+        self._told: set[tuple[str, str]] = set()
+
+    async def read(self, template: ObjectReference) -> Template:
+        """Return labels and annotations; nothing if the template may not or cannot be read, which is logged once."""
+        try:
+            meta = await self._templates.read(template)
+        except KubeError as error:
+            kind = template.api_version, template.kind
+            if kind not in self._told and len(self._told) < MOST_KINDS:
+                self._told.add(kind)
+                fields = {"kind": template.kind, "apiVersion": template.api_version, "why": str(error)}
+                logger.warning("labels of templates cannot be read; to policies they are missing", extra=fields)
+            return Template()
+        return Template(meta.labels or {}, meta.annotations or {}) if meta is not None else Template()

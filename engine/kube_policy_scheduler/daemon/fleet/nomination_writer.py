@@ -13,9 +13,9 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.fleet_resources import KUEUE_WORKLOADS
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.resources import KUEUE_WORKLOADS
 from kube_policy_scheduler.fleet.multikueue.nominator import Nomination, Nominator
 from kube_policy_scheduler.fleet.multikueue.objects import KueueWorkload
 from kube_policy_scheduler.fleet.multikueue.writes import FIELD_MANAGER, OwnedFieldsError, nomination

@@ -11,10 +11,10 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.fleet_resources import OCM_GROUP
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.daemon.fleet.engine import Surroundings
 from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
-from kube_policy_scheduler.daemon.fleet.resources import OCM_GROUP
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
 from kube_policy_scheduler.fleet.ocm.scorer import SCORED, VALID_SECONDS, Scorer, Scores

@@ -72,7 +72,7 @@ class Manager:
         Args:
             control: the control plane; it needs no kubelets and no controllers.
             members: the clusters by name, each with one node of its name.
-            seen: hears what there is whenever something has changed.
+            seen: called with the state of the fleet after each change.
         """
         self._control, self._members = control, members
         self._seen = seen

@@ -125,7 +125,7 @@ class FleetDemo:
             raise DemoFailed(explain()) from None
 
     def _changed(self, seen: Seen) -> None:
-        """Take what there is now."""
+        """Take the current state of the fleet."""
         for workload, targets in seen.placed.items():
             before = self._seen.placed.get(workload, {})
             if before != targets:

@@ -1,14 +1,13 @@
-"""The resources that are watched and written for Kueue and OCM, and which one a binding of Karmada is of."""
+"""The resources of engines of many clusters that a decision reads: of Karmada, Kueue, and Open Cluster Management."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from kube_policy_scheduler.adapters.kube.karmada_resources import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
-from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.multikueue.objects import (
     AdmissionCheck,
     KueueWorkload,
@@ -17,9 +16,13 @@ from kube_policy_scheduler.fleet.multikueue.objects import (
 )
 from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
 
-OCM_GROUP = "cluster.open-cluster-management.io"
-OCM: Sequence[Resource[Any]] = (Resource("managedclusters", ManagedCluster, OCM_GROUP, "v1", Read.FIRST),)
-"""All of a hub of Open Cluster Management; nothing is scored before all are listed."""
+WORK, WORK_VERSION = "work.karmada.io", "v1alpha2"
+CLUSTERS = Resource("clusters", KarmadaCluster, "cluster.karmada.io", "v1alpha1", Read.FIRST)
+"""Served by Karmada's aggregated API server."""
+RESOURCE_BINDINGS = Resource("resourcebindings", ResourceBinding, WORK, WORK_VERSION, Read.FIRST)
+CLUSTER_RESOURCE_BINDINGS = Resource("clusterresourcebindings", ClusterResourceBinding, WORK, WORK_VERSION, Read.FIRST)
+KARMADA: Sequence[Resource[Any]] = (CLUSTERS, RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
+"""All of a Karmada control plane; nothing is decided before all are listed."""
 
 KUEUE = "kueue.x-k8s.io"
 KUEUE_WORKLOADS = Resource("workloads", KueueWorkload, KUEUE, "v1beta2", Read.FIRST)
@@ -32,7 +35,11 @@ MULTIKUEUE: Sequence[Resource[Any]] = (
 )
 """All of Kueue's manager cluster; nothing is nominated before all are listed."""
 
+OCM_GROUP = "cluster.open-cluster-management.io"
+OCM: Sequence[Resource[Any]] = (Resource("managedclusters", ManagedCluster, OCM_GROUP, "v1", Read.FIRST),)
+"""All of a hub of Open Cluster Management; nothing is scored before all are listed."""
+
 
 def resource_of(binding: ResourceBinding) -> Resource[Any]:
-    """Return the resource that a binding is of."""
+    """Return the resource that a binding of Karmada is of."""
     return CLUSTER_RESOURCE_BINDINGS if isinstance(binding, ClusterResourceBinding) else RESOURCE_BINDINGS
