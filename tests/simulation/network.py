@@ -147,6 +147,8 @@ class Connection:
 
     # --- requests -------------------------------------------------------------------------------------
 
+    may_begin = True
+
     def begin(self, request: Request, done: Callable[[bytes | KubeError], None]) -> bool:
         """Send a request without a task of the sender, or say that one is needed."""
         if self._server.random.random() < 0.25:

@@ -195,6 +195,8 @@ class Binder:
 
         done: told that the pod is bound, or what `finish` goes on with, in a later turn of the event loop.
         """
+        if not self._transport.may_begin:  # before anything is made for it in vain
+            return False
         attempt = _Attempt(
             self,
             ObjectMeta(name=name, namespace=namespace, uid=uid),

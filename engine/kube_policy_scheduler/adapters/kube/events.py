@@ -212,7 +212,7 @@ class EventRecorder(FromOutbox):
 
     def _begin(self, key: _Key, item: _Event | _Series, done: Callable[[KubeError | None], None]) -> bool:
         """Send a new event without a task, where nothing stands in its way; return whether."""
-        if not isinstance(item, _Event):
+        if not isinstance(item, _Event) or not self._transport.may_begin:
             return False
 
         def settle(outcome: bytes | KubeError) -> None:

@@ -105,6 +105,11 @@ class Transport(Client):
             return answer.body
         raise self._refusal(answer, kind=kind)
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether `begin` can send anything now: there is a connection on which requests need no task."""
+        return self._streams.are_up
+
     def begin(self, request: Request, done: Callable[[bytes | KubeError], None]) -> bool:
         """Send one request without a task, where nothing stands in its way; return whether.
 
