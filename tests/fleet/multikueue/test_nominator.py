@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -105,7 +105,7 @@ def test_without_an_answer_nothing_is_taken_back_and_it_is_tried_again() -> None
     assert (found.writes, found.outcome.placed) == (False, False)
     made.done(found, NOW)
     assert made.waiting.failing == 1
-    made.set_cluster(cluster("e", gpu="h100"), NOW)
+    made.set_cluster(cluster("d", gpu="h100", zone="z"), NOW)
     assert made.next(Steady(NOW + 1.1), WALL) is not None
 
 
@@ -154,6 +154,62 @@ def test_what_changes_wakes_and_a_conflict_is_decided_again() -> None:
     assert next_of(made, at=3.0).names == ["b", "c", "d"]
     made.delete_workload(KEY)
     assert made.next(Steady(NOW + 1e6), WALL) is None
+
+
+def settled_pair() -> Nominator:
+    """Return one that has nominated two Workloads: `train` to the clusters of `far`, `serve` to those of `near`."""
+    made = nominator(clusters=[cluster(name) for name in "abcd"])
+    made.replace_configs([config("a", "b"), config("c", "b", name="near")], NOW)
+    made.replace_checks([check(), check("near", points_to="near")], NOW)
+    near = [{"name": "near", "state": "Pending"}]
+    made.replace_workloads([workload("train"), workload("serve", admissionChecks=near)], NOW)
+    woken(made)
+    return made
+
+
+def woken(made: Nominator, *, at: float = 0.0) -> set[str]:
+    """Return which Workloads are decided now; they are nominated so."""
+    found = set()
+    while (work := made.next(Steady(NOW + at), WALL + at)) is not None:
+        found.add(work.key[1].removeprefix("job-"))
+        made.waiting.settled(work.key, Steady(NOW + at))
+    return found
+
+
+CHANGES: dict[str, tuple[Callable[[Nominator], None], set[str]]] = {
+    "a cluster of one": (lambda made: made.set_cluster(cluster("a", gpu="h100"), NOW), {"train"}),
+    "a cluster of both": (lambda made: made.set_cluster(cluster("b", active="False"), NOW), {"train", "serve"}),
+    "a cluster of none": (lambda made: made.set_cluster(cluster("d", gpu="h100"), NOW), set()),
+    "a cluster is gone": (lambda made: made.delete_cluster("c", NOW), {"serve"}),
+    "all clusters, listed again": (lambda made: made.replace_clusters([cluster(n) for n in "abd"], NOW), {"serve"}),
+    "a configuration": (lambda made: made.set_config(config("b", "d", name="near"), NOW), {"serve"}),
+    "a configuration, the same": (lambda made: made.set_config(config("a", "b"), NOW), set()),
+    "configurations, listed again": (
+        lambda made: made.replace_configs([config("a"), config("c", "b", name="near")], NOW),
+        {"train"},
+    ),
+    "a check": (lambda made: made.set_check(check("near", points_to="far"), NOW), {"serve"}),
+    "a check, the same": (lambda made: made.set_check(check(), NOW), set()),
+    "checks, listed again": (lambda made: made.replace_checks([check()], NOW), set()),
+    "other rules": (lambda made: made.use(place, NOW), {"train", "serve"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_only_the_workloads_that_a_change_concerns_are_decided_again(change: str) -> None:
+    made, (apply, concerned) = settled_pair(), CHANGES[change]
+    apply(made)
+    assert woken(made) == concerned
+
+
+def test_a_check_that_is_not_one_of_multikueue_any_more_ends_the_wait() -> None:
+    made = settled_pair()
+    made.set_check(check("near", "team.io/budget"), NOW)
+    assert len(made.waiting) == 1
+    made.set_check(check("near", points_to="far"), NOW)
+    assert woken(made) == {"serve"}
+    made.set_config(config("a", "d"), NOW)
+    assert woken(made) == {"train", "serve"}
 
 
 def test_what_a_policy_reads_of_a_workload() -> None:

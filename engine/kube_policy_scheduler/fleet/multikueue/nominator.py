@@ -6,7 +6,7 @@ ended. All that it knows follows from the objects; after a restart, a new one go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from math import floor
 from typing import TypeAlias
 
@@ -77,6 +77,10 @@ class Nominator:
         self._known: dict[Key, KueueWorkload] = {}
         self._fleets: dict[str, Fleet] = {}
         """By configuration; made when they are asked for."""
+        self._served_by: dict[Key, str] = {}
+        """The configuration of each Workload that waits."""
+        self._served: dict[str, dict[Key, None]] = {}
+        """The Workloads that wait, by their configuration."""
         self._to_look_at: list[Key] = []
         self.waiting: Waiting[Key] = Waiting()
         """The Workloads that wait for a nomination, or for a cluster that admits them."""
@@ -89,19 +93,28 @@ class Nominator:
 
     def look_again(self, now: Steady) -> None:
         """Look at all Workloads that wait: what decides them may have changed."""
-        self._fleets.clear()
-        for key in self._known:
-            if self._check(key) is not None:
-                self.waiting.wake(key, Wake.SPEC, now)
+        self._look_at_configs([*self._served], now)
 
     def look_at_some(self, now: Steady) -> None:
         """Look at some Workloads that wait, the next ones each time: metrics may have changed."""
         if not self._to_look_at:
-            self._to_look_at = [key for key in reversed(self._known) if self._check(key) is not None]
+            self._to_look_at = [*reversed(self._served_by)]
         for _ in range(min(LOOKED_AT, len(self._to_look_at))):
             key = self._to_look_at.pop()
-            if key in self._known and self._check(key) is not None:
+            if key in self._served_by:
                 self.waiting.wake(key, Wake.SPEC, now)
+
+    def _look_at_configs(self, names: Iterable[str], now: Steady) -> None:
+        """Look at the Workloads that wait for a cluster of these configurations."""
+        for name in names:
+            self._fleets.pop(name, None)
+            for key in self._served.get(name, ()):
+                self.waiting.wake(key, Wake.SPEC, now)
+
+    def _look_at_clusters(self, names: Set[str], now: Steady) -> None:
+        """Look at the Workloads that wait for one of these clusters."""
+        asked = [name for name, config in self._configs.items() if not names.isdisjoint(config.spec.clusters or ())]
+        self._look_at_configs(asked, now)
 
     @property
     def fleet(self) -> Fleet:
@@ -113,8 +126,9 @@ class Nominator:
     def replace_clusters(self, listed: Sequence[MultiKueueCluster], now: Steady) -> None:
         """Take all worker clusters."""
         self._written = {each.metadata.name: each for each in listed}
-        self._clusters = {name: self._row(each) for name, each in self._written.items()}
-        self.look_again(now)
+        before, self._clusters = self._clusters, {name: self._row(each) for name, each in self._written.items()}
+        names = before.keys() | self._clusters.keys()
+        self._look_at_clusters({name for name in names if before.get(name) != self._clusters.get(name)}, now)
 
     def _row(self, written: MultiKueueCluster) -> FleetCluster:
         """Return a worker cluster, with what its profile says if it names one."""
@@ -128,13 +142,13 @@ class Nominator:
         after = self._row(written)
         if self._clusters.get(after.name) != after:
             self._clusters[after.name] = after
-            self.look_again(now)
+            self._look_at_clusters({after.name}, now)
 
     def delete_cluster(self, name: str, now: Steady) -> None:
         """Take note that a worker cluster is gone."""
         self._written.pop(name, None)
         if self._clusters.pop(name, None) is not None:
-            self.look_again(now)
+            self._look_at_clusters({name}, now)
 
     def replace_profiles(self, listed: Sequence[ClusterProfile], now: Steady) -> None:
         """Take all profiles of clusters."""
@@ -163,13 +177,18 @@ class Nominator:
 
     def replace_configs(self, listed: Sequence[MultiKueueConfig], now: Steady) -> None:
         """Take all configurations."""
-        self._configs = {each.metadata.name: each for each in listed}
-        self.look_again(now)
+        found = {each.metadata.name: each for each in listed}
+        for name in self._configs.keys() - found.keys():
+            self.delete_config(name)
+        for each in listed:
+            self.set_config(each, now)
 
     def set_config(self, config: MultiKueueConfig, now: Steady) -> None:
         """Take a configuration that is new or has changed."""
+        known = self._configs.get(config.metadata.name)
         self._configs[config.metadata.name] = config
-        self.look_again(now)
+        if known is None or known.spec != config.spec:
+            self._look_at_configs((config.metadata.name,), now)
 
     def delete_config(self, name: str) -> None:
         """Take note that a configuration is gone: nothing is changed until there is one again."""
@@ -178,23 +197,29 @@ class Nominator:
 
     def replace_checks(self, listed: Sequence[AdmissionCheck], now: Steady) -> None:
         """Take all admission checks."""
-        self._checks = {each.metadata.name: each for each in listed}
-        self._sort_all(now)
+        found = {each.metadata.name: each for each in listed}
+        for name in self._checks.keys() - found.keys():
+            self.delete_check(name, now)
+        for each in listed:
+            self.set_check(each, now)
 
     def set_check(self, check: AdmissionCheck, now: Steady) -> None:
         """Take an admission check that is new or has changed."""
-        if self._checks.get(check.metadata.name) != check:
-            self._checks[check.metadata.name] = check
-            self._sort_all(now)
+        known = self._checks.get(check.metadata.name)
+        self._checks[check.metadata.name] = check
+        if known is None or known.spec != check.spec:
+            self._sort_checked(check.metadata.name, now)
 
     def delete_check(self, name: str, now: Steady) -> None:
         """Take note that an admission check is gone."""
         if self._checks.pop(name, None) is not None:
-            self._sort_all(now)
+            self._sort_checked(name, now)
 
-    def _sort_all(self, now: Steady) -> None:
-        for key in self._known:
-            self._sort(key, now)
+    def _sort_checked(self, name: str, now: Steady) -> None:
+        """Look at all Workloads that have this admission check."""
+        for key, each in self._known.items():
+            if any(state.name == name for state in each.status.admission_checks or ()):
+                self._sort(key, now)
 
     def replace_workloads(self, listed: Sequence[KueueWorkload], now: Steady) -> None:
         """Take all Workloads."""
@@ -219,17 +244,30 @@ class Nominator:
     def delete_workload(self, key: Key) -> None:
         """Take note that a Workload is gone."""
         self._known.pop(key, None)
-        self.waiting.forget(key)
+        self._serve(key, None)
 
     def _check(self, key: Key) -> AdmissionCheck | None:
         return reading.waits_for_nomination(self._known[key], self._checks)
 
     def _sort(self, key: Key, now: Steady) -> None:
         """Have a Workload nominated, or forget it if it needs no nomination."""
-        if self._check(key) is None:
+        check = self._check(key)
+        self._serve(key, reading.config_name(check) if check is not None else None)
+        if check is not None:
+            self.waiting.wake(key, Wake.OWN, now, priority=self._known[key].spec.priority or 0)
+
+    def _serve(self, key: Key, config: str | None) -> None:
+        """Note by which configuration a Workload is nominated; None: it waits for no nomination."""
+        known = self._served_by.pop(key, None)
+        if known is not None:
+            self._served[known].pop(key)
+            if not self._served[known]:
+                del self._served[known]
+        if config is None:
             self.waiting.forget(key)
         else:
-            self.waiting.wake(key, Wake.OWN, now, priority=self._known[key].spec.priority or 0)
+            self._served_by[key] = config
+            self._served.setdefault(config, {})[key] = None
 
     # --- what is to be done -------------------------------------------------------------------------
 
