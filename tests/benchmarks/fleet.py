@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Rules, Template
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC, raw_binding, raw_cluster

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Template, Work
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 from tests.fleet.fleets import policies
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC, SUCCESS

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Key, PlacementAlone, Question, Work
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 from tests.fleet.fleets import policies
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC

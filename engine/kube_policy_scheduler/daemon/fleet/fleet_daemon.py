@@ -26,8 +26,8 @@ from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.fleet.engine import EngineKind, Surroundings
+from kube_policy_scheduler.daemon.fleet.fleet_compiler import FleetCompiler
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetCompiler, FleetRules
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
@@ -39,6 +39,7 @@ from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
 from kube_policy_scheduler.daemon.fleet.engine import Due, Surroundings
 from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
     DecisionMaker,
@@ -31,6 +30,7 @@ from kube_policy_scheduler.fleet.karmada.objects import (
     ObjectReference,
     ResourceBinding,
 )
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.daemon.fleet.engine import Surroundings
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.daemon.fleet.nomination_writer import NominationWriter
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
@@ -21,6 +20,7 @@ from kube_policy_scheduler.fleet.multikueue.objects import (
     MultiKueueConfig,
 )
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 
 

@@ -14,10 +14,10 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotF
 from kube_policy_scheduler.adapters.kube.fleet_resources import OCM_GROUP
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.daemon.fleet.engine import Surroundings
-from kube_policy_scheduler.daemon.fleet.fleet_rules import FleetRules
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
 from kube_policy_scheduler.fleet.ocm.scorer import SCORED, VALID_SECONDS, Scorer, Scores
+from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady, rfc3339
 
 logger = logging.getLogger(__name__)
