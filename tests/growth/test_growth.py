@@ -24,10 +24,11 @@ is linear, 4 a square."""
 SLACK_LINES = 900
 """A node has 2.7, 5.3 or 10.7 pods of these, so one more or less, which takes 450 lines."""
 SLACK_BYTES = 60_000
-GONE = (512, 1024)
+GONE = (256, 512)
 """More than what is kept for those that may come back."""
-FLAT_LINES = 600
-"""By which steps may differ with what is kept by chance: about one for each thing that is gone."""
+FLAT_LINES = 2_400
+"""By which steps may differ with what is kept by chance: up to five counters that are made again, each with some 120
+lines, and measured with some 300. It does not grow with what is gone."""
 """Growth too small to tell: tables that double, journals."""
 
 
