@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.preempt.above_max import (
@@ -15,6 +16,7 @@ from kube_policy_scheduler.framework.preempt.above_max import (
     all_above_max,
     next_above_max,
 )
+from kube_policy_scheduler.framework.preempt.reclaim import next_victims
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
@@ -74,6 +76,22 @@ def test_who_goes(pods: list[tuple[str, float, int, str]], where: str, wanted: l
     (first,) = all_above_max(cluster, rules, now=NOW, most=1)
     assert first.unit.pods == listed[0].unit.pods
     assert evicted(cluster, rules) == wanted, "the list changed nothing"
+
+
+def test_who_would_go_next_leaves_budgets_what_those_before_left() -> None:
+    """Two of the youngest are in a budget that allows one eviction, so the second one goes last."""
+    cluster = running(*[(name, float(at), 0, "guarded" if name in "st" else "") for at, name in enumerate("pqrst")])
+    budget = {
+        "metadata": {"name": "guard", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"job": "guarded"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
+    rules = rules_of(f"{QUEUE}reclaim\nreclaim above max\n")
+    above = [each.unit for each in all_above_max(cluster, rules, now=NOW, most=9)]
+    assert [unit.pods[0].name for unit in above] == ["t", "r"]
+    reclaimed = next_victims(cluster, rules, now=NOW, most=9)
+    assert [unit.pods[0].name for unit in reclaimed] == ["t", "r", "s"]
 
 
 def test_nobody_goes_without_the_statement_or_within_the_max() -> None:

@@ -184,10 +184,6 @@ class State:
         """Return how many of some pods go although a budget does not allow it."""
         return sum(max(0, len(budget.covers.intersection(names)) - budget.left(self)) for budget in self.budgets)
 
-    def violates(self, victim: Unit) -> bool:
-        """Return whether a budget does not allow the eviction of a unit."""
-        return self.violations(victim.names) > 0
-
     # --- the tree -------------------------------------------------------------------------------------
 
     @cached_property

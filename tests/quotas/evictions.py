@@ -193,8 +193,7 @@ def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | N
         return Rule.RECLAIM if rank is None or weaker else None
     if rank is not None or not keeps_guarantees(state, after, unit, victim):
         return None
-    counted_short = not short.resources.isdisjoint(state.counted)
-    if asker.reclaim is Reclaim.FAIR and counted_short:
+    if asker.reclaim is Reclaim.FAIR:  # also where only resources are short of which there are no shares
         allowed = asker.shares and not asker.by_priority and victim.priority <= unit.priority
         return Rule.FAIR if allowed and shares_allow(state, unit, victim, short.resources) else None
     return Rule.PRIORITY if higher else None

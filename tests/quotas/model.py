@@ -160,10 +160,12 @@ def victims_for(state: State, asker: Asker, places: Mapping[str, str], *, spares
     while not fits(now, unit, places):
         after = now.promised(unit)
         legal = [each for each in victim_units(now, asker.short) if rule_for(now, asker, each, after) is not None]
-        legal = [each for each in legal if not (spares and state.violates(each))]
+        gone = {name for each in taken for name in each.names}
+        violates = {each.names: state.violations(gone | each.names) > state.violations(gone) for each in legal}
+        legal = [each for each in legal if not (spares and violates[each.names])]
         if not legal:
             return []
-        victim = min(legal, key=lambda each: (state.violates(each), *_turn(now, asker, each)))
+        victim = min(legal, key=lambda each: (violates[each.names], *_turn(now, asker, each)))
         taken.append(victim)
         now = now.evicted(victim.names)
     names = _without_needless(state, asker, places, taken)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.quotas.accounts import Budget, Queue
 from tests.quotas.evictions import Reclaim
-from tests.quotas.examples import few_pods, node, pods, queue
+from tests.quotas.examples import GPU, few_pods, node, pods, queue
 from tests.quotas.invariants import at_rest, violations
 from tests.quotas.model import Case, Model
 from tests.quotas.product import run
@@ -150,6 +150,40 @@ CASES: dict[str, Case] = {
             Budget(frozenset({"job-0", "job-1", "job-2"}), 1),
             Budget(frozenset({"kept-0", "kept-1", "kept-2"}), 0),
         ),
+    ),
+    "surplus of a gang elsewhere takes nothing of what a budget allows: it does not go alone for this node": Case(
+        (node(7), node(5, name="n1"), node(3, name="n2")),
+        (queue("a"), queue("b")),
+        (
+            pods("job", 3, "b", 3, size=2),
+            pods("kept", 3, "a", 1.5, at=10),
+            pods("outside", 4, "", 0.5, at=20, priority=5, size=2),
+            pods("high", 1, "a", 3, at=30, priority=10),
+        ),
+        Reclaim.GUARANTEES,
+        budgets=(
+            Budget(frozenset({"job-0", "job-1", "job-2"}), 2),
+            Budget(frozenset({"kept-0", "kept-1", "kept-2"}), 0),
+            Budget(frozenset({"outside-0", "outside-1", "outside-2", "outside-3"}), 1),
+        ),
+    ),
+    "once a budget allows no more evictions, pods go that it does not protect": Case(
+        (node(9),),
+        (queue("a", cpus=2), queue("b"), queue("c")),
+        (pods("kept", 5, "b"), pods("others", 4, "c"), pods("asks", 1, "a", 2, at=10)),
+        Reclaim.GUARANTEES,
+        budgets=(Budget(frozenset({f"kept-{number}" for number in range(5)}), 1),),
+    ),
+    "with `reclaim fair`, priority takes nothing from a queue above, also not where only uncounted cpu is short": Case(
+        (node(6),),
+        (queue("a"), queue("a1", "a"), Queue("b", "", {}, {GPU: 1})),
+        (
+            pods("low", 2, "a1"),
+            pods("above", 3, "a", at=10),
+            pods("high", 2, "a1", at=20, priority=5),
+        ),
+        Reclaim.FAIR,
+        budgets=(Budget(frozenset({"low-0", "low-1"}), 0),),
     ),
 }
 

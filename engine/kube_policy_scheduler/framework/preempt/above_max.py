@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.preempt.units import QueueUnits
-from kube_policy_scheduler.framework.preempt.victims import Budgets
+from kube_policy_scheduler.framework.preempt.victims import Budgets, Disrupted
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
 from kube_policy_scheduler.times import Steady
 
@@ -61,11 +61,19 @@ class AboveMaxReclaim:
         return self.look_at if self._goes_on else None
 
 
-def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveMax | None:
-    """Return who is evicted next because a queue uses more than its `max`; None: nobody. now: Unix seconds.
+def next_above_max(
+    cluster: Cluster, rules: QuotaRules, *, now: float, disrupted: Disrupted | None = None
+) -> AboveMax | None:
+    """Return who is evicted next because a queue uses more than its `max`; None: nobody.
 
     It borrows there, and holds something of what is used too much. Those that a PodDisruptionBudget protects come last,
     then the lowest priority first, members beyond the size of a gang before the gang, the youngest first.
+
+    Args:
+        cluster: with its pods.
+        rules: the queues.
+        now: Unix seconds.
+        disrupted: what PodDisruptionBudgets lost by those that are only tried to be gone; None: there are none.
     """
     if not rules.above_max:
         return None
@@ -76,11 +84,13 @@ def next_above_max(cluster: Cluster, rules: QuotaRules, *, now: float) -> AboveM
         if not over:
             continue
         units = units or QueueUnits(cluster, usage, rules, now=now)
-        ranks, budgets = Guarantees(usage, units.of).of(queue), Budgets(cluster)
+        ranks = Guarantees(usage, units.of).of(queue)
         candidates = [unit for unit in _holding(ranks, queue, over) if not _is_spared(unit, rules, cluster, now)]
         whole = [unit for unit in candidates if not any(other in ranks for other in units.surplus_of(unit))]
         if whole:
-            return AboveMax(min(whole, key=lambda unit: _key(unit, budgets)), queue.name, _why(usage, queue, over[0]))
+            budgets, before = Budgets(cluster), disrupted or Disrupted()
+            first = min(whole, key=lambda unit: (before.violates(budgets.disruptions(unit.pods)), *_key(unit)))
+            return AboveMax(first, queue.name, _why(usage, queue, over[0]))
     return None
 
 
@@ -94,11 +104,15 @@ def all_above_max(cluster: Cluster, rules: QuotaRules, *, now: float, most: int)
         most: how many at most.
     """
     found: list[AboveMax] = []
-    gone = Departures(cluster, frees_devices=False)
+    gone, budgets, disrupted = Departures(cluster, frees_devices=False), Budgets(cluster), Disrupted()
     with cluster.ledger.silent():
         try:
-            while len(found) < most and (following := next_above_max(cluster, rules, now=now)) is not None:
+            while len(found) < most:
+                following = next_above_max(cluster, rules, now=now, disrupted=disrupted)
+                if following is None:
+                    break
                 found.append(following)
+                disrupted.take(budgets.disruptions(following.unit.pods))
                 gone.take(following.unit.pods)
         finally:
             gone.put_all_back()
@@ -121,10 +135,9 @@ def _is_spared(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> b
     )
 
 
-def _key(unit: Unit, budgets: Budgets) -> tuple[bool, int, bool, float, str]:
-    violates = budgets.covers(unit.pods) and bool(budgets.split(unit.pods)[0])
+def _key(unit: Unit) -> tuple[int, bool, float, str]:
     is_core = unit.gang is not None and not unit.is_surplus
-    return violates, unit.priority, is_core, -unit.started, unit.uid
+    return unit.priority, is_core, -unit.started, unit.uid
 
 
 def _why(usage: QuotaUsage, queue: Quota, place: int) -> str:

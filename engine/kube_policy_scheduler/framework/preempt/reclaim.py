@@ -33,7 +33,7 @@ from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.preempt.rights import Rights, holds, holds_counted
 from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
-from kube_policy_scheduler.framework.preempt.victims import Budgets
+from kube_policy_scheduler.framework.preempt.victims import Budgets, Disrupted, Disruptions
 from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
 from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule, nominated_before
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
@@ -615,7 +615,7 @@ class _Attempt:
         found: dict[Unit, _Candidate] = {}
         kinds: dict[tuple[Parts, bool], _Kind] = {}
         kind: _Kind | None = None
-        own, covers = self.own, self.budgets.covers
+        own, disruptions = self.own, self.budgets.disruptions
         beyond_quota = bool(short.names - {self.usage.tree.resources[place] for place, _ in short.by_quota})
         for queue in self.usage.queues() if rights.short else ():
             if not queue.members or not (
@@ -641,7 +641,7 @@ class _Attempt:
                     continue
                 reclaims = kind.reclaims if kind.reclaims is not None else rights.may_reclaim(unit)
                 if (reclaims or kind.may_share(unit, rights)) and not self._is_spared(unit):
-                    found[unit] = _Candidate(unit, kind, reclaims, covers(unit.pods) and self._violates(unit), its_rows)
+                    found[unit] = _Candidate(unit, kind, reclaims, disruptions(unit.pods), its_rows)
         self.tried = self.tried or bool(found)
         return found
 
@@ -675,9 +675,6 @@ class _Attempt:
         if any(self.usage.quota_of(pod.template) is None for pod in pods):
             return True
         return spares is not None and any(spares(self.frame, pod) for pod in pods)
-
-    def _violates(self, unit: Unit) -> bool:
-        return bool(self.budgets.split(unit.pods)[0])
 
     def _rows_of(self, unit: Unit) -> frozenset[int]:
         node_of = self.frame.cluster.node_of
@@ -851,8 +848,7 @@ class _Candidate(msgspec.Struct, frozen=True, eq=False):
     kind: _Kind
     reclaims: bool
     """Whether it goes for a guarantee; else so that shares become fairer."""
-    violates: bool
-    """Whether a PodDisruptionBudget does not allow the eviction."""
+    disruptions: Disruptions
     rows: frozenset[int]
 
 
@@ -905,7 +901,8 @@ class _Pool:
         """How many had gone when it was looked for further ones."""
         self._is_extended = False
         self._by_row: dict[int, dict[Unit, _Candidate]] | None = None
-        self._alike: dict[tuple[_Kind, bool], _Standing] = {}
+        self._disrupted = Disrupted()
+        self._alike: dict[tuple[_Kind, Disruptions], _Standing] = {}
         self._falls: dict[_Kind, bool] = {}
         """What holds for all of a kind until the next one goes: these two."""
         self._heap = self._lines(candidates)
@@ -993,7 +990,9 @@ class _Pool:
     def beyond(self, other: _Pool) -> _Pool:
         """Return those that did not go as part of another pool."""
         gone = set(other.gone)
-        return self._some(lambda each: each.unit not in gone)
+        pool = self._some(lambda each: each.unit not in gone)
+        pool._disrupted = other._disrupted.copy()
+        return pool
 
     def follow(self, other: _Pool) -> None:
         """Count what went as part of another pool as gone after these."""
@@ -1013,13 +1012,13 @@ class _Pool:
 
     def _lines(self, candidates: Mapping[Unit, _Candidate]) -> list[tuple[_Standing, _Place, _Line]]:
         """Return candidates in lines, each with the standing of its first one."""
-        places: dict[tuple[bool, _Kind, Unit | None], list[_Place]] = {}
+        places: dict[tuple[Disruptions, _Kind, Unit | None], list[_Place]] = {}
         for unit, each in candidates.items():
             # whether one of these is dropped may depend on when it is considered, so each stands alone
             alone = unit if not each.reclaims and each.kind.follows_gone else None
             is_core = unit.gang is not None and not unit.is_surplus
             place = unit.priority, is_core, -unit.started, unit.pods[0].uid, each
-            key = each.violates, each.kind, alone
+            key = each.disruptions, each.kind, alone
             if key in places:
                 places[key].append(place)
             else:
@@ -1095,6 +1094,8 @@ class _Pool:
         self._alike.clear()
         self._falls.clear()
         self._went.update(units)
+        for unit in units:
+            self._disrupted.take(self._attempt.budgets.disruptions(unit.pods))
         self.gone += units
         return units
 
@@ -1117,7 +1118,7 @@ class _Pool:
         )
 
     def _standing(self, candidate: _Candidate) -> _Standing:
-        key = candidate.kind, candidate.violates
+        key = candidate.kind, candidate.disruptions
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = self._stands(candidate)
@@ -1132,7 +1133,8 @@ class _Pool:
             for resource, amount in within(unit.parts, each)
             if resource in short
         )
-        return candidate.violates, sinks, tuple(-usage.share_of(each, short) for each in theirs)
+        violates = self._disrupted.violates(candidate.disruptions)
+        return violates, sinks, tuple(-usage.share_of(each, short) for each in theirs)
 
 
 def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) -> list[Unit]:
@@ -1147,14 +1149,14 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
     usage = cluster.track_usage(rules.tree)
     if not rules.reclaims:
         return []
-    units, budgets = QueueUnits(cluster, usage, rules, now=now), Budgets(cluster)
+    units, budgets, disrupted = QueueUnits(cluster, usage, rules, now=now), Budgets(cluster), Disrupted()
     guarantees = Guarantees(usage, units.of)
     heap: list[tuple[tuple[object, ...], str, Unit]] = []
     counted = range(len(rules.tree.resources))
 
     def key(unit: Unit) -> tuple[object, ...]:
         path = list(unit.queue.path())[::-1]
-        violates = budgets.covers(unit.pods) and bool(budgets.split(unit.pods)[0])
+        violates = disrupted.violates(budgets.disruptions(unit.pods))
         shares = tuple(-usage.share_of(each, counted) for each in path)
         return violates, shares, unit.priority, unit.gang is not None and not unit.is_surplus, -unit.started
 
@@ -1181,6 +1183,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
                 if any(other not in found for other in units.surplus_of(unit)):
                     continue  # its surplus goes first, and there is more of that than is shown
                 found.append(unit)
+                disrupted.take(budgets.disruptions(unit.pods))
                 gone.take(unit.pods)
         finally:
             gone.put_all_back()

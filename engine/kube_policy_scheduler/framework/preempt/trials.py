@@ -379,9 +379,11 @@ class Trial:
         ordered = sorted(leaving, key=order)
         if self._groups_come_first:
             ranked = list({pod.uid: pod for unit in ordered for pod in whole[unit]}.values())
-        # what a gang needs never goes without its surplus, so the surplus takes what a budget allows first
-        last = {pod.uid for unit, pods in whole.items() if len(pods) > len(unit) for pod in unit}
-        going = sorted(ranked, key=lambda pod: pod.uid in last)
+        # what a budget allows is taken first by surplus that may go alone here, then by other surplus of its gang, and
+        # last by what the gang needs, which never goes without all of these
+        with_all = {pod.uid for unit, pods in whole.items() if len(pods) > len(unit) for pod in unit}
+        elsewhere = {pod.uid for pods in whole.values() for pod in pods} - {pod.uid for unit in units for pod in unit}
+        going = sorted(ranked, key=lambda pod: (pod.uid in with_all, pod.uid in elsewhere))
         violating = {pod.uid for pod in self._budgets.split(going)[0]}
         ordered.sort(key=lambda unit: all(pod.uid not in violating for pod in whole[unit]))
         self.work += VERDICT_WORK * (1 + len(ordered)) + NODE_WORK * len(ranked)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 from weakref import ref
@@ -488,6 +490,31 @@ def _size(namespace: str, kept: Stamped[_Compiled]) -> int:
     return len(namespace) + _BUDGET_BYTES * sum(map(len, kept.value.by_anchor.values()))
 
 
+Disruptions = tuple[tuple[tuple[str, str], int, int], ...]
+"""Budgets by namespace and name: how many of some pods each protects, and how many evictions it allows."""
+
+
+@dataclass(slots=True)
+class Disrupted:
+    """What pods that go one after the other have taken from PodDisruptionBudgets."""
+
+    pods: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By budget."""
+
+    def take(self, disruptions: Disruptions) -> None:
+        """Count pods as gone."""
+        for budget, pods, _ in disruptions:
+            self.pods[budget] += pods
+
+    def violates(self, disruptions: Disruptions) -> bool:
+        """Return whether a budget does not allow that further pods go."""
+        return any(self.pods[budget] + pods > allowed for budget, pods, allowed in disruptions)
+
+    def copy(self) -> Disrupted:
+        """Return the same, to go on from here."""
+        return Disrupted(self.pods.copy())
+
+
 class Budgets:
     """The PodDisruptionBudgets of a cluster, in their current state."""
 
@@ -531,6 +558,16 @@ class Budgets:
         """Return whether a budget does not allow the eviction of one pod alone."""
         counted = (b for b in self._of(pod.template) if pod.name not in (b.status.disrupted_pods or ()))
         return any(budget.status.disruptions_allowed < 1 for budget in counted)
+
+    def disruptions(self, pods: Sequence[PodInfo]) -> Disruptions:
+        """Return what the eviction of some pods together takes from each budget."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for pod in pods if self.covers(pods) else ():
+            for budget in self._of(pod.template):
+                if pod.name not in (budget.status.disrupted_pods or ()):
+                    key = budget.metadata.namespace, budget.metadata.name
+                    found[key] = found.get(key, (0, 0))[0] + 1, budget.status.disruptions_allowed
+        return tuple((key, *numbers) for key, numbers in found.items())
 
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Return the pods whose eviction no budget allows, and the others; both in the given order.
