@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.fleet.waiting import RECHECK_SECONDS, Waiting, Wake
+from kube_policy_scheduler.fleet.waiting import MOST_SLOPES, RECHECK_SECONDS, Position, Waiting, Wake
 from kube_policy_scheduler.times import Steady
 
 
@@ -104,6 +104,88 @@ def test_what_is_forgotten_does_not_come_back() -> None:
     waiting.forget("b")
     waiting.parked("b", at(0))
     assert waiting.due() is None
+
+
+def test_a_line_keeps_its_own_order_and_lines_compete_by_the_priority_of_their_first() -> None:
+    places = {"z": Position("one", ("a",)), "y": Position("one", ("b",)), "x": Position(), "w": Position()}
+    waiting: Waiting[str] = Waiting(lambda key, now: places[key])
+    for key, priority in (("y", 9), ("z", 5), ("x", 7), ("w", 1)):
+        waiting.wake(key, Wake.OWN, at(0), priority=priority)
+    assert taken(waiting, 0.0) == ["x", "z", "y", "w"]
+
+
+def test_what_grows_faster_overtakes() -> None:
+    slopes = {"slow": -1.0, "fast": -3.0}
+    for now, first in ((1.0, "slow"), (100.0, "fast")):
+        waiting: Waiting[str] = Waiting(
+            lambda key, now: Position("one", (0.0 if key == "fast" else -10.0,), (slopes[key],))
+        )
+        for key in slopes:
+            waiting.wake(key, Wake.OWN, at(0))
+        assert waiting.next(at(now)) == first
+
+
+def test_a_position_that_expired_is_asked_for_again() -> None:
+    waiting: Waiting[str] = Waiting(
+        lambda key, now: Position("one", (0.0 if (key == "a") == (now < 5) else 1.0,), until=5.0 if now < 5 else 99.0)
+    )
+    for key in "ab":
+        waiting.wake(key, Wake.OWN, at(0))
+    assert waiting.next(at(0)) == "a"
+    waiting.settled("a", at(1))
+    waiting.wake("a", Wake.OWN, at(2))
+    assert taken(waiting, 6.0) == ["b", "a"]
+
+
+def test_what_must_be_read_first_comes_first() -> None:
+    waiting: Waiting[str] = Waiting(lambda key, now: Position(is_asked=key == "unread"))
+    waiting.wake("read", Wake.OWN, at(0), priority=9)
+    waiting.wake("unread", Wake.OWN, at(1))
+    assert taken(waiting, 1.0) == ["unread", "read"]
+
+
+def test_what_changed_itself_gets_its_new_position() -> None:
+    key_of = {"a": 2.0, "b": 1.0}
+    waiting: Waiting[str] = Waiting(lambda key, now: Position("one", (key_of[key],)))
+    for key in "ab":
+        waiting.wake(key, Wake.OWN, at(0))
+    assert waiting.next(at(0)) == "b"
+    waiting.settled("b", at(0))
+    waiting.wake("b", Wake.OWN, at(0))
+    waiting.due()
+    key_of["a"] = 0.0
+    waiting.wake("a", Wake.OWN, at(0))
+    assert waiting.next(at(0)) == "a"
+
+
+def test_all_positions_are_asked_for_again_when_the_order_changes() -> None:
+    sign = [1.0]
+    waiting: Waiting[int] = Waiting(lambda key, now: Position("one", (sign[0] * key,)))
+    for key in range(4):
+        waiting.wake(key, Wake.OWN, at(0))
+    assert waiting.next(at(0)) == 0
+    sign[0] = -1.0
+    waiting.look_again(at(0))
+    assert [waiting.next(at(0)) for _ in range(4)] == [3, 2, 1, None]
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 200),
+        st.tuples(st.floats(-100, 100), st.integers(0, 3 * MOST_SLOPES)),
+        min_size=1,
+        max_size=150,
+    ),
+    st.floats(1, 1000),
+)
+def test_the_order_is_that_of_the_values_now(values: dict[int, tuple[float, int]], now: float) -> None:
+    """However many slopes there are: those that have no heap of their own are sorted by what they are now."""
+    waiting: Waiting[int] = Waiting(lambda key, now: Position("one", (values[key][0],), (float(values[key][1]),)))
+    for key in values:
+        waiting.wake(key, Wake.OWN, at(now))
+    found = [values[key][0] + values[key][1] * now for key in iter(lambda: waiting.next(at(now)), None)]
+    assert found == sorted(found)
+    assert len(found) == len(values)
 
 
 STEPS = st.lists(

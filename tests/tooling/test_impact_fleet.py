@@ -57,6 +57,15 @@ def test_what_runs_stays_unless_a_policy_moves_it() -> None:
     assert ends(replay(state, STAYS, BY_PRICE, afresh=True)) == {"web": {"a": 5}}
 
 
+def test_each_side_decides_in_the_order_of_its_policies() -> None:
+    first, second = workload(15, name="a"), workload(15, name="b", priority=7)
+    state = FleetState(
+        Fleet(CLUSTERS[:2]), tuple(BoundWorkload(each, is_decided=True, is_due=True) for each in (first, second))
+    )
+    found = replay(state, STAYS, f"order by workload.name\n{STAYS}")
+    assert {each.workload.name: each.kind for each in found.changes} == {"a": "gained", "b": "lost"}
+
+
 def test_moves_take_as_many_passes_as_the_policy_says() -> None:
     (change,) = replay(fleet(workload(5, {"c": 5})), STAYS, BACK).changes
     assert (change.new.passes, change.old.passes, change.moved) == (3, 0, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kube_policy_scheduler.fleet.columns import FleetFrame
+from kube_policy_scheduler.lang.compiling.over_time import Line
 from kube_policy_scheduler.lang.environment import Key, pod_field
 from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList
 from kube_policy_scheduler.lang.types import Depends
@@ -86,13 +87,26 @@ def created(frame: FleetFrame) -> Duration:
     return frame.workload.created or 0.0
 
 
-@pod_field("workload.waiting", depends=_QUEUE | Depends.CLOCK, low=0, high=1e11)
+def _waits_since(frame: FleetFrame) -> float | None:
+    """Return since when the workload has waited, in Unix seconds; None if it does not, or nobody knows."""
+    workload = frame.workload
+    short = sum(workload.has.values()) < workload.replicas or not workload.has
+    since = workload.created if workload.decided is None else workload.decided
+    return since if short else None
+
+
+def _waiting_over_time(frame: FleetFrame) -> Line:
+    since = _waits_since(frame)
+    if since is None:
+        return Line(0.0)
+    return Line(-since, 1.0) if frame.now >= since else Line(0.0, 0.0, since)
+
+
+@pod_field("workload.waiting", depends=_QUEUE | Depends.CLOCK, low=0, high=1e11, over_time=_waiting_over_time)
 def waiting(frame: FleetFrame) -> Duration:
     """How long the workload has waited for clusters; 0 if it has all that it asks for."""
-    workload = frame.workload
-    since = workload.created if workload.decided is None else workload.decided
-    short = sum(workload.has.values()) < workload.replicas or not workload.has
-    return max(frame.now - since, 0.0) if since is not None and short else 0.0
+    since = _waits_since(frame)
+    return max(frame.now - since, 0.0) if since is not None else 0.0
 
 
 @pod_field("workload.attempts", depends=_QUEUE, low=0, high=1e9)

@@ -26,6 +26,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledChoose,
     CompiledDivide,
     CompiledForWorkloads,
+    CompiledOrder,
     CompiledPolicy,
 )
 from kube_policy_scheduler.wording import one_line, some
@@ -38,7 +39,7 @@ _MOST_NAMES = 3
 """Clusters that are named in the reason of another one."""
 _MOST_CHARACTERS = 120
 """Of a statement in a reason: there is one for each cluster."""
-Rule = TypeVar("Rule", CompiledChoose, CompiledDivide)
+Rule = TypeVar("Rule", CompiledChoose, CompiledDivide, CompiledOrder)
 
 
 def decide(

@@ -470,6 +470,15 @@ STATEMENTS: tuple[Statement, ...] = (
                 "Orders the pods fairly among queues: first the pods of the queue that borrows least for its weight.",
                 "order by queue.share, pod.priority desc, pod.queued",
             ),
+            StatementForm(
+                "order by EXPR [asc|desc], … [as NAME] [if CONDITION]",
+                "",
+                "Orders the workloads that can be decided now, also by what changes while they wait. The default is"
+                " `workload.priority desc, workload.waiting desc`. Of the first workloads of several orders, the one"
+                " with the highest priority is next.",
+                "order by workload.label.tier, workload.waiting desc",
+                subject=WORKLOADS,
+            ),
         ),
         rules=("order",),
         clauses=("strict", "as", "if"),

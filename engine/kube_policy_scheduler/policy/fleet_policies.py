@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -10,15 +10,17 @@ import msgspec
 from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.fleet.columns import FleetColumns
-from kube_policy_scheduler.fleet.decide import decide
+from kube_policy_scheduler.fleet.decide import decide, first_of
 from kube_policy_scheduler.fleet.judging import Given, frame_of
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Workload
 from kube_policy_scheduler.fleet.rebalancing import Move, rebalance
+from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledPolicy
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.times import Steady
 
 _NO_CLUSTERS = FleetColumns(())
 
@@ -74,13 +76,43 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
         policy = self.governing(workload)
         return rebalance(workload, fleet, policy, given) if policy is not None else None
 
-    def position(self, workload: Workload, now: float) -> tuple[object, ...]:
-        """Return what a workload that waits sorts by, the first one first: as its policy orders, else by priority."""
-        policy, frame = self.governing(workload), frame_of(workload, Given(now, columns=_NO_CLUSTERS))
-        for clause in policy.clauses if policy is not None else ():
-            if isinstance(clause, CompiledOrder) and (clause.condition is None or clause.condition(frame)):
-                return tuple(clause.evaluate(frame))
-        return (-workload.priority, workload.created or 0.0)
+    @cached_property
+    def orders(self) -> bool:
+        """Return whether a policy says `order by`."""
+        return any(isinstance(clause, CompiledOrder) for policy in self.policies for clause in policy.clauses)
+
+    def position(self, workload: Workload, given: Given, ahead: float = 0.0) -> Position:
+        """Return where a workload is among those that can be decided: as its policy orders, else by priority.
+
+        ahead: seconds by which the time of `given` is ahead of the clock by which the workloads wait.
+        """
+        policy = self.governing(workload) if self.orders else None
+        if policy is None:
+            return Position()
+        frame = frame_of(workload, given)
+        orders = [clause for clause in policy.clauses if isinstance(clause, CompiledOrder)]
+        order = first_of(orders, frame)
+        if order is None:
+            return Position()
+        line = policy.name if len(orders) == 1 else f"{policy.name}: {order.name}"
+        if order.over_time is None:
+            return Position(line, tuple(order.evaluate(frame)))
+        bases, slopes, until = order.over_time(frame)
+        parts = zip(bases, slopes, strict=True)
+        return Position(
+            line,
+            tuple(base + slope * ahead if slope else base for base, slope in parts),
+            slopes,
+            until - ahead,
+        )
+
+    def in_order(self, workloads: Sequence[Workload], given: Given) -> list[int]:
+        """Return the places of workloads that can all be decided now, in the order in which they are."""
+        now = Steady(given.now)
+        waiting: Waiting[int] = Waiting(lambda place, now: self.position(workloads[place], given))
+        for place in sorted(range(len(workloads)), key=lambda place: workloads[place].created or 0.0):
+            waiting.wake(place, Wake.OWN, now, priority=workloads[place].priority)
+        return list(iter(lambda: waiting.next(now), None))
 
 
 NO_FLEET_POLICIES = FleetPolicies()

@@ -8,7 +8,9 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.fleet.columns import FleetColumns
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Workload
+from kube_policy_scheduler.fleet.waiting import Position
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
+from kube_policy_scheduler.times import Steady
 
 
 class FleetRules:
@@ -34,6 +36,16 @@ class FleetRules:
     def moves(self) -> bool:
         """Return whether a policy says `rebalance`."""
         return any(each.workloads is not None and each.workloads.moves for each in self._policies.policies)
+
+    @property
+    def orders(self) -> bool:
+        """Return whether a policy says `order by`."""
+        return self._policies.orders
+
+    def position(self, workload: Workload, fleet: Fleet, now: Steady) -> Position:
+        """Return where a workload is among those that can be decided now."""
+        given = self._given(fleet)
+        return self._policies.position(workload, given, given.now - now)
 
     def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
         """Return what becomes of a workload."""

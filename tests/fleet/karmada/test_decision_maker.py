@@ -369,3 +369,20 @@ def test_looks_for_moves_ask_each_cluster_once_a_minute(plane: ControlPlane) -> 
         one.look_for_moves(Steady(now))
         plane.settle(one, now)
     assert 3 <= len(plane.asked) <= 5
+
+
+def test_bindings_are_decided_in_the_order_of_their_policy(plane: ControlPlane) -> None:
+    clock = [0.0]
+    rules = FleetRules(policies("order by workload.label.tier, workload.waiting desc"), clock=lambda: clock[0])
+    one = maker(rules=rules)
+    tiers = {"c": "bronze", "a": "silver", "d": "gold", "b": "gold"}
+    keys = {name: plane.add(name, replicas=1) for name in tiers}
+    plane.show_all(one, 0)
+    decided = []
+    while (work := one.next(Steady(0))) is not None:
+        if isinstance(work, Question):
+            assert not decided, "what must be read is asked for before anything is decided"
+            one.set_template(work.key, Template({"tier": tiers[work.template.name]}, {}), Steady(0))
+        else:
+            decided.append(work.key)
+    assert decided == [keys[name] for name in ("c", "d", "b", "a")]

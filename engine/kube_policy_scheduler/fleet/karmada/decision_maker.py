@@ -25,7 +25,7 @@ from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster,
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.fleet.tallies import Tallies
-from kube_policy_scheduler.fleet.waiting import Waiting, Wake
+from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.times import Steady
 
 Key: TypeAlias = tuple[str, str]
@@ -62,6 +62,15 @@ class Rules(Protocol):
         """Whether replicas that are decided count before the status of their cluster shows them."""
         ...
 
+    @property
+    def orders(self) -> bool:
+        """Whether they order the workloads that can be decided now; else their priorities do."""
+        ...
+
+    def position(self, workload: Workload, fleet: Fleet, now: Steady) -> Position:
+        """Return where a workload is among them."""
+        ...
+
     def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
         """Return what becomes of a workload."""
         ...
@@ -76,10 +85,15 @@ class PlacementAlone:
 
     reads_templates = False
     moves = False
+    orders = False
 
     def __init__(self, *, counts_decided: bool = False) -> None:
         """counts_decided: as Karmada's gate SchedulingOvercommitProtection has it."""
         self.counts_decided = counts_decided
+
+    def position(self, workload: Workload, fleet: Fleet, now: Steady) -> Position:
+        """Return the one in which priorities order all."""
+        return Position()
 
     def decide(self, workload: Workload, fleet: Fleet) -> Outcome:
         """Return what becomes of a workload."""
@@ -186,12 +200,13 @@ class DecisionMaker:
         self._to_look_at: list[Key] = []
         self._groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
         self._anti_groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
-        self.waiting: Waiting[Key] = Waiting()
+        self.waiting: Waiting[Key] = Waiting(self._position)
         self.tallies = Tallies()
 
     def use(self, rules: Rules, now: Steady) -> None:
         """Decide by other rules from now on; all workloads are looked at again."""
         self._rules, self._fleet = rules, None
+        self.waiting.look_again(now)
         self.look_at_all(now)
 
     def look_for_moves(self, now: Steady) -> None:
@@ -410,6 +425,16 @@ class DecisionMaker:
                 return work
             self.waiting.settled(key, now)
         return None
+
+    def _position(self, key: Key, now: Steady) -> Position:
+        """Return where a binding is among those that can be decided now."""
+        known, rules = self._known[key], self._rules
+        if known.workload is None or not rules.orders:
+            return Position()
+        if known.template is None and rules.reads_templates:
+            return Position(is_asked=True)
+        workload = replace(known.workload, attempts=self.waiting.attempts(key))
+        return rules.position(workload, self.fleet, now)
 
     def _runs_in_a_missing_cluster(self, key: Key, now: Steady) -> bool:
         missing = [

@@ -15,6 +15,17 @@ from kube_policy_scheduler.lang.types import PLAIN, Kind, Shape
 _WHOLE = ("as placement", "copies")
 """What can only be said of all clusters, and with no bounds."""
 
+_OF_PODS = "remove it: it is about pods"
+_INSTEAD = {
+    "preempt": "no running replicas are taken away for other workloads: write `order by workload.priority desc`, so"
+    " that important ones are decided first",
+    "gang": "remove it: without `partly`, all replicas of a workload are placed or none",
+    "pack": "write a `score`, such as `score cluster.used_fraction.cpu`",
+    "queue": "write a `limit`, such as `limit sum(request.cpu) by workload.namespace to 100`",
+    "backfill": "remove it: a workload without room does not keep others from being decided",
+}
+"""By the first word of a statement about pods: what to do in a policy of workloads."""
+
 
 def belongs(checker: Parts, tree: syntax.Statement) -> bool:
     """Return whether a statement belongs into policies of this subject; report it, or a part of it, that does not."""
@@ -37,16 +48,18 @@ def belongs(checker: Parts, tree: syntax.Statement) -> bool:
             problem, advice = "for cluster", "write `for fleet` for one value, or `by cluster` for one of each cluster"
         case syntax.Metric(for_fleet=True) if not fleet:
             problem, advice = "for fleet", "write `for cluster` for one value of the cluster"
+        case syntax.Order(strict=True) if fleet:
+            problem, advice = "strict", "remove it: a workload without room does not keep others from being decided"
         case syntax.Canary() if fleet:
             problem, advice = "canary", "write a second policy with a higher `priority` for some of the workloads"
         case _ if statement is not None and subject.name not in statement.subjects:
             problem = keyword
-            advice = "remove it: it is about pods" if fleet else "add `for workloads where …` to the policy"
+            advice = _INSTEAD.get(keyword, _OF_PODS) if fleet else "add `for workloads where …` to the policy"
         case _:
             return True
     message = f"`{problem}` does not belong in a policy of {subject.name}"
     checker.found.append(codes.SUBJECT.at(tree.span, message, help=advice))
-    return isinstance(tree, syntax.Filter | syntax.Require)
+    return isinstance(tree, syntax.Filter | syntax.Require | syntax.Order)
 
 
 def choose(checker: Parts, tree: syntax.Choose) -> checked.Choose:

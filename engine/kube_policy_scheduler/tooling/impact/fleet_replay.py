@@ -104,6 +104,10 @@ class _Side:
                 self._count(each, unhealthy(each), 1)
         self._renew()
 
+    def in_order(self, workloads: Sequence[Workload]) -> list[int]:
+        """Return the places of workloads in the order in which the decision maker takes them."""
+        return self.policies.in_order(workloads, self._given())
+
     def settle(self, bound: BoundWorkload, *, afresh: bool) -> Placed:
         """Return where a workload runs once it is decided, if it is to be, and has been moved until it rests."""
         workload, policy = bound.workload, self.policies.governing(bound.workload)
@@ -190,8 +194,10 @@ def replay_fleet(
     ]
     sides = [_Side(state, policies, now, signals) for policies in (old, new)]
     placed: list[dict[int, Placed]] = [{}, {}]
-    for done, at in enumerate(_order(bound), 1):
-        for side, ends in zip(sides, placed, strict=True):
+    asked = [each.workload for each in bound]
+    turns = zip(*(side.in_order(asked) for side in sides), strict=True)
+    for done, turn in enumerate(turns, 1):
+        for side, ends, at in zip(sides, placed, turn, strict=True):
             ends[at] = side.settle(bound[at], afresh=afresh)
         progress(done, len(bound))
     changes = [
@@ -201,20 +207,13 @@ def replay_fleet(
         if dict(ends[0].outcome.targets) != dict(ends[1].outcome.targets)
         or ends[0].outcome.placed != ends[1].outcome.placed
     ]
-    workloads = [each.workload for each in bound]
     return FleetReplay(
         len(bound),
         sum(each.is_decided for each in state.bound) - len(bound),
-        sum(each.replicas for each in workloads),
+        sum(each.replicas for each in asked),
         tuple(changes),
-        *(_figures(state.fleet, workloads, [ends[at] for at in range(len(bound))]) for ends in placed),
+        *(_figures(state.fleet, asked, [ends[at] for at in range(len(bound))]) for ends in placed),
     )
-
-
-def _order(bound: Sequence[BoundWorkload]) -> list[int]:
-    """Return the places of workloads in the order in which the decision maker takes them."""
-    asked = [each.workload for each in bound]
-    return sorted(range(len(asked)), key=lambda at: (-asked[at].priority, asked[at].created or 0.0, at))
 
 
 def moves_between(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[Move]:
