@@ -15,17 +15,19 @@ import msgspec
 import pytest
 import trustme
 
+from kube_policy_scheduler.adapters.grpc import estimator_pb2 as messages
 from kube_policy_scheduler.adapters.grpc.estimator_client import EstimatorClient, EstimatorError
 from kube_policy_scheduler.adapters.grpc.estimator_messages import MOST_BYTES, REPLICAS, SERVICE, UNSCHEDULABLE
 from kube_policy_scheduler.adapters.grpc.estimator_server import EstimatorServer
 from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
 from kube_policy_scheduler.adapters.http.port import ServerError
-from kube_policy_scheduler.adapters.kube.errors import NotFound
+from kube_policy_scheduler.adapters.kube.errors import Forbidden, NotFound
 from kube_policy_scheduler.adapters.tls.serving_certificate import LOOK_EVERY_SECONDS, CertificateError
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.modes import estimated_pods
 from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
 from kube_policy_scheduler.daemon.modes.estimator import FRESH_SECONDS, LAST_GOOD_SECONDS, SETTLING_SECONDS, Estimator
+from kube_policy_scheduler.daemon.modes.pods_without_node import MOST_PAGES, PodsWithoutNode
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
@@ -37,11 +39,14 @@ from kube_policy_scheduler.fleet.karmada.estimates import (
     ReplicasQuestion,
     SetsQuestion,
     TemplateName,
+    UnschedulableQuestion,
 )
 from kube_policy_scheduler.policy.policy_set import load
 from tests.fakes.scheduler_context import context_of
 from tests.tooling.worlds import things_of
 
+NOON = 1_767_268_800.0
+"""2026-01-01T12:00:00Z in Unix seconds."""
 HOSTNAME = "kubernetes.io/hostname"
 ONE_CORE = Demand({"cpu": "1"})
 ASKED = ReplicasQuestion("member1", "shop", ONE_CORE)
@@ -101,6 +106,9 @@ class Stage:
             metrics=self.metrics.estimator,
             stopwatch=lambda: self.now,
             **more,
+        )
+        self.pods = PodsWithoutNode(
+            cast(Any, self.api), cluster_name="member1", metrics=self.metrics.estimator, clock=lambda: NOON
         )
 
     def use(self, policy: str) -> None:
@@ -262,12 +270,128 @@ async def test_an_answer_that_takes_too_long_is_what_fits_so_far() -> None:
     assert stage.counted("computations", source="template", result="partial") == 1
 
 
+# --- pods without a node ---------------------------------------------------------------------------------
+
+DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
+SETS, PODS = "/apis/apps/v1/namespaces/shop/replicasets", "/api/v1/namespaces/shop/pods"
+SELECTOR = {
+    "matchLabels": {"app": "web"},
+    "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}],
+}
+BY_LABELS = "labelSelector=app%3Dweb%2Ctier+in+%28a%2Cb%29"
+LISTED_SETS = f"{SETS}?{BY_LABELS}&limit=500"
+LISTED_PODS = f"{PODS}?{BY_LABELS}&fieldSelector=spec.nodeName%3D&limit=500"
+WAITING = UnschedulableQuestion("member1", WEB, threshold_seconds=300.0)
+
+
+def owned(owner: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"ownerReferences": [{"uid": owner, "controller": True}], **more}}
+
+
+def waiting_pod(owner: str = "set-1", *, since: str = "11:50:00", reason: str = "Unschedulable", **more: Any) -> Any:
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": reason,
+        "lastTransitionTime": f"2026-01-01T{since}Z",
+    }
+    return owned(owner, **more) | {"status": {"conditions": [condition]}}
+
+
+def with_pods(stage: Stage, *pods: Any) -> Stage:
+    """Serve a Deployment `web` with two ReplicaSets, and pods."""
+    stage.api.objects |= {
+        DEPLOYMENT: {"metadata": {"uid": "web-1"}, "spec": {"selector": SELECTOR}},
+        LISTED_SETS: {"items": [owned("web-1", uid="set-1"), owned("web-1", uid="set-2"), owned("other", uid="set-3")]},
+        LISTED_PODS: {"items": list(pods)},
+    }
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("pod", "counts"),
+    [
+        (waiting_pod(), True),
+        (waiting_pod("set-2"), True),
+        (waiting_pod("set-3"), False),
+        (waiting_pod(since="11:55:01"), False),
+        (waiting_pod(since="noon"), False),
+        (waiting_pod(reason="SchedulingGated"), False),
+        (waiting_pod(deletionTimestamp="2026-01-01T11:59:00Z"), False),
+        (owned("set-1"), False),
+    ],
+)
+async def test_a_pod_of_the_workload_counts_if_it_has_had_no_node_for_so_long(pod: Any, counts: bool) -> None:
+    stage = with_pods(Stage(), pod)
+    assert await stage.pods.unschedulable(WAITING, seconds=5.0) == int(counts)
+    assert stage.counted("answers", answer="counted") == 1
+
+
+async def test_the_pods_of_other_kinds_are_theirs_alone_and_long_lists_come_in_pages() -> None:
+    stage = Stage()
+    job = UnschedulableQuestion("member1", TemplateName("Job", "shop", "train"))
+    uid = {"matchLabels": {"batch.kubernetes.io/controller-uid": "j"}}
+    stage.api.objects["/apis/batch/v1/namespaces/shop/jobs/train"] = {
+        "metadata": {"uid": "j"},
+        "spec": {"selector": uid},
+    }
+    first = f"{PODS}?labelSelector=batch.kubernetes.io%2Fcontroller-uid%3Dj&fieldSelector=spec.nodeName%3D&limit=500"
+    pods = [waiting_pod("j"), waiting_pod("k")]
+    stage.api.objects |= {
+        first: {"items": pods, "metadata": {"continue": "next"}},
+        f"{first}&continue=next": {"items": pods},
+    }
+    assert await stage.pods.unschedulable(job, seconds=5.0) == 2
+    stage.api.objects[f"{first}&continue=next"] = {"items": pods, "metadata": {"continue": "next"}}
+    assert await stage.pods.unschedulable(job, seconds=5.0) == MOST_PAGES
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        msgspec.structs.replace(WAITING, cluster="member2"),
+        msgspec.structs.replace(WAITING, workload=TemplateName("Foo", "shop", "web")),
+        msgspec.structs.replace(WAITING, workload=TemplateName("Deployment", "shop", "gone")),
+    ],
+)
+async def test_there_is_no_opinion_about_what_is_not_here(question: UnschedulableQuestion) -> None:
+    stage = with_pods(Stage(), waiting_pod())
+    assert await stage.pods.unschedulable(question, seconds=5.0) == -1
+    assert stage.counted("answers", answer="none") == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"selector": {}}, {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}, {"selector": "web"}],
+)
+async def test_a_workload_whose_pods_cannot_be_selected_has_no_answer(spec: dict[str, Any]) -> None:
+    stage = with_pods(Stage(), waiting_pod())
+    stage.api.objects[DEPLOYMENT] = {"metadata": {"uid": "web-1"}, "spec": spec}
+    assert await stage.pods.unschedulable(WAITING, seconds=5.0) == -1
+
+
+async def test_an_api_server_that_hangs_or_refuses_is_no_opinion_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = with_pods(Stage(), waiting_pod())
+    stage.api.error = Forbidden("pods is forbidden", status=403)
+    for _ in range(2):
+        assert await stage.pods.unschedulable(WAITING, seconds=5.0) == -1
+    stage.api.error, stage.api.hangs = None, True
+    assert await stage.pods.unschedulable(WAITING, seconds=0.0) == -1
+    assert [each.getMessage() for each in caplog.records] == ["pods without a node cannot be counted"]
+    stage.api.hangs = False
+    assert await stage.pods.unschedulable(WAITING, seconds=5.0) == 1
+
+
 # --- the port --------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def served(stage: Stage, certificates: Renewed | None = None) -> AsyncIterator[str]:
-    async with EstimatorServer(stage.estimator, host="127.0.0.1", port=0, certificates=certificates) as server:
+    async with EstimatorServer(
+        stage.estimator, stage.pods, host="127.0.0.1", port=0, certificates=certificates
+    ) as server:
         yield server.address
 
 
@@ -291,12 +415,26 @@ async def test_a_client_gets_the_answer_about_the_template_that_it_names() -> No
         assert (await client.ask(ReplicasQuestion("member2", "shop", ONE_CORE), seconds=5.0)).room == -1
 
 
+async def test_the_descheduler_gets_its_answer_by_the_protocol() -> None:
+    stage = with_pods(Stage(), waiting_pod(), waiting_pod(since="11:59:00"))
+    asked = messages.UnschedulableReplicasRequest(cluster="member1", threshold_nanoseconds=300 * 10**9)
+    asked.resource.kind, asked.resource.namespace, asked.resource.name = "Deployment", "shop", "web"
+    async with served(stage) as address, grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/{UNSCHEDULABLE}")
+        answer = messages.UnschedulableReplicasResponse.FromString(await call(asked.SerializeToString(), timeout=5.0))
+        assert answer.unschedulable_replicas == 1
+        asked.threshold_nanoseconds = -1
+        with pytest.raises(grpc.aio.AioRpcError, match="the threshold is -1 ns; expected 0 or more"):
+            await call(asked.SerializeToString(), timeout=5.0)
+
+
 @pytest.mark.parametrize(
     ("method", "body", "code"),
     [
         (REPLICAS, b"\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
         (REPLICAS, b"x" * (MOST_BYTES + 1), grpc.StatusCode.RESOURCE_EXHAUSTED),
-        (UNSCHEDULABLE, b"", grpc.StatusCode.UNIMPLEMENTED),
+        (UNSCHEDULABLE, b"\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        (UNSCHEDULABLE, b"", grpc.StatusCode.INVALID_ARGUMENT),
         ("Other", b"", grpc.StatusCode.UNIMPLEMENTED),
     ],
 )
@@ -311,7 +449,11 @@ async def test_what_cannot_be_answered_is_refused(method: str, body: bytes, code
 async def test_a_taken_port_is_an_error() -> None:
     async with served(Stage()) as address:
         server = EstimatorServer(
-            Stage().estimator, host="127.0.0.1", port=int(address.rpartition(":")[2]), certificates=None
+            Stage().estimator,
+            Stage().pods,
+            host="127.0.0.1",
+            port=int(address.rpartition(":")[2]),
+            certificates=None,
         )
         with pytest.raises(ServerError, match=r"cannot listen at 127\.0\.0\.1"):
             await server.__aenter__()

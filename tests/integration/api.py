@@ -28,6 +28,7 @@ _PATHS = {
     "events": "/apis/events.k8s.io/v1/namespaces/{namespace}/events",
     "leases": "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
     "deployments": "/apis/apps/v1/namespaces/{namespace}/deployments",
+    "replicasets": "/apis/apps/v1/namespaces/{namespace}/replicasets",
     "controllerrevisions": "/apis/apps/v1/namespaces/{namespace}/controllerrevisions",
     "poddisruptionbudgets": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
     "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",

@@ -6,11 +6,14 @@ import asyncio
 import socket
 from pathlib import Path
 
+import grpc.aio
 import trustme
 import yaml
 
+from kube_policy_scheduler.adapters.grpc import estimator_pb2 as messages
 from kube_policy_scheduler.adapters.grpc.estimator_client import EstimatorClient, EstimatorError
-from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
+from kube_policy_scheduler.adapters.grpc.estimator_messages import SERVICE, UNSCHEDULABLE
+from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles, channel_credentials
 from kube_policy_scheduler.daemon.configuration.settings import API_VERSION, KIND
 from kube_policy_scheduler.fleet.karmada.estimates import Demand, Question, ReplicasQuestion, TemplateName
 from tests.daemon.test_estimator import ANTI_AFFINITY, HOSTNAME, files
@@ -19,7 +22,7 @@ from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
 from tests.integration.karmada import Karmada
-from tests.integration.objects import node
+from tests.integration.objects import node, pod
 from tests.integration.process import SchedulerProcess
 
 ASKED = ReplicasQuestion("member1", "default", Demand({"cpu": "1"}))
@@ -83,6 +86,43 @@ def test_a_client_with_a_certificate_learns_what_fits(
         },
     )
     assert ask(address, ours, WEB) == 2
+    assert waiting_pods(address, ours) == -1
+    add_waiting_pod(cluster)
+    assert waiting_pods(address, ours) == 1
+
+
+def add_waiting_pod(cluster: Cluster) -> None:
+    """Create a ReplicaSet with a pod that its scheduler found no node for."""
+    api, labels = cluster.api, {"app": "far"}
+    containers = [{"name": "far", "image": "far"}]
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+    }
+    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+    made = api.create("replicasets", head | {"metadata": {"name": "far"}, "spec": spec})
+    waits = pod("far-a", cpu="1", scheduler="nobody", labels=labels)
+    waits["metadata"]["ownerReferences"] = [head | {"name": "far", "uid": made["metadata"]["uid"], "controller": True}]
+    api.create("pods", waits)
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"conditions": [said | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    api.patch("pods", "far-a", {"status": status}, subresource="status")
+
+
+def waiting_pods(address: str, certificates: TlsFiles) -> int:
+    """Ask as Karmada's descheduler does."""
+    asked = messages.UnschedulableReplicasRequest(cluster="member1", threshold_nanoseconds=300 * 10**9)
+    asked.resource.kind, asked.resource.namespace, asked.resource.name = "ReplicaSet", "default", "far"
+
+    async def asking() -> int:
+        async with grpc.aio.secure_channel(address, channel_credentials(Renewed(certificates).pem)) as channel:
+            call = channel.unary_unary(f"/{SERVICE}/{UNSCHEDULABLE}")
+            answer = await call(asked.SerializeToString(), timeout=10.0)
+        found: int = messages.UnschedulableReplicasResponse.FromString(answer).unschedulable_replicas
+        return found
+
+    return asyncio.run(asking())
 
 
 def test_the_decision_maker_of_a_fleet_asks_each_cluster_for_its_room(

@@ -22,9 +22,17 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
     sets_question,
     sets_request,
     template_of,
+    unschedulable_question,
 )
 from kube_policy_scheduler.cluster.objects import NodeSelector, NodeSelectorTerm, Requirement, Toleration
-from kube_policy_scheduler.fleet.karmada.estimates import Demand, Part, ReplicasQuestion, SetsQuestion, TemplateName
+from kube_policy_scheduler.fleet.karmada.estimates import (
+    Demand,
+    Part,
+    ReplicasQuestion,
+    SetsQuestion,
+    TemplateName,
+    UnschedulableQuestion,
+)
 
 FOLDER = Path(messages.__file__).parent
 
@@ -64,6 +72,18 @@ def test_sets_and_tolerations_come_back_as_they_went() -> None:
     demand = Demand({"memory": "1Gi"}, tolerations=(Toleration("gpu", "Exists", "", "NoSchedule"),))
     asked = SetsQuestion("member1", "shop", (Part(demand, 1, "manager"), Part(Demand(), 2, "worker")))
     assert sets_question(sets_request(asked)) == asked
+
+
+def test_a_question_of_the_descheduler_is_read_and_a_wrong_one_is_refused() -> None:
+    body = (
+        field(1, b"m")
+        + field(2, field(2, b"Job") + field(3, b"shop") + field(4, b"train"))
+        + b"\x18\x80\xa8\xd6\xb9\x07"
+    )
+    assert unschedulable_question(body) == UnschedulableQuestion("m", TemplateName("Job", "shop", "train"), 2.0)
+    for wrong in (b"\xff", field(2, field(2, b"Job") + field(3, b"..") + field(4, b"a/b")), b""):
+        with pytest.raises(WrongRequest):
+            unschedulable_question(wrong)
 
 
 def test_replicas_on_their_way_come_with_the_question() -> None:
@@ -136,7 +156,7 @@ def test_what_is_wrong_is_refused_with_a_reason(body: bytes, why: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    for read in (replicas_question, sets_question):
+    for read in (replicas_question, sets_question, unschedulable_question):
         with contextlib.suppress(WrongRequest):
             assert read(body).cluster is not None
 

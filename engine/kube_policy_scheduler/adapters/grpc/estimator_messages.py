@@ -20,6 +20,7 @@ from kube_policy_scheduler.fleet.karmada.estimates import (
     ReplicasQuestion,
     SetsQuestion,
     TemplateName,
+    UnschedulableQuestion,
 )
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 
@@ -66,6 +67,18 @@ def sets_question(body: bytes, template: str = "") -> SetsQuestion:
         raise WrongRequest(f"a set has {pods:,} replicas; expected at most {MOST_PODS:,}")
     assumed = _assumed(found.assumed, so_far=pods)
     return SetsQuestion(found.cluster, found.namespace, parts, assumed, template_of(template))
+
+
+def unschedulable_question(body: bytes) -> UnschedulableQuestion:
+    """Return what a request asks. Raises WrongRequest."""
+    found = _parsed(messages.UnschedulableReplicasRequest, body, "the request")
+    if found.threshold_nanoseconds < 0:
+        raise WrongRequest(f"the threshold is {found.threshold_nanoseconds} ns; expected 0 or more")
+    asked = found.resource
+    workload = template_of(f"kind={asked.kind}, name={asked.namespace}/{asked.name}")
+    if workload is None:
+        raise WrongRequest("the resource has no kind, namespace and name that Kubernetes accepts")
+    return UnschedulableQuestion(found.cluster, workload, found.threshold_nanoseconds / 1e9)
 
 
 def template_of(text: str) -> TemplateName | None:

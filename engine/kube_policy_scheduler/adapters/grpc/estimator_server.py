@@ -21,10 +21,16 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
     WrongRequest,
     replicas_question,
     sets_question,
+    unschedulable_question,
 )
 from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, server_credentials
 from kube_policy_scheduler.adapters.http.port import ServerError
-from kube_policy_scheduler.fleet.karmada.estimates import CAPACITY, ReplicasQuestion, SetsQuestion
+from kube_policy_scheduler.fleet.karmada.estimates import (
+    CAPACITY,
+    ReplicasQuestion,
+    SetsQuestion,
+    UnschedulableQuestion,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,19 +54,30 @@ class Answers(Protocol):
         ...
 
 
+class CountsPods(Protocol):
+    """Counts pods that have no node."""
+
+    async def unschedulable(self, question: UnschedulableQuestion, *, seconds: float) -> int:
+        """Return how many pods of a workload have no node, -1 for no opinion, within so many seconds."""
+        ...
+
+
 class EstimatorServer:
     """A context manager: the port is served while it lasts."""
 
-    def __init__(self, answers: Answers, *, host: str, port: int, certificates: Renewed | None) -> None:
+    def __init__(
+        self, answers: Answers, pods: CountsPods, *, host: str, port: int, certificates: Renewed | None
+    ) -> None:
         """Listen to nothing yet.
 
         Args:
-            answers: what to answer.
+            answers: what to answer about room.
+            pods: what to answer about pods that have no node.
             host: address to listen at.
             port: 0 takes a free one, see `address`.
             certificates: None: plain, for everybody who can connect.
         """
-        self._answers, self._certificates = answers, certificates
+        self._answers, self._pods, self._certificates = answers, pods, certificates
         self._host, self._port = host, port
         self._server: Any = None
 
@@ -82,7 +99,7 @@ class EstimatorServer:
                 ("grpc.keepalive_timeout_ms", 20_000),
             ],
         )
-        methods = {REPLICAS: self._replicas, SETS: self._sets, UNSCHEDULABLE: _unschedulable}
+        methods = {REPLICAS: self._replicas, SETS: self._sets, UNSCHEDULABLE: self._unschedulable}
         handlers = {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -117,6 +134,14 @@ class EstimatorServer:
         answer: bytes = messages.MaxAvailableComponentSetsResponse(max_sets=found).SerializeToString()
         return answer
 
+    async def _unschedulable(self, body: bytes, context: Any) -> bytes:
+        def read(request: bytes, _: str) -> UnschedulableQuestion:
+            return unschedulable_question(request)
+
+        found = await _answered(body, context, read, self._pods.unschedulable)
+        answer: bytes = messages.UnschedulableReplicasResponse(unschedulable_replicas=found).SerializeToString()
+        return answer
+
 
 class _Ask(Protocol):
     def __call__(self, question: Any, /, *, seconds: float) -> Awaitable[int]: ...
@@ -140,10 +165,3 @@ def _template(context: Any) -> str:
         if key == OBJECT and isinstance(value, str):
             return value
     return ""
-
-
-async def _unschedulable(_: bytes, context: Any) -> bytes:
-    """Refuse what is not known here: which pods of a workload wait, and for how long."""
-    text = "this estimator does not count pods that wait; karmada-scheduler-estimator does, for the descheduler"
-    await context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
-    raise AssertionError("aborted")

@@ -17,7 +17,7 @@ from kube_policy_scheduler.fleet.karmada.estimates import Demand, TemplateName
 
 logger = logging.getLogger(__name__)
 
-_PATHS = {
+WORKLOADS = {
     "Deployment": ("/apis/apps/v1", "deployments"),
     "StatefulSet": ("/apis/apps/v1", "statefulsets"),
     "ReplicaSet": ("/apis/apps/v1", "replicasets"),
@@ -68,7 +68,7 @@ class PodTemplates:
 
     async def read(self, template: TemplateName) -> MemberTemplate | None:
         """Return the template of the pods, None if the cluster has none or it cannot be read."""
-        where = _PATHS.get(template.kind)
+        where = WORKLOADS.get(template.kind)
         if where is None or not template.namespace:
             return None
         try:

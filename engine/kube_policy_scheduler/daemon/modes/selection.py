@@ -126,6 +126,7 @@ def _estimator_port(
     from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
     from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
     from kube_policy_scheduler.daemon.modes.estimator import Estimator
+    from kube_policy_scheduler.daemon.modes.pods_without_node import PodsWithoutNode
 
     def why_not() -> str | None:
         return problem() or (None if scheduler.view() else "the cache is not current: the API server does not answer")
@@ -144,7 +145,8 @@ def _estimator_port(
     certificates = Renewed(files) if files.certificate is not None else None
     if certificates is None and not is_loopback(asked.host):
         logger.warning("the port of the estimator is not encrypted, and everybody who can connect may ask")
-    return EstimatorServer(estimator, host=asked.host, port=asked.port, certificates=certificates)
+    pods = PodsWithoutNode(transport, cluster_name=asked.cluster_name, metrics=metrics.estimator)
+    return EstimatorServer(estimator, pods, host=asked.host, port=asked.port, certificates=certificates)
 
 
 def knows_clients(settings: Settings) -> bool:

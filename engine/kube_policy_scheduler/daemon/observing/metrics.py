@@ -507,7 +507,7 @@ class EstimatorMetrics:
         self.answers = Counter(
             "policy_scheduler_estimator_answers",
             "Number of answers of the estimator: computed, kept (nothing has changed), last (the last good one,"
-            " because a new one takes too long), none (no opinion), error.",
+            " because a new one takes too long), counted (pods without a node), none (no opinion), error.",
             ("answer",),
             registry=registry,
         )

@@ -75,6 +75,15 @@ class SetsQuestion(msgspec.Struct, frozen=True, tag="sets"):
 Question = ReplicasQuestion | SetsQuestion
 
 
+class UnschedulableQuestion(msgspec.Struct, frozen=True):
+    """How many pods of a workload have no node."""
+
+    cluster: str
+    workload: TemplateName
+    threshold_seconds: float = 0.0
+    """Only those that have had none for so long."""
+
+
 def question_about(binding: ResourceBinding, cluster: str) -> Question | None:
     """Return what to ask the estimator of a cluster about a binding; None if it has no pods to ask about."""
     spec, resource = binding.spec, binding.spec.resource
