@@ -9,6 +9,7 @@ from kube_policy_scheduler.fleet.karmada.triggers import APPLIED
 from tests.fleet.karmada.bindings import raw_binding, raw_cluster
 from tests.integration.api import Api, ApiRefusal
 from tests.integration.conditions import eventually
+from tests.integration.karmada_programs import definitions
 from tests.integration.objects import Json
 
 NAMESPACE = "shop"
@@ -19,6 +20,12 @@ KINDS = (
 )
 FINALIZER = "karmada.io/cluster-controller"
 _ANY: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def definition_of(group: str, version: str, plural: str, kind: str, scope: str) -> Json:
+    """Return Karmada's own definition where it is at hand, else a stand-in."""
+    own = (each for each in definitions(group) if each["spec"]["names"]["plural"] == plural)
+    return next(own, None) or definition(group, version, plural, kind, scope)
 
 
 def definition(group: str, version: str, plural: str, kind: str, scope: str) -> Json:
@@ -73,10 +80,12 @@ class Karmada:
         """Make sure that the resources are served and empty."""
         self.api = api
         for group, version, plural, kind, scope in KINDS:
-            serve(api, group, version, definition(group, version, plural, kind, scope))
+            serve(api, group, version, definition_of(group, version, plural, kind, scope))
         for name in (NAMESPACE, "karmada-system"):
             if not any(each["metadata"]["name"] == name for each in api.list("namespaces")):
                 api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            for plural in ("leases", "events", "deployments"):
+                api.delete_all(plural, namespace=name)
 
     # --- what users and the controller manager do ------------------------------------------------------
 
