@@ -16,6 +16,12 @@ OTHER = [{"affinityName": "own", "clusterNames": ["a"]}, {"affinityName": "cloud
 DONE = {"conditions": SUCCESS}
 GO = DYNAMIC | {"clusterTolerations": None, "spreadConstraints": [], "clusterAffinity": {"exclude": []}}
 """The same placement, as another program may write it."""
+PARTS: dict[str, Any] = {
+    "replicas": 0,
+    "replicaRequirements": None,
+    "components": [{"name": name, "replicas": 1} for name in ("jobmanager", "taskmanager")],
+}
+"""Of a workload that has several kinds of pods."""
 LATER = {"conditions": SUCCESS, "lastScheduledTime": "2026-11-20T09:00:00Z"}
 
 
@@ -28,6 +34,10 @@ LATER = {"conditions": SUCCESS, "lastScheduledTime": "2026-11-20T09:00:00Z"}
         ({"applied": GO, "placement": DYNAMIC | {"clusterAffinity": {}}, "has": {"a": 3}, "status": DONE}, None),
         ({"applied": "{not json", "has": {"a": 3}, "status": DONE}, None),
         ({"applied": "[1]", "has": {"a": 3}, "status": DONE}, None),
+        ({"applied": "[]", "has": {"a": 3}, "status": DONE}, None),
+        ({"applied": '{"clusterAffinity": 7}', "has": {"a": 3}, "status": DONE}, None),
+        ({"applied": "null", "has": {"a": 3}, "status": DONE}, Trigger.PLACEMENT),
+        ({"applied": "null", "placement": {}, "has": {"a": 3}, "status": DONE}, Trigger.ALWAYS),
         ({"applied": '{"a":' * 900 + "1" + "}" * 900, "has": {"a": 3}, "status": DONE}, None),
         ({"applied": DYNAMIC, "has": {"a": 2}, "status": DONE}, Trigger.REPLICAS),
         ({"applied": DYNAMIC, "has": {"a": 2, "b": 2}, "status": DONE}, Trigger.REPLICAS),
@@ -46,6 +56,8 @@ LATER = {"conditions": SUCCESS, "lastScheduledTime": "2026-11-20T09:00:00Z"}
             {"applied": DYNAMIC, "replicas": 0, "replicaRequirements": None, "status": DONE},
             Trigger.ALWAYS,
         ),
+        ({"applied": DYNAMIC, "status": DONE} | PARTS, Trigger.REPLICAS),
+        ({"applied": DYNAMIC, "has": {"a": 0}, "status": DONE} | PARTS, None),
         ({"applied": DYNAMIC, "has": {"gone": 3}, "status": DONE}, Trigger.CLUSTER_GONE),
         ({"applied": DYNAMIC, "has": {"a": 3}}, Trigger.INTERRUPTED),
     ],
@@ -76,14 +88,17 @@ def test_only_the_observed_affinity_term_counts(
     assert trigger(found, is_leaving=lambda _: False) is (Trigger.PLACEMENT if is_new else None)
 
 
-def test_workload_affinity_alone_is_no_new_placement() -> None:
+@pytest.mark.parametrize(("observed", "is_new"), [("", True), ("own", False), ("gone", True)])
+def test_workload_affinity_alone_is_a_new_placement_unless_a_term_placed_the_workload(
+    observed: str, is_new: bool
+) -> None:
     found = binding(
-        placement=DYNAMIC | {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}},
-        applied=DYNAMIC,
+        placement=DYNAMIC | {"clusterAffinities": TERMS, "workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}},
+        applied=DYNAMIC | {"clusterAffinities": TERMS},
         has={"a": 3},
-        status=DONE,
+        status=DONE | {"schedulerObservingAffinityName": observed},
     )
-    assert trigger(found, is_leaving=lambda _: False) is None
+    assert trigger(found, is_leaving=lambda _: False) is (Trigger.PLACEMENT if is_new else None)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ ZONES = ClusterAffinity(fields=(FieldTest("zone", "In", frozenset({"z1"})),))
             "ClusterAffinity", "cluster(s) did not match the placement cluster affinity constraint",
         ),
         (
-            workload(1, Placement(affinity=ZONES)), fleet(cluster("a", 1, zones=("z1", "z2"))),
+            workload(1, Placement(affinity=ZONES)), fleet(cluster("a", 1, zones=("z2", "z3"))),
             "ClusterAffinity", "cluster(s) did not match the placement cluster affinity constraint",
         ),
         (
@@ -213,6 +213,25 @@ def test_a_filter_says_why(asked: Workload, where: Fleet, name: str, reason: str
     outcome = place(asked, where)
     verdict = next(iter(outcome.verdicts.values()))
     assert (verdict.rejected_by, verdict.message) == (name, reason)
+
+
+@pytest.mark.parametrize(
+    ("operator", "zones", "matches"),
+    [
+        ("In", (), False),
+        ("In", ("z1",), True),
+        ("In", ("z1", "z2"), True),  # one of its zones is enough
+        ("In", ("z2",), False),
+        ("NotIn", (), True),
+        ("NotIn", ("z1", "z2"), False),
+        ("NotIn", ("z2",), True),
+        ("Exists", ("z1",), False),  # no placement may say so
+    ],
+)
+def test_zones_of_a_cluster_affinity(operator: str, zones: tuple[str, ...], matches: bool) -> None:
+    zone = ClusterAffinity(fields=(FieldTest("zone", operator, frozenset({"z1"})),))
+    outcome = place(workload(1, Placement(affinity=zone)), fleet(cluster("a", 9, zones=zones)))
+    assert outcome.placed is matches
 
 
 @pytest.mark.parametrize("name", sorted(FILTERS))

@@ -69,6 +69,8 @@ def trigger(binding: ResourceBinding, *, is_leaving: Callable[[str], bool]) -> T
         return Trigger.REPLICAS
     if kind == "Divided" and sum(counts) != spec.replicas:
         return Trigger.REPLICAS
+    if kind and spec.components and not counts:  # replicas are not counted by cluster; it may have been evicted
+        return Trigger.REPLICAS
     if reading.is_fresh(binding):
         return Trigger.RESCHEDULE
     has_pods = spec.replicas > 0 or spec.replica_requirements is not None or bool(spec.components)
@@ -86,30 +88,27 @@ def condition(binding: ResourceBinding) -> Condition | None:
 
 
 def is_placement_new(binding: ResourceBinding) -> bool:
-    """Return whether another placement is asked for than was applied last; what is not JSON counts as applied.
+    """Return whether another placement is asked for than was applied last.
 
-    Of several cluster affinities, only the one by which the workload was placed counts.
+    Of several cluster affinities, only the one by which the workload was placed counts, and then `workloadAffinity`
+    does not. What is no placement counts as applied, as in Karmada.
     """
     text = (binding.metadata.annotations or {}).get(APPLIED)
     if not text:
         return True
-    asked = _meant(binding.spec.placement or {})
     try:
-        applied = json.loads(text)
-        if not isinstance(applied, dict):
+        written = json.loads(text)
+        asked, applied = _meant(binding.spec.placement or {}), _meant({} if written is None else written)
+        if asked == applied:
             return False
-        applied = _meant(applied)
-    except (ValueError, RecursionError):
-        return False
-    if asked == applied:
+        reading.placement_object(written)
+    except (ValueError, AttributeError, RecursionError):
         return False
     asked_terms, applied_terms = asked.pop("clusterAffinities", []), applied.pop("clusterAffinities", [])
     asked.pop("workloadAffinity", None)
     applied.pop("workloadAffinity", None)
     if asked != applied:
         return True
-    if asked_terms == applied_terms:
-        return False
     observed = binding.status.scheduler_observed_affinity_name
     now, before = _term(asked_terms, observed), _term(applied_terms, observed)
     return not observed or now is None or before is None or now != before

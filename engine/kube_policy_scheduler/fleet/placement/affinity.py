@@ -17,7 +17,7 @@ def matches(affinity: ClusterAffinity, cluster: FleetCluster) -> bool:
 
 
 def _meets(test: FieldTest, cluster: FleetCluster) -> bool:
-    """Return whether the field has one of the values, or none; with several zones, all must be among the values."""
+    """Return whether the field has one of the values, or none of them; of several zones, one is enough."""
     match test.key:
         case "zone":
             have = frozenset(cluster.zones)
@@ -29,7 +29,7 @@ def _meets(test: FieldTest, cluster: FleetCluster) -> bool:
             have = frozenset()
     match test.operator:
         case "In":
-            return bool(have) and have <= test.values
+            return not have.isdisjoint(test.values)
         case "NotIn":
             return have.isdisjoint(test.values)
     return False
