@@ -10,7 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kube_policy_scheduler.adapters.http.decision_client import DecisionLogError, fetch_decisions
+from kube_policy_scheduler.adapters.http.decision_client import (
+    DecisionLogError,
+    UnknownParameterError,
+    fetch_decisions,
+)
 
 LINES = b'{"version":1}\n{"version":1,"node":"a"}\n'
 
@@ -73,6 +77,12 @@ def test_a_token_is_read_from_its_file(url: str, tmp_path: Path) -> None:
 def test_refusals_are_reported(url: str, path: str, pod: str, expected: str) -> None:
     with pytest.raises(DecisionLogError, match=expected):
         fetch_decisions(url + path, pod=pod)
+
+
+def test_a_parameter_that_it_does_not_know_can_be_told_from_other_refusals(url: str) -> None:
+    with pytest.raises(UnknownParameterError, match="400"):
+        fetch_decisions(url, pod="400")
+    assert fetch_decisions(url, workload="shop/web")
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,34 @@ def test_what_would_be_decided_can_be_asked(karmada: Karmada, fleet: Fleet) -> N
     assert process.get("/debug/bindings?pod=none")[0] == 400
 
 
+def test_decisions_are_logged(karmada: Karmada, fleet: Fleet, tmp_path: Path) -> None:
+    three(karmada)
+    head = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{head}decisionLog: {{directory: {tmp_path}/log}}\n")
+    process = fleet(f"--config={config}").start_ready()
+    web = karmada.add_binding(replicas=12)
+    placed = karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+    huge = karmada.add_binding("huge", replicas=1200)
+    karmada.wait_reason(huge, "Unschedulable")
+
+    def logged(asked: str) -> list[Any]:
+        return [json.loads(line) for line in process.get(f"/debug/decisions?{asked}")[1].splitlines()]
+
+    (of_web,) = eventually(lambda: logged(f"workload={NAMESPACE}/web"))
+    assert (of_web["outcome"], of_web["targets"]) == ("placed", {"a": 2, "b": 4, "c": 6})
+    assert of_web["trigger"] == "the placement changed"
+    assert of_web["generation"] == placed["metadata"]["generation"] - 1
+    assert {each["cluster"]: each["roomBy"] for each in of_web["clusters"]} == dict.fromkeys("abc", "summary")
+    (of_huge,) = eventually(lambda: logged("outcome=unplaced"))
+    assert of_huge["message"].endswith("Clusters available replicas 36 are not enough to schedule.")
+    assert process.get("/debug/decisions?pod=web")[0] == 400
+    assert process.get("/debug/decisions?outcome=lost")[0] == 400
+    assert process.terminate() == 0
+    written = (tmp_path / "log/decisions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["workload"]["name"] for line in written] == ["web", "huge"]
+
+
 @pytest.mark.parametrize(("flag", "problem"), [("--config=missing.yaml", "missing.yaml"), ("--http-address=x", "x")])
 def test_what_cannot_be_used_is_said_at_the_start(fleet: Fleet, flag: str, problem: str) -> None:
     process = fleet(flag).start()

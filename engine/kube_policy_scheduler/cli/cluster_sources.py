@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kube_policy_scheduler.cli import files
-from kube_policy_scheduler.cli.files import STANDARD_INPUT
 from kube_policy_scheduler.cli.kubernetes_option import chosen_rules, kubernetes_option
 from kube_policy_scheduler.cli.terminal import format_option, say, status_line
 
@@ -578,40 +576,6 @@ def records_in(path: Path) -> list[DecisionRecord]:
     Raises:
         click.ClickException: it cannot be read, has no record, or a line is none.
     """
-    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, opened, problem_of
-    from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
+    from kube_policy_scheduler.cli.past_decisions import decisions_in
 
-    def cut(place: str) -> None:
-        say(f"policyctl: {place}: incomplete line at the end, ignored", err=True)
-
-    try:
-        if path == STANDARD_INPUT:
-            found = list(decode_lines(lines_of(sys.stdin.buffer), name=str(path), on_truncated=cut))
-        else:
-            with opened(path) as file:
-                found = list(decode_lines(lines_of(file), name=str(path), on_truncated=cut))
-    except RecordError as error:
-        raise click.ClickException(str(error)) from error
-    except UnreadableFileError as error:
-        raise click.ClickException(problem_of(path, error)) from error
-    if not found:
-        raise click.ClickException(f"{path} is empty: expected decisions, one JSON object a line")
-    return found
-
-
-def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:
-    """Return what a running scheduler decided about a pod (`namespace/name` or a name), oldest first.
-
-    Raises:
-        click.ClickException: it does not answer, or not with decisions.
-    """
-    from kube_policy_scheduler.adapters.http.decision_client import DecisionLogError, fetch_decisions
-    from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
-
-    try:
-        lines = fetch_decisions(url, pod=pod, token_file=token_file, ca_file=ca_file)
-        # no decision is about a pod of that name: list the others, so that the error can suggest one
-        lines = lines or fetch_decisions(url, token_file=token_file, ca_file=ca_file)
-        return list(decode_lines(lines, name=url))
-    except (DecisionLogError, RecordError) as error:
-        raise click.ClickException(str(error)) from error
+    return decisions_in(path).of_pods()

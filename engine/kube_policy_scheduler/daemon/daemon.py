@@ -717,7 +717,7 @@ class Daemon:
             max_counter_bytes=scheduler.cluster.counters.max_bytes,
             rebalancing=self._rebalancer.state(),
             device_annotation_protected=trust.protected if trust is not None else None,
-            decision_records=self._records.recorder.tallies(),
+            decision_records=self._records.recorder.file.tallies(),
             extension_failures=extension_failures(),
             signals=self._signals.rows(),
             lease=self._coordinator.lease_state(),

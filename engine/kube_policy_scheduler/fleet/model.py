@@ -295,6 +295,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """What each target gets of each component, if the workload is placed by components."""
     verdicts: Mapping[str, Verdict] = NOTHING
     """By cluster: all that are not being deleted."""
+    policy: str | None = None
+    """The name of the policy that decided; None if the Placement alone did."""
 
     @property
     def placed(self) -> bool:

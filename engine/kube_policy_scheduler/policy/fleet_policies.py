@@ -58,7 +58,8 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def decide(self, workload: Workload, fleet: Fleet, given: Given | None = None) -> Outcome:
         """Return where a workload is to run by its policy; without one, by its Placement."""
-        return decide(workload, fleet, self.governing(workload), given)
+        policy = self.governing(workload)
+        return _by(policy, decide(workload, fleet, policy, given))
 
     def decide_each(self, kind: str, fleet: Fleet, given: Given) -> dict[str, Outcome]:
         """Return what each policy says of the clusters, by its name: of those that govern a workload of this kind that
@@ -74,7 +75,8 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
     def rebalance(self, workload: Workload, fleet: Fleet, given: Given) -> tuple[Outcome, tuple[Move, ...]] | None:
         """Return the placement after the next pass of moves; None if nothing moves now."""
         policy = self.governing(workload)
-        return rebalance(workload, fleet, policy, given) if policy is not None else None
+        found = rebalance(workload, fleet, policy, given) if policy is not None else None
+        return (_by(policy, found[0]), found[1]) if found is not None else None
 
     @cached_property
     def orders(self) -> bool:
@@ -113,6 +115,10 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
         for place in sorted(range(len(workloads)), key=lambda place: workloads[place].created or 0.0):
             waiting.wake(place, Wake.OWN, now, priority=workloads[place].priority)
         return list(iter(lambda: waiting.next(now), None))
+
+
+def _by(policy: CompiledPolicy | None, outcome: Outcome) -> Outcome:
+    return outcome if policy is None else msgspec.structs.replace(outcome, policy=policy.name)
 
 
 NO_FLEET_POLICIES = FleetPolicies()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from typing import TypeVar
 
 import msgspec
 
@@ -43,11 +44,11 @@ class Outcome(Enum):
     """The attempt broke."""
 
 
-class _Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+class Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
     """Base of what a record consists of."""
 
 
-class Reason(_Part, frozen=True):
+class Reason(Part, frozen=True):
     """Why nodes were rejected."""
 
     text: str
@@ -57,7 +58,7 @@ class Reason(_Part, frozen=True):
     """The filter: kube-scheduler's name for it, or the clause's."""
 
 
-class Ranked(_Part, frozen=True):
+class Ranked(Part, frozen=True):
     """One of the best nodes."""
 
     node: str
@@ -66,7 +67,7 @@ class Ranked(_Part, frozen=True):
     """Weighted, by plugin, by clause name, or as the clause is written; those that are written alike are added up."""
 
 
-class Reading(_Part, frozen=True):
+class Reading(Part, frozen=True):
     """One metric at the time of the decision."""
 
     query: str
@@ -77,7 +78,7 @@ class Reading(_Part, frozen=True):
     """Nodes without a usable value; None where that was not counted."""
 
 
-class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
+class DecisionRecord(Part, frozen=True, tag_field="version", tag=VERSION):
     """What was decided about one pod, by what, and why."""
 
     time: float
@@ -160,6 +161,7 @@ class RecordError(ValueError):
     """A line is no decision record; the text names its place."""
 
 
+Record = TypeVar("Record")
 _NO_RECORD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(DecisionRecord)
@@ -172,7 +174,7 @@ class _Head(msgspec.Struct):
 _head = msgspec.json.Decoder(_Head)
 
 
-def encode(record: DecisionRecord) -> bytes:
+def encode(record: msgspec.Struct) -> bytes:
     """Return a record as one line, with its end."""
     return _encoder.encode(record) + b"\n"
 
@@ -187,6 +189,11 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
     Raises:
         RecordError: it is no record, or of a version that this program does not know.
     """
+    return decode_as(_decoder, line, place=place)
+
+
+def decode_as(form: msgspec.json.Decoder[Record], line: bytes, *, place: str) -> Record:
+    """Return the record of one line; as `decode`. form: reads records of one kind."""
     try:
         version = _head.decode(line).version
     except _NO_RECORD as error:
@@ -198,7 +205,7 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
             " version that wrote it, or a newer one"
         )
     try:
-        return _decoder.decode(line)
+        return form.decode(line)
     except _NO_RECORD as error:
         raise RecordError(f"{place}: {encoding_problem(line) or error}") from error
 
@@ -218,12 +225,23 @@ def decode_lines(
     Raises:
         RecordError: as `decode`.
     """
+    return decode_lines_as(_decoder, lines, name=name, on_truncated=on_truncated)
+
+
+def decode_lines_as(
+    form: msgspec.json.Decoder[Record],
+    lines: Iterable[bytes],
+    *,
+    name: str,
+    on_truncated: Callable[[str], None] = lambda place: None,
+) -> Iterator[Record]:
+    """Return the records of a log; as `decode_lines`. form: reads records of one kind."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         place = f"{name}:{number}"
         try:
-            yield decode(line, place=place)
+            yield decode_as(form, line, place=place)
         except RecordError:
             if line.endswith(b"\n") or _is_whole(line):
                 raise

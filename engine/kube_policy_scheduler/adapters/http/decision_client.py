@@ -29,26 +29,38 @@ class DecisionLogError(Exception):
     """The scheduler gave no decisions. The text is short and without secrets."""
 
 
+class UnknownParameterError(DecisionLogError):
+    """The scheduler does not know what it was asked for: decisions about pods and about workloads differ there."""
+
+
 def fetch_decisions(
-    url: str, *, pod: str = "", limit: int = 1000, token_file: Path | None = None, ca_file: Path | None = None
+    url: str,
+    *,
+    pod: str = "",
+    workload: str = "",
+    limit: int = 1000,
+    token_file: Path | None = None,
+    ca_file: Path | None = None,
 ) -> list[bytes]:
     """Return the newest decisions as JSON lines, oldest first.
 
     Args:
         url: of the scheduler's HTTP port, such as `http://127.0.0.1:10351`.
         pod: `namespace/name` or a name; "" for all pods.
+        workload: the same of a workload, if the scheduler decides over clusters.
         limit: how many at most.
         token_file: holds a bearer token, where the scheduler asks who is there.
         ca_file: certificate authorities to trust instead of the system's; such as the scheduler's own certificate.
 
     Raises:
+        UnknownParameterError: it decides no pods, or no workloads.
         DecisionLogError: there is no answer, or it is a refusal.
     """
     parts = urlsplit(url)
     shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise DecisionLogError(f"expected a URL such as http://127.0.0.1:10351, got {shown}")
-    asked = {"limit": str(limit)} | ({"pod": pod} if pod else {})
+    asked = {"limit": str(limit)} | ({"pod": pod} if pod else {}) | ({"workload": workload} if workload else {})
     headers = {}
     if token_file is not None:
         try:
@@ -91,7 +103,8 @@ def fetch_decisions(
             raise DecisionLogError(f"{shown}: there is no {_PATH}: is it the scheduler's HTTP port?")
         case status:
             said = body[:200].decode("utf-8", "replace").strip().splitlines()
-            raise DecisionLogError(f"{shown}: {status}{f': {said[0]}' if said else ''}")
+            refusal = UnknownParameterError if status == 400 else DecisionLogError
+            raise refusal(f"{shown}: {status}{f': {said[0]}' if said else ''}")
 
 
 def _check_authorities(path: Path) -> None:

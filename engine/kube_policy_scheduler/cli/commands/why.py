@@ -15,6 +15,7 @@ from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.cli.past_decisions import PastDecisions
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
@@ -37,11 +38,13 @@ Examples:
 To explain a workload of a Karmada fleet:
   kubectl get clusters,resourcebindings,deployments -A -o yaml > fleet.yaml    # of the Karmada API server
   policyctl why shop/web --fleet fleet.yaml --policies policies/fleet/
+  policyctl why shop/web --karmada --kubeconfig karmada-apiserver.config --policies policies/fleet/
 
 \b
 To explain an earlier decision, use the decision log or the memory of a running scheduler:
   policyctl why web-7f9 --record decisions.jsonl
   policyctl why shop/web-7f9 --daemon http://127.0.0.1:10351
+  policyctl why shop/web --daemon http://127.0.0.1:10259          # a workload, of policy-scheduler fleet
   policyctl why web-7f9 --record decisions.jsonl --cluster then.json.gz --policies policies/   # decided again
 
 \b
@@ -67,19 +70,24 @@ SECTION = Section.UNDERSTAND
         " the Deployments or others that these name; may be repeated.",
 )  # fmt: skip
 @click.option(
+    "--karmada", is_flag=True,
+    help="Explain a workload of the Karmada control plane of the kubeconfig instead of a pod. It is only read.",
+)  # fmt: skip
+@click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies that decide: a file, or a folder; may be repeated.  [default: Kubernetes' own rules]",
 )  # fmt: skip
 @click.option("--policy", metavar="NAME", help="Use this policy, no matter which one governs the pod.")
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
-    help="Explain the pod's last decision in a file of the decision log. With --cluster, decide the pod again at"
-        " that time.",
+    help="Explain the last decision about the pod or the workload in a file of the decision log. With --cluster,"
+        " decide the pod again at that time.",
 )  # fmt: skip
 @click.option(
     "--daemon",
     metavar="URL",
-    help="Explain the pod's last decision in the memory of a running scheduler, at its HTTP port.",
+    help="Explain the last decision about the pod or the workload in the memory of a running scheduler, at its HTTP"
+    " port.",
 )
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Bearer token for --daemon.")
 @click.option(
@@ -95,6 +103,7 @@ def command(
     pod: str,
     namespace: str | None,
     fleets: tuple[Path, ...],
+    karmada: bool,
     policy: str | None,
     record: Path | None,
     daemon: str | None,
@@ -104,7 +113,7 @@ def command(
     form: str,
     html: Path | None,
 ) -> int:
-    """Explain the decision about one pod.
+    """Explain the decision about one pod, or about one workload of a fleet.
 
     POD is the name of a pod in the cluster (or NAMESPACE/NAME), or a file with a pod. If no node fits, the report shows
     the main cause, the nodes that each rule rejects, what the closest nodes lack, and single changes that would help;
@@ -121,13 +130,18 @@ def command(
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
 
-    if fleets:
+    if fleets and karmada:
+        raise click.UsageError("use --fleet for files, or --karmada for a live control plane, not both")
+    if fleets or karmada:
         return _workload(given, pod, fleets, namespace=namespace, form=form)
     if record is not None and daemon is not None:
         raise click.UsageError("use --record or --daemon, not both")
     past: Recorded | None = None
     if record is not None or daemon is not None:
-        past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
+        decisions = _past(pod, record, daemon, token_file=token_file, ca_file=ca_file)
+        if decisions.about_workloads:
+            return _past_workload(decisions, pod, namespace=namespace, form=form)
+        past = _recorded(decisions, pod, namespace=namespace)
         if not given.clusters and given.kubeconfig is None and given.context is None:
             return _past_decision(past, form=form, html=html)
         given = given.as_recorded(past.record)
@@ -173,7 +187,7 @@ def command(
 
 def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str | None, form: str) -> int:
     """Explain the decision about a workload of a fleet."""
-    from kube_policy_scheduler.cli.fleets import fleet_in
+    from kube_policy_scheduler.cli.fleets import fleet_in, live_fleet
     from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.fleet.judging import Given as GivenToFleet
     from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES
@@ -181,10 +195,15 @@ def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str 
     from kube_policy_scheduler.tooling.why.workloads import data, explain_workload, lines
 
     if given.clusters:
-        raise click.UsageError("use --cluster for a pod, or --fleet for a workload, not both")
+        raise click.UsageError("use --cluster for a pod, or --fleet or --karmada for a workload, not both")
     policy_set = given.ruleset().policy_set
     policies = policy_set.fleet if policy_set is not None else NO_FLEET_POLICIES
-    fleet = fleet_in(paths, now=given.now)
+    if paths:
+        fleet = fleet_in(paths, now=given.now)
+    else:
+        fleet, unread = live_fleet(kubeconfig=given.kubeconfig, context=given.context)
+        for each in unread:
+            say(f"policyctl: {each}", err=True)
     state, now = fleet.state, fleet.now
     signals = given.signals_for(policies.queries, now=now) if policies.queries else Signals.EMPTY
     try:
@@ -216,28 +235,40 @@ def _room(state: ClusterState, inputs: DecisionInputs, ruleset: Ruleset) -> Room
     return room_for(state, options, inputs.pod, solve=solver(stop, seconds=_SOLVER_SECONDS), stop=stop)
 
 
-def _recorded(
-    pod: str,
-    record: Path | None,
-    daemon: str | None,
-    *,
-    namespace: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-) -> Recorded:
-    from kube_policy_scheduler.cli.cluster_sources import records_in, records_of
+def _past(
+    asked: str, record: Path | None, daemon: str | None, *, token_file: Path | None, ca_file: Path | None
+) -> PastDecisions:
+    from kube_policy_scheduler.cli.past_decisions import decisions_in, decisions_of
+
+    if record is not None:
+        return decisions_in(record)
+    assert daemon is not None, "one of the two is given"
+    return decisions_of(daemon, asked=asked, token_file=token_file, ca_file=ca_file)
+
+
+def _recorded(decisions: PastDecisions, pod: str, *, namespace: str | None) -> Recorded:
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
     from kube_policy_scheduler.tooling.why.past_decision import recorded_of
 
-    if record is not None:
-        records = records_in(record)
-    else:
-        assert daemon is not None, "one of the two is given"
-        records = records_of(daemon, pod=pod, token_file=token_file, ca_file=ca_file)
     try:
-        return recorded_of(records, pod, namespace=namespace)
+        return recorded_of(decisions.of_pods(), pod, namespace=namespace)
     except UnknownPod as error:
         raise click.ClickException(str(error)) from error
+
+
+def _past_workload(decisions: PastDecisions, name: str, *, namespace: str | None, form: str) -> int:
+    from kube_policy_scheduler.tooling.fleet_state import UnknownWorkloadError
+    from kube_policy_scheduler.tooling.why.past_workload import data, lines, past_workload
+
+    try:
+        found = past_workload(decisions.of_workloads(), name, namespace=namespace)
+    except UnknownWorkloadError as error:
+        raise click.ClickException(str(error)) from error
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal()))
+    return 0 if found.good else 1
 
 
 def _past_decision(past: Recorded, *, form: str, html: Path | None) -> int:

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import click
 
 from kube_policy_scheduler.adapters.files.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.files.rotating_file import FileError
 from kube_policy_scheduler.adapters.http.port import ServerError
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 from kube_policy_scheduler.adapters.process.loops import Loops
@@ -96,7 +97,7 @@ def fleet(
     logs.warn_of_ignored(ignored)
     try:
         sys.exit(asyncio.run(_run(settings, http_address_file)))
-    except (CertificateError, CredentialsError, OutputError, ServerError) as error:
+    except (CertificateError, CredentialsError, FileError, OutputError, ServerError) as error:
         click.echo(f"policy-scheduler fleet: {error}", err=True)
         sys.exit(2)
 

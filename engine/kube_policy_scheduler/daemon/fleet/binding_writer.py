@@ -9,27 +9,19 @@ from functools import cache
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
-from kube_policy_scheduler.adapters.kube.errors import (
-    ApiError,
-    Conflict,
-    Fenced,
-    Forbidden,
-    Invalid,
-    KubeError,
-    NotFound,
-    UnknownOutcome,
-    Unreachable,
-)
+from kube_policy_scheduler.adapters.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import WORK, WORK_VERSION, resource_of
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Work, quota_exceeded, write_failed
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch, status_patch, targets
 from kube_policy_scheduler.fleet.model import Outcome
 from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 """The reason with which Karmada's webhook refuses a write that a FederatedResourceQuota does not allow."""
@@ -64,53 +56,60 @@ class BindingWriter:
         self._fence = fence
         self._clock, self._steady = clock, steady
 
-    async def carry_out(self, work: Work) -> None:
-        """Write what is not there yet, and tell the decision maker how that ended. Raises nothing of the API's."""
+    async def carry_out(self, work: Work) -> FleetDecision | None:
+        """Write what is not there yet, and tell the decision maker how that ended. Raises nothing of the API's.
+
+        Returns:
+            What became of it; None if nothing was decided, or it is decided again because the binding has changed.
+        """
         outcome, binding, generation = work.outcome, work.binding, work.binding.metadata.generation
+        attempt = self._maker.waiting.attempts(work.key) + 1
         if work.patch is not None:
             try:
                 binding = await self._patch(binding, work.patch)
                 generation = binding.metadata.generation
+            except (Forbidden, Invalid) as error:
+                is_quota = isinstance(error, Forbidden) and error.reason == QUOTA_EXCEEDED
+                outcome = quota_exceeded(work, error.message) if is_quota else write_failed(work, str(error))
             except KubeError as error:
-                outcome = self._refused(work, error)
-                if outcome is None:
-                    return
-        failed = outcome is not work.outcome
+                return self._failed(work, work.binding, error, attempt)
+        is_refused = outcome is not work.outcome
         patch = self._status(work, outcome, binding, generation)
         if patch is not None:
             try:
                 binding = await self._patch(binding, patch, subresource="status")
-            except Conflict:
-                self._maker.conflicted(work, self._now())
-                return
-            except NotFound:
-                self._maker.delete_binding(work.key)
-                return
-            except KubeError:
-                self._maker.refused(work, binding, self._now())
-                return
-        if outcome is not None and (patch is not None or work.patch is not None):
+            except KubeError as error:
+                failed = self._failed(work, binding, error, attempt)
+                if outcome is None or failed is not None or work.patch is None or is_refused:
+                    return failed
+                return _decision(work, outcome, _became(work, outcome), attempt)
+        is_written = patch is not None or work.patch is not None
+        if outcome is not None and is_written:
             self._tell(binding, outcome)
-        if failed:
+        if is_refused:
             self._maker.refused(work, binding, self._now())
         else:
             self._maker.done(work, binding, self._now())
+        if outcome is None or (outcome.placed and not is_written):
+            return None
+        if is_refused:
+            return _decision(work, outcome, WorkloadOutcome.REFUSED, attempt)
+        return _decision(work, outcome, _became(work, outcome), attempt)
 
-    def _refused(self, work: Work, error: KubeError) -> Outcome | None:
-        """Return what a refusal of the placement comes to, None if that is not to be told in the binding."""
+    def _failed(self, work: Work, binding: ResourceBinding, error: KubeError, attempt: int) -> FleetDecision | None:
+        """Take note that a write failed. binding: as it is now."""
         match error:
-            case Forbidden(reason=reason) if reason == QUOTA_EXCEEDED:
-                return quota_exceeded(work, error.message)
-            case Forbidden() | Invalid():
-                return write_failed(work, str(error))
             case NotFound():
                 self._maker.delete_binding(work.key)
+                return None
             case Conflict():
                 self._maker.conflicted(work, self._now())
-            case UnknownOutcome() | Unreachable() | Fenced() | ApiError() | _:
-                # it may have been written; the watch, and the precondition of the next try, tell
-                self._maker.refused(work, work.binding, self._now())
-        return None
+                return None
+        # it may have been written; the watch, and the precondition of the next try, tell
+        self._maker.refused(work, binding, self._now())
+        if work.outcome is None:
+            return None
+        return _decision(work, work.outcome, WorkloadOutcome.FAILED, attempt, problem=str(error))
 
     def _status(self, work: Work, outcome: Outcome | None, binding: ResourceBinding, generation: int) -> Patch | None:
         if outcome is work.outcome or outcome is None:
@@ -152,6 +151,37 @@ class BindingWriter:
 
     def _now(self) -> Steady:
         return Steady(self._steady())
+
+
+def _became(work: Work, outcome: Outcome) -> WorkloadOutcome:
+    if not outcome.placed:
+        return WorkloadOutcome.UNPLACED
+    return WorkloadOutcome.MOVED if work.trigger is None else WorkloadOutcome.PLACED
+
+
+def _decision(
+    work: Work, outcome: Outcome, became: WorkloadOutcome, attempt: int, *, problem: str = ""
+) -> FleetDecision:
+    spec = work.binding.spec
+    template = spec.resource
+    return FleetDecision(
+        key=work.key,
+        generation=work.binding.metadata.generation,
+        workload=RecordedWorkload(
+            kind=template.kind,
+            name=template.name,
+            namespace=template.namespace,
+            api_version=template.api_version,
+            uid=template.uid,
+            replicas=spec.replicas,
+        ),
+        outcome=outcome,
+        became=became,
+        before={each.name: each.replicas for each in spec.clusters or ()},
+        trigger=work.trigger.value if work.trigger is not None else "",
+        attempt=attempt,
+        problem=problem,
+    )
 
 
 @cache

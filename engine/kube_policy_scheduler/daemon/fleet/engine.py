@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.watching.resources import Handler
-from kube_policy_scheduler.fleet.model import Fleet
+from kube_policy_scheduler.fleet.model import NOTHING, Fleet, Outcome
 from kube_policy_scheduler.fleet.tallies import Tallies
 from kube_policy_scheduler.fleet.waiting import Waiting
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome
 
 
 class Maker(Protocol):
@@ -50,6 +53,27 @@ class Due(Protocol):
         ...
 
 
+class FleetDecision(msgspec.Struct, frozen=True, eq=False):
+    """What became of one workload: told once it is written, or could not be."""
+
+    key: tuple[str, str]
+    """Namespace and name of the object that was decided."""
+    generation: int
+    workload: RecordedWorkload
+    outcome: Outcome
+    became: WorkloadOutcome
+    before: Mapping[str, int] = NOTHING
+    """Replicas by cluster before."""
+    trigger: str = ""
+    """Why it was decided."""
+    unread: str = ""
+    """Why the labels and annotations of the template are missing; "" if they are not."""
+    attempt: int = 1
+    """1 for the first since it was last placed."""
+    problem: str = ""
+    """Why it could not be written."""
+
+
 class Engine(Protocol):
     """One engine, with what is known of it."""
 
@@ -75,8 +99,8 @@ class Engine(Protocol):
         """Return what is to be done next, None if there is nothing now; ask again after `maker.waiting.due()`."""
         ...
 
-    async def carry_out(self, work: Any) -> None:
-        """Do what `next` returned, and note how it ended."""
+    async def carry_out(self, work: Any) -> FleetDecision | None:
+        """Do what `next` returned, and note how it ended; return what is to be logged of it, None if nothing is."""
         ...
 
     def broke(self, work: Any, now: Steady) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 from uuid import uuid4
 
-from aiohttp import web
 from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
@@ -28,6 +27,8 @@ from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.fleet.engine import EngineKind, Surroundings
 from kube_policy_scheduler.daemon.fleet.fleet_compiler import FleetCompiler
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
+from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
+from kube_policy_scheduler.daemon.fleet.fleet_routes import FleetRoutes
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
@@ -70,6 +71,9 @@ class FleetDaemon:
             checker: of policies; None: there are none, and what users ask for alone decides.
             random: spreads tries.
             loops: of the process.
+
+        Raises:
+            FileError: the decision log cannot be written.
         """
         self._settings = settings = replace(settings, http=settings.http.in_force())
         self._api_server = api_server
@@ -83,11 +87,13 @@ class FleetDaemon:
         fence = Fence(self._fence.allows)
         self._engine = kind.make(Surroundings(settings, transport, self._events, fence))
         self.metrics = FleetMetrics(self._state)
+        self._records = FleetRecords(settings.decision_log, replica=identity)
         self._scheduler = FleetScheduler(
             self._engine,
             view=self._view,
             parallel_writes=settings.fleet.parallel_writes,
             observe=self.metrics.decision_seconds.observe,
+            note=self._records.note,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._scheduler.counts)
         self._port = HttpPort(settings.http.host, settings.http.port)
@@ -110,7 +116,7 @@ class FleetDaemon:
         return PolicyReloader(
             compile_policies=FleetCompiler(PolicyCompiler(names, checker=checker)),
             activate=self._use_policies,
-            report=lambda record: None,
+            report=self._records.reloaded,
             clock=time.time,
             prepare=lambda policies: self._signals.prime(policies.queries),
             loops=self._loops,
@@ -121,6 +127,7 @@ class FleetDaemon:
         self._rules = FleetRules(policies, clock=time.time)
         self._rules.signals = signals
         self._signals.use(policies.queries)
+        self._records.use_policies(policies, record)
         self._engine.use(self._rules, Steady(time.monotonic()))
         self._scheduler.stir()
 
@@ -182,12 +189,14 @@ class FleetDaemon:
         """
         self._api_server.observe(self.metrics.api_request)
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._records.file.close)
             await stack.enter_async_context(self._port)
             certificate = await asyncio.to_thread(make_certificate, self._settings.http)
+            routes = FleetRoutes(self._engine, self._records)
             server = http_server(
                 HealthChecks(live={"ping": lambda: None}, ready=self._readiness()),
                 Scrapes(self.metrics.registry),
-                Routes({self._engine.shown_at: self._shown}),
+                Routes({self._engine.shown_at: routes.now, "/debug/decisions": routes.decisions}),
                 settings=self._settings,
                 transport=self._api_server.transport,
                 port=self._port,
@@ -274,15 +283,3 @@ class FleetDaemon:
     def _look_at_loops(self) -> str | None:
         broken = [loop.problem for loop in self._loops if loop.problem]
         return Remark("; ".join(broken)) if broken else None
-
-    async def _shown(self, request: web.Request) -> web.Response:
-        """Answer what would be decided about an object now: `?namespace=shop&name=web-deployment`."""
-        unknown = sorted(request.query.keys() - {"namespace", "name"})
-        if unknown:
-            text = f"unknown parameter {unknown[0]}; the parameters are: namespace, name\n"
-            return web.Response(status=400, text=text)
-        key = request.query.get("namespace", ""), request.query.get("name", "")
-        shown = self._engine.shown(key)
-        if shown is None:
-            return web.Response(status=404, text="nothing that is decided here has this namespace and name\n")
-        return web.json_response(shown)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kube_policy_scheduler.daemon.fleet.engine import Due, Engine
+from kube_policy_scheduler.daemon.fleet.engine import Due, Engine, FleetDecision
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, ClusterView
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.times import Steady
@@ -29,6 +29,7 @@ class FleetScheduler:
         view: ClusterView,
         parallel_writes: int,
         observe: Callable[[float], None] = lambda seconds: None,
+        note: Callable[[FleetDecision, float], None] = lambda decision, seconds: None,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make one that does nothing yet.
@@ -38,12 +39,14 @@ class FleetScheduler:
             view: whether what is known is current enough to decide by.
             parallel_writes: objects that are written at a time.
             observe: is told how many seconds each decision took.
+            note: is told what became of each workload, and how many seconds its decision took.
             steady: seconds on a clock that nobody sets.
         """
         self.engine = engine
         self.leading = False
         self._view = view
         self._observe = observe
+        self._note = note
         self._steady = steady
         self._permits = asyncio.Semaphore(parallel_writes)
         self._writes: set[asyncio.Task[None]] = set()
@@ -86,9 +89,9 @@ class FleetScheduler:
     async def run(self) -> None:
         """Decide for ever; end by cancellation, which the writes under way survive (`drained`)."""
         while True:
-            work = await self._next()
+            work, seconds = await self._next()
             await self._permits.acquire()
-            task = asyncio.create_task(self._carry_out(work), name="fleet-write")
+            task = asyncio.create_task(self._carry_out(work, seconds), name="fleet-write")
             self._writes.add(task)
             task.add_done_callback(self._writes.discard)
             await asyncio.sleep(0)
@@ -100,8 +103,9 @@ class FleetScheduler:
             self.engine.look_again(self._now())
             self.stir()
 
-    async def _next(self) -> Due:
-        """Wait until there is work, and this replica may do it by what it knows."""
+    async def _next(self) -> tuple[Due, float]:
+        """Wait until there is work, and this replica may do it by what it knows; return how many seconds it took to
+        decide, too."""
         while True:
             self._stirred.clear()
             if not self.leading:
@@ -112,8 +116,9 @@ class FleetScheduler:
                 began = self._steady()
                 work = self.engine.next(Steady(began))
                 if work is not None:
-                    self._observe(self._steady() - began)
-                    return work
+                    seconds = self._steady() - began
+                    self._observe(seconds)
+                    return work, seconds
                 await self._wait()
 
     async def _wait(self) -> None:
@@ -125,9 +130,11 @@ class FleetScheduler:
         except TimeoutError:
             pass
 
-    async def _carry_out(self, work: Due) -> None:
+    async def _carry_out(self, work: Due, seconds: float) -> None:
         try:
-            await self.engine.carry_out(work)
+            decision = await self.engine.carry_out(work)
+            if decision is not None:
+                self._note(decision, seconds)
         except Exception:
             logger.exception("unexpected error while working on %s", "/".join(filter(None, work.key)))
             self.engine.broke(work, self._now())

@@ -13,7 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.templates import MOST_KINDS, TemplateMetadata
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
-from kube_policy_scheduler.daemon.fleet.engine import Due, Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import Due, FleetDecision, Surroundings
 from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
@@ -89,7 +89,7 @@ class KarmadaEngine:
         """Return what is to be done next; None if there is nothing now."""
         return self.maker.next(now)
 
-    async def carry_out(self, work: Work | Question | RoomQuestion) -> None:
+    async def carry_out(self, work: Work | Question | RoomQuestion) -> FleetDecision | None:
         """Read the template or ask for the room that is asked for, or write the decision."""
         if isinstance(work, RoomQuestion):
             assert self._estimators is not None, "nobody asks otherwise"
@@ -97,7 +97,8 @@ class KarmadaEngine:
         elif isinstance(work, Question):
             self.maker.set_template(work.key, await self._templates.read(work.template), self._now())
         else:
-            await self._writer.carry_out(work)
+            return await self._writer.carry_out(work)
+        return None
 
     def broke(self, work: Work | Question | RoomQuestion, now: Steady) -> None:
         """Take note that the work on a binding broke through a fault of ours."""

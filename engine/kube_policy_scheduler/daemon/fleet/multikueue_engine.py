@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.daemon.fleet.engine import Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Surroundings
 from kube_policy_scheduler.daemon.fleet.nomination_writer import NominationWriter
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
@@ -94,9 +94,9 @@ class MultiKueueEngine:
         """Return the next nomination; None if there is none now."""
         return self.maker.next(now, self._clock())
 
-    async def carry_out(self, work: Nomination) -> None:
+    async def carry_out(self, work: Nomination) -> FleetDecision | None:
         """Write a nomination."""
-        await self._writer.carry_out(work)
+        return await self._writer.carry_out(work)
 
     def broke(self, work: Nomination, now: Steady) -> None:
         """Take note that the work on a Workload broke through a fault of ours."""

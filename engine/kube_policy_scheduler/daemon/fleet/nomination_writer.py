@@ -16,10 +16,13 @@ from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import KUEUE_WORKLOADS
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
 from kube_policy_scheduler.fleet.multikueue.nominator import Nomination, Nominator
 from kube_policy_scheduler.fleet.multikueue.objects import KueueWorkload
+from kube_policy_scheduler.fleet.multikueue.reading import workload
 from kube_policy_scheduler.fleet.multikueue.writes import FIELD_MANAGER, OwnedFieldsError, nomination
 from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -55,33 +58,40 @@ class NominationWriter:
         self._fence = fence
         self._steady = steady
 
-    async def carry_out(self, work: Nomination) -> None:
-        """Write the nominations that are not there yet, and say how that ended. Raises nothing of the API's."""
+    async def carry_out(self, work: Nomination) -> FleetDecision | None:
+        """Write the nominations that are not there yet, and say how that ended. Raises nothing of the API's.
+
+        Returns:
+            What became of it; None if nothing is new, or it is decided again because the Workload has changed.
+        """
+        attempt = self._nominator.waiting.attempts(work.key) + 1
         if not work.writes:
-            if not work.outcome.placed:
-                self._tell(work, "Warning", "NominationFailed", work.outcome.message)
             self._nominator.done(work, self._now())
-            return
+            if work.outcome.placed:
+                return None
+            self._tell(work, "Warning", "NominationFailed", work.outcome.message)
+            return _decision(work, WorkloadOutcome.UNPLACED, attempt)
         try:
             after = await self._apply(work)
         except Conflict:
             self._nominator.conflicted(work, self._now())
-            return
+            return None
         except NotFound:
             self._nominator.delete_workload(work.key)
-            return
+            return None
         except (KubeError, OwnedFieldsError) as error:
             self._tell(work, "Warning", "NominationFailed", str(error))
             self._nominator.refused(work, self._now())
-            return
+            return _decision(work, WorkloadOutcome.FAILED, attempt, problem=str(error))
         if after is None:
             self._nominator.conflicted(work, self._now())
-            return
+            return None
         if work.names:
             self._tell(work, "Normal", "Nominated", f"nominated to {', '.join(work.names)}")
         else:
             self._tell(work, "Warning", "NominationFailed", work.outcome.message)
         self._nominator.done(work, self._now(), after)
+        return _decision(work, WorkloadOutcome.PLACED if work.outcome.placed else WorkloadOutcome.UNPLACED, attempt)
 
     async def _apply(self, work: Nomination) -> KueueWorkload | None:
         """Return the Workload as it is then; None if it was not as it was decided any more.
@@ -113,3 +123,21 @@ class NominationWriter:
 
     def _now(self) -> Steady:
         return Steady(self._steady())
+
+
+def _decision(work: Nomination, became: WorkloadOutcome, attempt: int, *, problem: str = "") -> FleetDecision:
+    written = work.workload
+    asked = workload(written, has={}, attempts=attempt - 1)
+    nominated = written.status.nominated_cluster_names or ()
+    return FleetDecision(
+        key=work.key,
+        generation=written.metadata.generation,
+        workload=RecordedWorkload(
+            kind=asked.kind, name=asked.name, namespace=asked.namespace, uid=asked.uid, replicas=asked.replicas
+        ),
+        outcome=msgspec.structs.replace(work.outcome, targets=dict.fromkeys(work.names, asked.replicas)),
+        became=became,
+        before=dict.fromkeys(nominated, asked.replicas),
+        attempt=attempt,
+        problem=problem,
+    )

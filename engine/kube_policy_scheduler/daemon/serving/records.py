@@ -6,17 +6,17 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 import msgspec
 
-from kube_policy_scheduler.adapters.files.rotating_file import RotatingLines
 from kube_policy_scheduler.adapters.process.spare_time import SpareTime
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import Mode
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
+from kube_policy_scheduler.daemon.observing.decision_file import DecisionFile
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
@@ -29,8 +29,6 @@ from kube_policy_scheduler.tooling.decision_record import encode
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "decisions.jsonl"
-
 
 class DecisionRecorder:
     """The decision log of a daemon, with its file if there is to be one."""
@@ -39,11 +37,7 @@ class DecisionRecorder:
         self, settings: DecisionLogSettings, *, seed: int, replica: str, kubernetes: str, counts: ClauseCounts
     ) -> None:
         """Raises FileError: the file cannot be written to."""
-        self._file: RotatingLines | None = None
-        if settings.directory is not None:
-            self._file = RotatingLines(
-                settings.directory, FILE_NAME, file_bytes=settings.file_mebibytes * 2**20, files=settings.files
-            )
+        self.file = DecisionFile(settings)
         self.log = DecisionLog(
             settings,
             seed=seed,
@@ -51,24 +45,14 @@ class DecisionRecorder:
             kubernetes=kubernetes,
             stopwatch=time.perf_counter,
             counts=counts,
-            hand_on=self._write if self._file is not None else lambda entry: None,
+            hand_on=self._write,
         )
 
     def _write(self, entry: Entry) -> None:
-        assert self._file is not None
-        self._file.put(partial(self._line, entry), size=entry.size + entry.pod.template.size)
+        self.file.put(partial(self._line, entry), size=entry.size + entry.pod.template.size)
 
     def _line(self, entry: Entry) -> bytes:
         return encode(self.log.record(entry))
-
-    def tallies(self) -> Mapping[str, int]:
-        """Return how many records were written to files, and how many were left out."""
-        return {"written": self._file.written, "dropped": self._file.dropped} if self._file is not None else {}
-
-    async def close(self) -> None:
-        """Write what is left."""
-        if self._file is not None:
-            await asyncio.to_thread(self._file.close)
 
 
 class Records:
@@ -130,7 +114,7 @@ class Records:
 
     async def close(self) -> None:
         """Write what is left of the decision log."""
-        await self.recorder.close()
+        await self.recorder.file.close()
 
     def dump(self, *, recount: bool) -> Generator[None, None, State]:
         """Return the state of now; between two steps anything may happen.

@@ -128,12 +128,12 @@ class DaemonServer:
         outcomes = [outcome.value for outcome in Outcome]
         unknown = sorted(request.query.keys() - {*wanted, "limit"})
         if unknown:
-            return _wrong(f"unknown parameter {unknown[0]}; the parameters are: {', '.join(wanted)}, limit")
+            return wrong(f"unknown parameter {unknown[0]}; the parameters are: {', '.join(wanted)}, limit")
         if wanted["outcome"] and wanted["outcome"] not in outcomes:
-            return _wrong(f"expected outcome to be one of {', '.join(outcomes)}, got {wanted['outcome']}")
+            return wrong(f"expected outcome to be one of {', '.join(outcomes)}, got {wanted['outcome']}")
         limit = request.query.get("limit", str(DEFAULT_LIMIT))
         if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
-            return _wrong(f"expected limit to be a number such as 100, got {limit[:40]}")
+            return wrong(f"expected limit to be a number such as 100, got {limit[:40]}")
         body = await self._records.spare_time.run(self._lines(wanted, int(limit)))
         return web.Response(body=body, content_type=JSON_LINES)
 
@@ -160,7 +160,8 @@ def _pretty(state: State) -> bytes:
     return msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"
 
 
-def _wrong(text: str) -> web.Response:
+def wrong(text: str) -> web.Response:
+    """Return the answer to a request that cannot be understood."""
     return web.Response(status=400, text=f"{text}\n")
 
 

@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kube_policy_scheduler.cluster.resource_versions import version_number
-from kube_policy_scheduler.fleet import model
 from kube_policy_scheduler.fleet.claims import DECIDED_SECONDS, Claims, claims_of, unhealthy, with_claims
 from kube_policy_scheduler.fleet.karmada import reading
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
@@ -574,7 +573,9 @@ def write_failed(work: Work, message: str) -> Outcome:
 
 def _not_written(work: Work, reason: Reason, message: str) -> Outcome:
     has = {each.name: each.replicas for each in work.binding.spec.clusters or ()}
-    return Outcome(reason, message, has, verdicts=work.outcome.verdicts if work.outcome is not None else model.NOTHING)
+    if work.outcome is None:
+        return Outcome(reason, message, has)
+    return Outcome(reason, message, has, verdicts=work.outcome.verdicts, policy=work.outcome.policy)
 
 
 def _with(workload: Workload, template: Template) -> Workload:

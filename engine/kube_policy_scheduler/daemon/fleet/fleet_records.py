@@ -1,0 +1,86 @@
+"""What a fleet's daemon keeps for those who ask: its decisions, in memory and in files, and its policies."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from kube_policy_scheduler.adapters.process.spare_time import SpareTime
+from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
+from kube_policy_scheduler.daemon.fleet.workload_log import WorkloadLog
+from kube_policy_scheduler.daemon.observing.decision_file import DecisionFile
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
+from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES, FleetPolicies
+from kube_policy_scheduler.tooling.decision_record import encode
+from kube_policy_scheduler.tooling.workload_record import WorkloadRecord, recorded_clusters, rejections
+
+RECENT_RELOADS = 10
+
+
+class FleetRecords:
+    """All that is kept from the first decision on."""
+
+    def __init__(self, settings: DecisionLogSettings, *, replica: str, clock: Callable[[], float] = time.time) -> None:
+        """Keep nothing yet.
+
+        Args:
+            settings: of the decision log.
+            replica: identity of this decision maker.
+            clock: Unix seconds.
+
+        Raises:
+            FileError: the decision log cannot be written.
+        """
+        self.file = DecisionFile(settings)
+        self.log = WorkloadLog(settings, hand_on=self._write)
+        self.spare_time = SpareTime()
+        self.policies: FleetPolicies = NO_FLEET_POLICIES
+        """Those in force."""
+        self.hash = ""
+        self.generation = 0
+        self.reloads: deque[ReloadRecord] = deque(maxlen=RECENT_RELOADS)
+        """The newest first."""
+        self._replica = replica
+        self._clock = clock
+
+    def use_policies(self, policies: FleetPolicies, record: ReloadRecord) -> None:
+        """Note the policies that decide from now on."""
+        self.policies, self.hash, self.generation = policies, record.hash or "", record.generation
+
+    def reloaded(self, record: ReloadRecord) -> None:
+        """Note what became of policies that came."""
+        self.reloads.appendleft(record)
+
+    def note(self, decision: FleetDecision, seconds: float) -> None:
+        """Keep what became of a workload. seconds: that the decision took."""
+        outcome = decision.outcome
+        self.log.note(
+            WorkloadRecord(
+                time=self._clock(),
+                workload=decision.workload,
+                object="/".join(filter(None, decision.key)),
+                outcome=decision.became,
+                generation=decision.generation,
+                trigger=decision.trigger,
+                reason=outcome.reason.value,
+                message=decision.problem or outcome.message,
+                policy=outcome.policy,
+                hash=self.hash,
+                unread=decision.unread,
+                before=dict(decision.before),
+                targets=dict(outcome.targets),
+                term=outcome.term or "",
+                clusters=recorded_clusters(outcome, decision.before),
+                total=len(outcome.verdicts),
+                rejected=rejections(outcome),
+                attempt=decision.attempt,
+                seconds=seconds,
+                replica=self._replica,
+            )
+        )
+
+    def _write(self, record: WorkloadRecord, size: int) -> None:
+        self.file.put(partial(encode, record), size=size)
