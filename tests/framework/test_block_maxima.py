@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.adapters.compute.compiled_kernels import compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import Topology
-from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, NodeTable
 from kube_policy_scheduler.framework.choice import Choice, TieBreak
 from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
 from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, DomainBlocks, DomainMaxima
@@ -226,12 +226,15 @@ def test_compiled_loops_choose_the_same(
     tied, chosen = maxima.best(), 0
     if tied.total == -np.inf:
         assert TieBreak(nodes, uid="pod", seed=seed).choose(maxima, kernels) is None
+        assert TieBreak(nodes, uid="pod", seed=seed).first_of_all(maxima.totals(ALL_ROWS), kernels) is None
         return
     for number in range(20):
         choice = TieBreak(nodes, uid=f"pod-{number}", seed=seed)
         found = choice.choose(maxima, kernels)
         chosen += found is not None
-        assert found in (None, Choice(choice.first_of_many(tied), tied.total, len(tied)))
+        expected = Choice(choice.first_of_many(tied), tied.total, len(tied))
+        assert found in (None, expected)
+        assert choice.first_of_all(maxima.totals(ALL_ROWS), kernels) == expected
     assert chosen == 20 or (chosen and len(tied.blocks) > 32) or len(tied) < nodes.size // 64
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -243,6 +245,22 @@ def test_scores(what: str, affinity: Body, placed: list[tuple[str, Body]], expec
         add(cluster, pod_body(f"p{number}", **pod), node)
     body = pod_body(affinity=affinity) if affinity else pod_body()
     assert scores(AFFINITY, cluster, body) == expected, what
+
+
+@given(st.dictionaries(st.integers(0, 23), st.integers(1, 4), max_size=24))
+def test_a_node_scores_by_its_place_between_the_lowest_and_the_highest(pods: dict[int, int]) -> None:
+    cluster = make_cluster(zoned(**{f"n{number}": "a" for number in range(24)}))
+    for node, count in pods.items():
+        for number in range(count):
+            add(cluster, pod_body(f"p{node}-{number}"), f"n{node}")
+    found = scores(AFFINITY, cluster, pod_body(affinity=rather(3, term(HOST))))
+
+    if not pods:
+        assert found == "skip"
+        return
+    raw = {f"n{number}": 3 * pods.get(number, 0) for number in range(24)}
+    lowest, span = min(raw.values()), max(raw.values()) - min(raw.values())
+    assert found == {name: int(100.0 * ((each - lowest) / span)) if span else 0 for name, each in raw.items()}
 
 
 def test_the_weight_of_required_affinity_can_be_set() -> None:

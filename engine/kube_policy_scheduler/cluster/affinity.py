@@ -285,7 +285,7 @@ class TemplateAffinity:
     It does not lead back to a template: it lives as long as one that has it.
     """
 
-    __slots__ = ("_by_anchor", "_carried", "_namespace", "_near", "_terms", "key", "number", "sets")
+    __slots__ = ("_by_anchor", "_carried", "_namespace", "_near", "key", "number", "read", "sets")
 
     def __init__(self, namespace: str, affinity: objects.Affinity) -> None:
         self._near = affinity.pod_affinity or objects.PodAffinity(), affinity.pod_anti_affinity or objects.PodAffinity()
@@ -297,7 +297,8 @@ class TemplateAffinity:
         key = _ENCODER.encode((at_home, self._near))
         self.key = key if len(key) <= _LONG_KEY else blake2b(key).digest()
         """Equal for those that say the same."""
-        self._terms: AffinityTerms | None = None
+        self.read: AffinityTerms | None = None
+        """The terms; None: not read yet."""
         self._carried: list[CarriedTerm] | None = None
         self._by_anchor: dict[Anchor, list[tuple[PodTerm, Side, int]]] | None = None
         self.sets: AskedSets | None = None
@@ -314,7 +315,7 @@ class TemplateAffinity:
         A list of terms that does not parse is left out as a whole, as kube-scheduler does with placed pods; an
         incoming pod with a `problem` is rejected.
         """
-        if self._terms is None:
+        if self.read is None:
             problems: list[str] = []
             lists = []
             for name, kind in _LISTS:
@@ -328,8 +329,8 @@ class TemplateAffinity:
                     found = []
                 lists.append(tuple(found))
             near, apart, preferred, unwanted = lists
-            self._terms = self._terms or AffinityTerms(near, apart, preferred + unwanted, aggregate(problems) or "")
-        return self._terms
+            self.read = self.read or AffinityTerms(near, apart, preferred + unwanted, aggregate(problems) or "")
+        return self.read
 
     def _written(self, kind: str) -> Iterator[tuple[objects.PodAffinityTerm, int]]:
         near, apart = self._near
@@ -434,13 +435,13 @@ def pod_affinity(template: PodTemplate) -> TemplateAffinity | None:
 def affinity_terms(template: PodTemplate) -> AffinityTerms:
     """Return the terms of the template's pod affinity; see `TemplateAffinity.terms`."""
     known = pod_affinity(template)
-    return NO_TERMS if known is None else now(known.terms())
+    return NO_TERMS if known is None else known.read or now(known.terms())
 
 
 def asked_sets(template: PodTemplate) -> AskedSets:
     """Return the sets of pods that pods of a template ask for."""
     known = pod_affinity(template)
-    return NO_SETS if known is None else now(known.asked())
+    return NO_SETS if known is None else known.sets or now(known.asked())
 
 
 def _is_at_home(term: objects.PodAffinityTerm) -> bool:

@@ -101,6 +101,8 @@ class CarriedTowards(NamedTuple):
 
     by: Mapping[Carriers, Mapping[Side, int]]
     """The weights of the terms of those that carry some, by kind and topology key."""
+    kinds: frozenset[str]
+    """The kinds of these terms."""
     version: int
     """Changes whenever they change."""
 
@@ -120,7 +122,6 @@ class _Known:
         "owner",
         "sets_version",
         "towards",
-        "towards_version",
         "weighted",
         "weights",
     )
@@ -145,9 +146,8 @@ class _Known:
         self.sets_version = -1
         """The version of that; while a pod of the template is placed, it is kept up to date."""
         self.deaths = 0
-        self.towards: dict[Carriers, Mapping[Side, int]] = {}
+        self.towards = CarriedTowards({}, frozenset(), owner.next_serial())
         """Those that carry terms that select pods of the template, at a position of the log."""
-        self.towards_version = owner.next_serial()
         self.carried_at = -1
 
     def carries(self, template: PodTemplate) -> Carriers | None:
@@ -427,7 +427,7 @@ class PodCounters:
         known = self._known(template)
         if known.carried_at != self._carried_changes.end:
             now(self._look(known, template))
-        return CarriedTowards(known.towards, known.towards_version)
+        return known.towards
 
     def _look(self, known: _Known, template: PodTemplate) -> Generator[None, None, None]:
         """Find the carried terms that select pods of a template, in steps: between two of them anything may happen."""
@@ -439,7 +439,7 @@ class PodCounters:
                 near = {carriers for anchor in labels_of(template) for carriers in self._carried.get(anchor, ())}
                 candidates: Iterable[Carriers] = (*near, *self._many_carried)
             else:
-                found, candidates = dict(known.towards), changed
+                found, candidates = dict(known.towards.by), changed
             for carriers in candidates:
                 if not carriers.total:
                     found.pop(carriers, None)
@@ -450,8 +450,9 @@ class PodCounters:
                         found[carriers] = weights
             if template.memo.get(self._memo_key) is not known:
                 return
-            if found != known.towards:
-                known.towards, known.towards_version = found, self.next_serial()
+            if found != known.towards.by:
+                kinds = frozenset([kind for weights in found.values() for kind, _ in weights])
+                known.towards = CarriedTowards(found, kinds, self.next_serial())
             known.carried_at = end
             self._list(known)
 
@@ -790,7 +791,7 @@ class PodCounters:
 
     def _list(self, known: _Known) -> None:
         """Count what the lists of a template take, and drop others if all take too much."""
-        items = len(known.weighted) + sum(map(len, known.towards.values()))
+        items = len(known.weighted) + sum(map(len, known.towards.by.values()))
         size = len(known.counters or ()) * _LISTED_BYTES + items * _ITEM_BYTES
         self._listed_bytes += size - self._listed.pop(known, 0)
         if not size:
@@ -804,7 +805,7 @@ class PodCounters:
             oldest = next(iter(self._listed))
             self._unlist(oldest)
             oldest.counters, oldest.weighted = None, {}
-            oldest.towards, oldest.towards_version, oldest.carried_at = {}, self.next_serial(), -1
+            oldest.towards, oldest.carried_at = CarriedTowards({}, frozenset(), self.next_serial()), -1
 
     def _unlist(self, known: _Known) -> None:
         self._listed_bytes -= self._listed.pop(known, 0)

@@ -22,6 +22,8 @@ from kube_policy_scheduler.framework.plugins.fragmentation import fragmentation
 
 _FEW_BLOCKS = 32
 """With rows that tie in no more blocks, looking at all of these is cheaper than trying groups."""
+_TIES_A_GROUP = 4
+"""With more rows that tie in each group, on average, its first group nearly always has one of them."""
 _GROUPS_TRIED = 32
 """Groups looked at for a row that ties; with none in them few do, and all blocks are looked at."""
 
@@ -91,6 +93,20 @@ class TieBreak:
         factor = seeded_hash(self._uid, seed=self._seed) | 1
         row, total, ties = kernels.choose(maxima.columns(), self._by_hash.columns(), factor, _FEW_BLOCKS)
         return Choice(row, total, ties) if row >= 0 else None  # rows without a number, or without any node
+
+    def first_of_all(self, totals: FloatArray, kernels: Kernels) -> Choice | None:
+        """Return `first` of the rows with the highest total, by a compiled loop; None: there are none.
+
+        totals: `float64[nodes]`, -inf where a node is not feasible.
+        """
+        highest = totals.max()
+        ties = int(np.count_nonzero(totals == highest))
+        blocks = totals, np.array([highest]), np.array([ties])
+        factor = seeded_hash(self._uid, seed=self._seed) | 1
+        groups = len(self._by_hash.group_hashes)
+        tried = 0 if ties > _TIES_A_GROUP * groups else 1  # blocks that tie: there is one
+        row, total, count = kernels.choose(blocks, self._by_hash.columns(), factor, tried)
+        return Choice(row, total, count) if row >= 0 else None  # as in `choose`
 
     def first_of_many(self, tied: TiedRows) -> int:
         """Return the same as `first` of all their rows, without looking at all rows."""

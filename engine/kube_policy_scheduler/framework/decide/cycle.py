@@ -200,8 +200,7 @@ class Cycle:
             passing = ok & verdict.passing(nodes)
             if not passing.any() and (ok & ~verdict.asked(nodes)).any():
                 return Decision(frame.pod, None, total=nodes.size, asks_again=True, verdict=verdict)
-        feasible = None if passing is None else passing.nonzero()[0]
-        count = cache.count if feasible is None else len(feasible)
+        count = cache.count if passing is None else int(np.count_nonzero(passing))
         if not count:
             rejected = yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
             return rejected if verdict is None else msgspec.structs.replace(rejected, verdict=verdict)
@@ -210,8 +209,7 @@ class Cycle:
         if only is not None:
             row, score, ties = only, None, 1
         else:
-            added = verdict.scores(nodes, feasible) if verdict is not None and feasible is not None else None
-            row, score, ties = self._choice(frame, profile, cache, feasible, added=added)
+            row, score, ties = self._choice(frame, profile, cache, passing, verdict=verdict)
         return Decision(
             frame.pod,
             nodes.infos[row].name,
@@ -229,9 +227,9 @@ class Cycle:
         frame: Frame,
         profile: Profile,
         cache: TemplateCache,
-        feasible: IntArray | None,
+        passing: BoolArray | None,
         *,
-        added: FloatArray | None = None,
+        verdict: ExtenderVerdict | None = None,
     ) -> tuple[int, float, int]:
         """Return the best row, its total, and how many rows have that total.
 
@@ -239,15 +237,15 @@ class Cycle:
             frame: of the pod.
             profile: the plugins.
             cache: of the template.
-            feasible: the rows to choose from; None: all that pass the kept filters.
-            added: `float64[feasible]`, to be added to the totals.
+            passing: `bool[nodes]`, the nodes to choose from; None: all that pass the kept filters.
+            verdict: what extenders said, whose scores are added; None: there are none.
         """
         by_name, nodes = profile.ties is Ties.NAME, frame.cluster.nodes
         tie_break = None if by_name else TieBreak(nodes, uid=frame.pod.uid, seed=self._seed)
-        kept = self._best_kept(frame, cache) if feasible is None else None
+        kernels = self._accelerator.kernels
+        kept = self._best_kept(frame, cache) if passing is None else None
         if kept is not None:
             found, constant = kept
-            kernels = self._accelerator.kernels
             if found is None and cache.bounded is not None and tie_break is not None and kernels is not None:
                 bounded = tie_break.choose(cache.bounded, kernels)
                 if bounded is not None:
@@ -261,10 +259,16 @@ class Cycle:
                 tied = found.best() if isinstance(found, BlockMaxima) else found
                 row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
                 return row, tied.total + constant, len(tied)
-        if feasible is not None:
-            rows, totals = feasible, _totals(frame.at(feasible), cache)
-            if added is not None:
-                totals = totals + added
+        if passing is not None:
+            if verdict is None and tie_break is not None and kernels is not None:
+                whole = _kept_totals(frame, cache, passing)
+                chosen_one = tie_break.first_of_all(whole, kernels) if whole is not None else None
+                if chosen_one is not None:
+                    return chosen_one.row, chosen_one.total, chosen_one.ties
+            rows = passing.nonzero()[0]
+            totals = _totals(frame.at(rows), cache)
+            if verdict is not None:
+                totals = totals + verdict.scores(nodes, rows)
         elif cache.count == nodes.size:
             rows, totals = cache.passing(), _totals(frame.at(ALL_ROWS), cache, all_passing=True)
         else:
@@ -588,6 +592,25 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
             else:
                 raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * score.weight
+    return totals
+
+
+def _kept_totals(frame: Frame, cache: TemplateCache, passing: BoolArray) -> FloatArray | None:
+    """Return `float64[nodes]`: what `_totals` returns for the nodes that pass, -inf for others.
+
+    None: it takes these nodes to know that.
+    """
+    if cache.is_in_full or cache.is_bounded_in_full or cache.live_scores_added:
+        return None
+    for score in cache.volume_scores if frame.pod.volumes else cache.live_scores:
+        prepared = score.plugin.pre_score(frame)
+        if isinstance(prepared, Ready) and prepared.adds:
+            return None
+    totals: FloatArray = np.where(passing, cache.maxima.totals(ALL_ROWS), -np.inf)
+    for kept in cache.normalizing:
+        if kept.constant is None:
+            return None
+        totals += kept.constant
     return totals
 
 

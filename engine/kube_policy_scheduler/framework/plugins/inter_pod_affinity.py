@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -19,7 +20,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.counter_kinds import Counter
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.footprint import Measured
-from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.cluster.pod_counters import CarriedTowards
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
@@ -39,6 +40,10 @@ from kube_policy_scheduler.framework.status import Code, Rejection, Status
 FAR = "node(s) didn't match pod affinity rules"
 NEAR = "node(s) didn't match pod anti-affinity rules"
 UNWANTED = "node(s) didn't satisfy existing pods anti-affinity rules"
+_SPARSE = 8
+"""If at most 1/8 of the nodes have more than the lowest score, which becomes 0, only these are divided."""
+_PREFERRED = frozenset({"preferred"})
+_SCORING = frozenset({"preferred", "required"})
 
 
 class _Side(msgspec.Struct, frozen=True):
@@ -96,7 +101,7 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         if terms is NO_TERMS and not frame.cluster.counters.has_carried:
             return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
-        if not carried.by and not terms.required and not terms.required_anti:
+        if "required_anti" not in carried.kinds and not terms.required and not terms.required_anti:
             return SKIP
         frame.cluster.counters.catch_up(frame.template)
         kept: _Required | None = frame.template.memo.get((self.name, "required"))
@@ -107,6 +112,11 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         if not sides.existing and not terms.required and not terms.required_anti:
             return SKIP
         return Ready(sides)
+
+    @property
+    def _scoring_kinds(self) -> frozenset[str]:
+        """Return the kinds of placed pods' terms that score a pod which they select."""
+        return _SCORING if self.hard_pod_affinity_weight > 0 else _PREFERRED
 
     def filter(self, frame: Frame, state: Sides) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -140,7 +150,9 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         if terms is NO_TERMS and not frame.cluster.counters.has_carried:
             return SKIP
         carried = frame.cluster.counters.carried_towards(frame.template)
-        if not terms.preferred and (not carried.by or self.ignore_preferred_terms_of_existing_pods):
+        if not terms.preferred and (
+            self.ignore_preferred_terms_of_existing_pods or carried.kinds.isdisjoint(self._scoring_kinds)
+        ):
             return SKIP
         frame.cluster.counters.catch_up(frame.template)
         kept: _Preferred | None = frame.template.memo.get((self.name, "preferred"))
@@ -153,7 +165,9 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         """Return `int64[rows]`: the weights of all terms that match pods in a node's domains."""
         result: IntArray | None = None
         for totals in state.totals:
-            domain = totals.topology.index if isinstance(frame.rows, slice) else totals.topology.index[frame.rows]
+            domain = totals.topology.index
+            if not isinstance(frame.rows, slice):
+                domain = domain.take(frame.rows)
             mine = totals.totals.take(domain)
             result = mine if result is None else result + mine
         assert result is not None
@@ -164,39 +178,66 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
         lowest, highest = (raw.min(), raw.max()) if len(raw) else (0, 0)
         if lowest == highest:
             return np.zeros(len(raw), np.int64)
-        result: IntArray = (float(MAX_SCORE) * ((raw - lowest) / float(highest - lowest))).astype(np.int64)
+        result: IntArray = np.zeros(len(raw), np.int64)
+        above = raw != lowest
+        rows = above.nonzero()[0] if np.count_nonzero(above) * _SPARSE <= len(raw) else ALL_ROWS
+        result[rows] = (float(MAX_SCORE) * ((raw[rows] - lowest) / float(highest - lowest))).astype(np.int64)
         return result
 
 
-class _Carried(Measured):
-    """The terms of placed pods that matter to one template over one state of the node table, per topology key."""
+class _Weighed(Measured):
+    """Terms that matter to one template over one state of the node table, added up by topology key.
 
-    def __init__(self, nodes: NodeTable, factors: Mapping[str, int]) -> None:
-        """factors: what to multiply the weights of terms with, by kind; others do not matter."""
+    They are the terms of placed pods, and what the template itself asks for.
+    """
+
+    def __init__(
+        self,
+        nodes: NodeTable,
+        factors: Mapping[str, int],
+        *,
+        own: Mapping[str, Mapping[Counter, int]] = MappingProxyType({}),
+    ) -> None:
+        """Start without any totals; `follow` makes them.
+
+        Args:
+            nodes: the node table.
+            factors: what to multiply the weights of placed pods' terms with, by kind; others do not matter.
+            own: the counters of what the template asks for, with their weights, by topology key.
+        """
         self._nodes = nodes
         self._factors = factors
+        self._own = own
         self._version = -1
+        self._nodes_version = nodes.version
         self._label_keys_version = nodes.label_keys_version
         self.totals: dict[str, DomainTotals] = {}
 
-    def serves(self, own: Iterable[DomainTotals]) -> bool:
-        """Return whether the nodes are the same to these totals and to the template's own."""
-        return self._label_keys_version == self._nodes.label_keys_version and all(
-            totals.topology.state is self._nodes.label(totals.topology.key).state
-            for totals in (*own, *self.totals.values())
-        )
+    def serves(self, others: Iterable[DomainTotals] = ()) -> bool:
+        """Return whether the nodes are the same to these totals and to others."""
+        if self._nodes_version == self._nodes.version:
+            return True
+        if self._label_keys_version != self._nodes.label_keys_version or any(
+            totals.topology.state is not self._nodes.label(totals.topology.key).state
+            for totals in (*others, *self.totals.values())
+        ):
+            return False
+        self._nodes_version = self._nodes.version
+        return True
 
     def follow(self, carried: CarriedTowards) -> bool:
         """Catch up; return False if this must be rebuilt."""
         if carried.version == self._version:
-            return all(totals.sync() for totals in self.totals.values())
+            return _are_synced(self.totals.values())
         sources: dict[str, dict[Counter, int]] = {key: {} for key in self.totals}
+        for key, counters in self._own.items():
+            sources[key] = dict(counters)
         for carriers, weights in carried.by.items():
             for (kind, topology_key), weight in weights.items():
                 factor = self._factors.get(kind, 0)
-                key = self._nodes.known_label(topology_key) if factor else None
-                if key is not None:
-                    of_key = sources.setdefault(key, {})
+                known = self._nodes.known_label(topology_key) if factor else None
+                if known is not None:
+                    of_key = sources.setdefault(known, {})
                     of_key[carriers] = of_key.get(carriers, 0) + weight * factor
         self._version = carried.version
         for key in sources.keys() - self.totals.keys():
@@ -220,21 +261,23 @@ class _Required(Measured):
             # of the labels that no node has one is enough: no node is near anything by it
             keys = {nodes.known_label(key): key for key in sets.near_by}
             self._affinity = [DomainTotals(topology(nodes, key), [(counter, 1)]) for key in keys.values()]
-        self._anti_affinity = _by_key(frame, sets.apart)
-        self._existing = _Carried(nodes, {"required_anti": 1})
-        if not all(totals.sync() for totals in (*self._affinity, *self._anti_affinity)):
+        self._anti_affinity = [
+            DomainTotals(topology(nodes, key), counters.items())
+            for key, counters in _counters_by_key(frame, sets.apart).items()
+        ]
+        self._own = (*self._affinity, *self._anti_affinity)
+        self._existing = _Weighed(nodes, {"required_anti": 1})
+        if not _are_synced(self._own) or not self._existing.follow(carried):
             raise RuntimeError("a counter is gone that was asked for just now")
-        self._existing.follow(carried)
 
     def serves(self, cluster: Cluster, carried: CarriedTowards) -> bool:
         """Return whether this is still valid."""
-        own = (*self._affinity, *self._anti_affinity)
         return (
             self._cluster() is cluster
-            and self._existing.serves(own)
+            and self._existing.serves(self._own)
             and self._namespace_labels is cluster.counters.namespaces.get(self._namespace)
             and self._existing.follow(carried)
-            and all(totals.sync() for totals in own)
+            and _are_synced(self._own)
         )
 
     def sides(self) -> Sides:
@@ -262,35 +305,37 @@ class _Preferred(Measured):
     def __init__(self, frame: Frame, carried: CarriedTowards, hard_weight: int) -> None:
         self._cluster = weakref.ref(frame.cluster)  # which keeps the template, and with it this
         self._hard_weight = hard_weight
-        self._own = _by_key(frame, asked_sets(frame.template).preferred)
-        factors = {"preferred": 1, "required": hard_weight} if hard_weight > 0 else {"preferred": 1}
-        self._existing = _Carried(frame.cluster.nodes, factors)
-        if not all(totals.sync() for totals in self._own):
+        factors = {"preferred": 1, "required": hard_weight}
+        own = _counters_by_key(frame, asked_sets(frame.template).preferred)
+        self._weighed = _Weighed(frame.cluster.nodes, factors, own=own)
+        if not self._weighed.follow(carried):
             raise RuntimeError("a counter is gone that was asked for just now")
-        self._existing.follow(carried)
 
     @property
-    def totals(self) -> list[DomainTotals]:
+    def totals(self) -> Collection[DomainTotals]:
         """Return per topology key the score of each domain: by the template's own terms, and by those of others."""
-        return [*self._own, *self._existing.totals.values()]
+        return self._weighed.totals.values()
 
     def serves(self, cluster: Cluster, carried: CarriedTowards, hard_weight: int) -> bool:
         """Return whether this is still valid."""
         return (
             self._cluster() is cluster
-            and self._existing.serves(self._own)
+            and self._weighed.serves()
             and self._hard_weight == hard_weight
-            and self._existing.follow(carried)
-            and all(totals.sync() for totals in self._own)
+            and self._weighed.follow(carried)
         )
 
 
-def _by_key(frame: Frame, sets: Mapping[str, AskedSet]) -> list[DomainTotals]:
-    """Return one total for each topology key; labels that no node has are left out."""
+def _counters_by_key(frame: Frame, sets: Mapping[str, AskedSet]) -> dict[str, dict[Counter, int]]:
+    """Return the counter of each set, with its weight, by topology key; labels that no node has are left out."""
     nodes, counters = frame.cluster.nodes, frame.cluster.counters
-    found = []
-    for key, (pods, factor) in sets.items():
-        if nodes.known_label(key) is not None:
-            counter = counters.counter(pods, terminating=True, asks=frame.template)
-            found.append(DomainTotals(topology(nodes, key), [(counter, factor)]))
-    return found
+    return {
+        key: {counters.counter(pods, terminating=True, asks=frame.template): weight}
+        for key, (pods, weight) in sets.items()
+        if nodes.known_label(key) is not None
+    }
+
+
+def _are_synced(found: Iterable[DomainTotals]) -> bool:
+    """Let totals catch up; return False if one of them must be rebuilt."""
+    return all(map(DomainTotals.sync, found))
