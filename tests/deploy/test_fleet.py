@@ -19,7 +19,7 @@ from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
 
-FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "host", "multikueue", "ocm")]
+FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "shadow", "host", "multikueue", "ocm")]
 PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
 
 
@@ -39,7 +39,7 @@ def test_the_manifests_are_valid_and_every_file_is_used(folder: Path) -> None:
     assert used == {path for path in there if not path.endswith(".test.yaml")}
 
 
-@pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda path: str(path.name))
+@pytest.mark.parametrize("folder", FOLDERS[2:], ids=lambda path: str(path.name))
 def test_the_configuration_fits_the_deployment(folder: Path) -> None:
     settings = load_settings(folder / "config.yaml")
     (deployment,) = [each for each in objects(folder) if each["kind"] == "Deployment"]

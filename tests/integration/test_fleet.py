@@ -288,6 +288,61 @@ def test_decisions_are_logged(karmada: Karmada, fleet: Fleet, tmp_path: Path) ->
     assert [json.loads(line)["workload"]["name"] for line in written] == ["web", "huge"]
 
 
+def test_in_shadow_mode_it_compares_and_writes_nothing(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, front: Front, policies: ConfigMapVolume, tmp_path: Path
+) -> None:
+    manifests = list(yaml.safe_load_all((ROOT / "deploy/fleet/shadow/access.yaml").read_text()))
+    for each in manifests:
+        cluster.ensure(f"{each['kind'].lower()}s", each)
+    token = cluster.token("karmada-system", "policy-scheduler-fleet-shadow")
+    three(karmada)
+    add_template(cluster, "web", app="web")
+    policies.update({"fleet.policy": 'for workloads where true\nfilter cluster.name != "c"\ndivide evenly\n'})
+    head = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{head}shadow: {{schedulerNames: [fleet]}}\n")
+    kubeconfig = front.kubeconfig(tmp_path / "front", user={"token": token})
+    shadow = fleet(f"--config={config}", "--shadow", f"--policies={policies.path}", kubeconfig=kubeconfig)
+    shadow.start_ready()
+    other = fleet().start_ready()
+    web = karmada.add_binding(replicas=12)
+    placed = karmada.wait_placed(web, {"a": 2, "b": 4, "c": 6})
+
+    def reported() -> Any:
+        return json.loads(shadow.get("/debug/shadow")[1])
+
+    eventually(lambda: reported()["workloads"] == 1)
+    (last,) = reported()["last"]
+    assert (last["verdict"], last["ours"], last["theirs"]) == ("refused", {"a": 6, "b": 6}, {"a": 2, "b": 4, "c": 6})
+    assert reported()["policies"]["fleet"]["verdicts"]["refused"] == 1
+    (logged,) = [json.loads(line) for line in shadow.get("/debug/decisions?outcome=shadow")[1].splitlines()]
+    assert (logged["policy"], logged["verdict"]) == ("fleet", "refused")
+    metric = 'policy_scheduler_fleet_shadow_workloads_total{policy="fleet",verdict="refused"}'
+    assert shadow.metrics()[metric] == 1.0
+    assert other.terminate() == 0
+    assert shadow.terminate() == 0
+    assert karmada.binding(web) == placed
+    assert {each.verb for each in front.exchanges} <= {"get", "list", "watch"}
+    assert {each.code for each in front.exchanges if each.code in (401, 403)} == set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ("mode: estimator\nestimator: {clusterName: a}\n", "expected mode scheduler or shadow, got estimator"),
+        ("mode: shadow\nfleet: {engine: ocm}\n", "mode shadow is only for the engine karmada, got ocm"),
+    ],
+)
+def test_a_mode_that_it_does_not_have_is_said_at_the_start(
+    fleet: Fleet, tmp_path: Path, settings: str, problem: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n{settings}")
+    process = fleet(f"--config={config}").start()
+    assert process.exit_code() == 2
+    assert problem in process.log()
+
+
 @pytest.mark.parametrize(("flag", "problem"), [("--config=missing.yaml", "missing.yaml"), ("--http-address=x", "x")])
 def test_what_cannot_be_used_is_said_at_the_start(fleet: Fleet, flag: str, problem: str) -> None:
     process = fleet(flag).start()

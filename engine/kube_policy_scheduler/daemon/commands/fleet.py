@@ -33,6 +33,7 @@ EPILOG = """
 Examples:
   policy-scheduler fleet --kubeconfig karmada-apiserver.config      # decide what asks for `policy-scheduler`
   policy-scheduler fleet --policies ./policies                      # by `for workloads where …`
+  policy-scheduler fleet --policies ./policies --shadow            # write nothing: compare with karmada-scheduler
   policy-scheduler fleet --for multikueue --policies ./policies     # nominate worker clusters of Kueue
   policy-scheduler fleet --for ocm --policies ./policies            # score managed clusters
   policy-scheduler fleet --config /etc/policy-scheduler/config.yaml # as the manifests in deploy/fleet do
@@ -67,6 +68,12 @@ arrived; 2 a wrong flag, configuration or kubeconfig.
 @click.option("--scheduler-name", multiple=True, help="spec.schedulerName of the bindings to decide; may be repeated.")
 @click.option("--http-address", metavar="HOST:PORT", help="Address of probes and metrics; port 0 selects a free port.")
 @click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the actual HOST:PORT to this file.")
+@click.option(
+    "--shadow",
+    "mode",
+    flag_value="shadow",
+    help="Write nothing: decide what another scheduler decides, and report how the two compare.",
+)
 @click.option("--leader-election/--no-leader-election", default=None, help="Elect a leader; only the leader decides.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
@@ -95,9 +102,18 @@ def fleet(
         sys.exit(2)
     logs.configure(settings.log)
     logs.warn_of_ignored(ignored)
+    from kube_policy_scheduler.daemon.fleet.supported import UnsupportedModeError
+
     try:
         sys.exit(asyncio.run(_run(settings, http_address_file)))
-    except (CertificateError, CredentialsError, FileError, OutputError, ServerError) as error:
+    except (
+        CertificateError,
+        CredentialsError,
+        FileError,
+        OutputError,
+        ServerError,
+        UnsupportedModeError,
+    ) as error:
         click.echo(f"policy-scheduler fleet: {error}", err=True)
         sys.exit(2)
 
@@ -115,7 +131,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 async def _decide(settings: Settings, address_file: Path | None) -> int:
     from kube_policy_scheduler.builtins.environment import install_extensions
     from kube_policy_scheduler.daemon.fleet.fleet_daemon import FleetDaemon
-    from kube_policy_scheduler.daemon.fleet.supported import ENGINES
+    from kube_policy_scheduler.daemon.fleet.supported import engine_kind
     from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
     from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 
@@ -124,7 +140,7 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
         if address_file is not None:
             write_file(address_file, [url.partition("://")[2] + "\n"])
 
-    random, loops, kind = Random(), Loops(), ENGINES[settings.fleet.engine]
+    random, loops, kind = Random(), Loops(), engine_kind(settings)
     async with contextlib.AsyncExitStack() as stack:
         api_server = ApiServer(settings, random=random, loops=loops, resources=kind.resources)
         await stack.enter_async_context(api_server)

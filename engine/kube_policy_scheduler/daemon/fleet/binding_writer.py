@@ -153,6 +153,19 @@ class BindingWriter:
         return Steady(self._steady())
 
 
+def recorded_workload(binding: ResourceBinding) -> RecordedWorkload:
+    """Return whose binding it is."""
+    template = binding.spec.resource
+    return RecordedWorkload(
+        kind=template.kind,
+        name=template.name,
+        namespace=template.namespace,
+        api_version=template.api_version,
+        uid=template.uid,
+        replicas=binding.spec.replicas,
+    )
+
+
 def _became(work: Work, outcome: Outcome) -> WorkloadOutcome:
     if not outcome.placed:
         return WorkloadOutcome.UNPLACED
@@ -162,22 +175,13 @@ def _became(work: Work, outcome: Outcome) -> WorkloadOutcome:
 def _decision(
     work: Work, outcome: Outcome, became: WorkloadOutcome, attempt: int, *, problem: str = ""
 ) -> FleetDecision:
-    spec = work.binding.spec
-    template = spec.resource
     return FleetDecision(
         key=work.key,
         generation=work.binding.metadata.generation,
-        workload=RecordedWorkload(
-            kind=template.kind,
-            name=template.name,
-            namespace=template.namespace,
-            api_version=template.api_version,
-            uid=template.uid,
-            replicas=spec.replicas,
-        ),
+        workload=recorded_workload(work.binding),
         outcome=outcome,
         became=became,
-        before={each.name: each.replicas for each in spec.clusters or ()},
+        before={each.name: each.replicas for each in work.binding.spec.clusters or ()},
         trigger=work.trigger.value if work.trigger is not None else "",
         attempt=attempt,
         problem=problem,

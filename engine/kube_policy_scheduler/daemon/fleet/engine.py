@@ -16,6 +16,7 @@ from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.observing.observers import ShadowOutcome
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.model import NOTHING, Fleet, Outcome
 from kube_policy_scheduler.fleet.tallies import Tallies
@@ -72,6 +73,12 @@ class FleetDecision(msgspec.Struct, frozen=True, eq=False):
     """1 for the first since it was last placed."""
     problem: str = ""
     """Why it could not be written."""
+    theirs: Mapping[str, int] = NOTHING
+    """Replicas by cluster that another scheduler decided."""
+    compared: ShadowOutcome | None = None
+    """How they compare with ours; None if no other scheduler decides."""
+    clauses: frozenset[str] = frozenset()
+    """Filters and clauses that reject what the other chose, or everything."""
 
 
 class Engine(Protocol):

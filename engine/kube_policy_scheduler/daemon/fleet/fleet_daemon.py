@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 from uuid import uuid4
 
-from msgspec.structs import replace
-
 from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks, Remark
 from kube_policy_scheduler.adapters.http.port import HttpPort
@@ -30,6 +28,8 @@ from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, Fleet
 from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
 from kube_policy_scheduler.daemon.fleet.fleet_routes import FleetRoutes
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
+from kube_policy_scheduler.daemon.modes.shadow_report import ComparisonReport
+from kube_policy_scheduler.daemon.modes.shadow_routes import shadow_routes
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
@@ -75,7 +75,7 @@ class FleetDaemon:
         Raises:
             FileError: the decision log cannot be written.
         """
-        self._settings = settings = replace(settings, http=settings.http.in_force())
+        self._settings = settings = settings.effective()
         self._api_server = api_server
         self._loops = loops
         identity = f"{socket.gethostname()}_{uuid4()}"
@@ -84,10 +84,17 @@ class FleetDaemon:
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: transport.is_reachable)
         self._fence = ReplicaFence(settings.leader_election, shares=False)
         self._events = EventRecorder(transport, controller=name, instance=f"{name}-{identity}", random=random)
-        fence = Fence(self._fence.allows)
+        places = settings.mode == "scheduler"
+        fence = Fence(self._fence.allows if places else lambda: False)
         self._engine = kind.make(Surroundings(settings, transport, self._events, fence))
         self.metrics = FleetMetrics(self._state)
-        self._records = FleetRecords(settings.decision_log, replica=identity)
+        names, kept = settings.shadow.scheduler_names, settings.shadow.kept
+        self._records = FleetRecords(
+            settings.decision_log,
+            replica=identity,
+            shadow=None if places else ComparisonReport(kept=kept, clock=time.time, names=names, things="workloads"),
+            compared=self.metrics.compared,
+        )
         self._scheduler = FleetScheduler(
             self._engine,
             view=self._view,
@@ -128,6 +135,7 @@ class FleetDaemon:
         self._rules.signals = signals
         self._signals.use(policies.queries)
         self._records.use_policies(policies, record)
+        self.metrics.use_policies([policy.name for policy in policies.policies])
         self._engine.use(self._rules, Steady(time.monotonic()))
         self._scheduler.stir()
 
@@ -193,10 +201,17 @@ class FleetDaemon:
             await stack.enter_async_context(self._port)
             certificate = await asyncio.to_thread(make_certificate, self._settings.http)
             routes = FleetRoutes(self._engine, self._records)
+            report = self._records.shadow
             server = http_server(
                 HealthChecks(live={"ping": lambda: None}, ready=self._readiness()),
                 Scrapes(self.metrics.registry),
-                Routes({self._engine.shown_at: routes.now, "/debug/decisions": routes.decisions}),
+                Routes(
+                    {
+                        self._engine.shown_at: routes.now,
+                        "/debug/decisions": routes.decisions,
+                        **(shadow_routes(report) if report is not None else {}),
+                    }
+                ),
                 settings=self._settings,
                 transport=self._api_server.transport,
                 port=self._port,

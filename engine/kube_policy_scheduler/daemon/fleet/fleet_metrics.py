@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,6 +10,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.daemon.fleet.engine import Maker
+from kube_policy_scheduler.daemon.observing.live_metrics import label_value
+from kube_policy_scheduler.daemon.observing.metrics import Children
 
 PREFIX = "policy_scheduler_fleet_"
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
@@ -41,7 +43,36 @@ class FleetMetrics:
             ["verb", "resource", "code"],
             registry=self.registry,
         )
+        self._compared = Children(
+            Counter(
+                f"{PREFIX}shadow_workloads",
+                "Number of workloads that another scheduler decided, by policy and by verdict.",
+                ["policy", "verdict"],
+                registry=self.registry,
+            )
+        )
+        self._rejections = Children(
+            Counter(
+                f"{PREFIX}shadow_rejections",
+                "Number of workloads of which this filter or clause rejects a cluster that another scheduler chose, or"
+                " for which it rejects clusters so that there is no place, by policy and clause.",
+                ["policy", "clause"],
+                registry=self.registry,
+            )
+        )
         self.registry.register(_Live(state))
+
+    def compared(self, policy: str, verdict: str, clauses: Iterable[str]) -> None:
+        """Count a decision of another scheduler. policy: "" if none decided; clauses: that reject its choice."""
+        self._compared.of(policy, verdict).inc()
+        for clause in clauses:
+            self._rejections.of(policy, label_value(clause)).inc()
+
+    def use_policies(self, names: Collection[str]) -> None:
+        """Export what was compared by other policies no more: their names are those of files that come and go."""
+        kept = {"", *names}
+        for each in (self._compared, self._rejections):
+            each.keep(lambda labels: labels[0] in kept)
 
     def api_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """Count a request."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from kube_policy_scheduler.adapters.process.spare_time import SpareTime
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings
 from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
 from kube_policy_scheduler.daemon.fleet.workload_log import WorkloadLog
+from kube_policy_scheduler.daemon.modes.shadow_report import ComparisonReport
 from kube_policy_scheduler.daemon.observing.decision_file import DecisionFile
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES, FleetPolicies
@@ -23,12 +25,22 @@ RECENT_RELOADS = 10
 class FleetRecords:
     """All that is kept from the first decision on."""
 
-    def __init__(self, settings: DecisionLogSettings, *, replica: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: DecisionLogSettings,
+        *,
+        replica: str,
+        shadow: ComparisonReport | None = None,
+        compared: Callable[[str, str, Iterable[str]], None] = lambda policy, verdict, clauses: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Keep nothing yet.
 
         Args:
             settings: of the decision log.
             replica: identity of this decision maker.
+            shadow: counts how decisions of another scheduler compare with ours; None: we decide.
+            compared: is told of each comparison: policy, verdict, and the clauses that reject.
             clock: Unix seconds.
 
         Raises:
@@ -43,6 +55,8 @@ class FleetRecords:
         self.generation = 0
         self.reloads: deque[ReloadRecord] = deque(maxlen=RECENT_RELOADS)
         """The newest first."""
+        self.shadow = shadow
+        self._compared = compared
         self._replica = replica
         self._clock = clock
 
@@ -56,10 +70,11 @@ class FleetRecords:
 
     def note(self, decision: FleetDecision, seconds: float) -> None:
         """Keep what became of a workload. seconds: that the decision took."""
-        outcome = decision.outcome
+        outcome, now = decision.outcome, self._clock()
+        verdict = decision.compared.value if decision.compared is not None else ""
         self.log.note(
             WorkloadRecord(
-                time=self._clock(),
+                time=now,
                 workload=decision.workload,
                 object="/".join(filter(None, decision.key)),
                 outcome=decision.became,
@@ -72,8 +87,10 @@ class FleetRecords:
                 unread=decision.unread,
                 before=dict(decision.before),
                 targets=dict(outcome.targets),
+                theirs=dict(decision.theirs),
+                verdict=verdict,
                 term=outcome.term or "",
-                clusters=recorded_clusters(outcome, decision.before),
+                clusters=recorded_clusters(outcome, {**dict.fromkeys(decision.theirs, 0), **decision.before}),
                 total=len(outcome.verdicts),
                 rejected=rejections(outcome),
                 attempt=decision.attempt,
@@ -81,6 +98,25 @@ class FleetRecords:
                 replica=self._replica,
             )
         )
+        if decision.compared is not None and self.shadow is not None:
+            self._compared(outcome.policy or "", verdict, decision.clauses)
+            self.shadow.count(outcome.policy or "", decision.compared, decision.clauses, _told(decision, now))
 
     def _write(self, record: WorkloadRecord, size: int) -> None:
         self.file.put(partial(encode, record), size=size)
+
+
+def _told(decision: FleetDecision, now: float) -> dict[str, Any]:
+    """Return a comparison as plain values, without what is empty."""
+    assert decision.compared is not None
+    values = {
+        "time": now,
+        "workload": decision.workload.key,
+        "verdict": decision.compared.value,
+        "policy": decision.outcome.policy,
+        "ours": dict(decision.outcome.targets),
+        "theirs": dict(decision.theirs),
+        "why": decision.problem,
+        "clauses": sorted(decision.clauses),
+    }
+    return {name: value for name, value in values.items() if value}

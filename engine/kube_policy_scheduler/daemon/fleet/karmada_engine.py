@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
     DecisionMaker,
+    Key,
     PlacementAlone,
     Question,
     RoomQuestion,
@@ -38,6 +39,22 @@ logger = logging.getLogger(__name__)
 OVERCOMMIT_PROTECTION = "SchedulingOvercommitProtection"
 
 
+class Bindings(Protocol):
+    """Takes the bindings that are watched."""
+
+    def replace_bindings(self, bindings: Sequence[ResourceBinding], now: Steady, *, namespaced: bool) -> None:
+        """Take a whole list of ResourceBindings, or of ClusterResourceBindings."""
+        ...
+
+    def set_binding(self, binding: ResourceBinding, now: Steady) -> None:
+        """Take a binding that is new or has changed."""
+        ...
+
+    def delete_binding(self, key: Key) -> None:
+        """Take note that a binding is gone."""
+        ...
+
+
 class KarmadaEngine:
     """Hands what is watched to the decision maker, and its work to the writer."""
 
@@ -47,9 +64,9 @@ class KarmadaEngine:
 
     def __init__(self, given: Surroundings, *, steady: Callable[[], float] = time.monotonic) -> None:
         """Know nothing yet. steady: seconds on a clock that nobody sets."""
-        fleet = given.settings.fleet
+        settings, fleet = given.settings, given.settings.fleet
         self.maker = DecisionMaker(
-            given.settings.scheduler_names,
+            settings.scheduler_names if settings.watched is None else settings.watched,
             rules=PlacementAlone(counts_decided=OVERCOMMIT_PROTECTION in fleet.feature_gates),
             features=frozenset(fleet.feature_gates),
             keep_empty=fleet.enable_empty_workload_propagation,
@@ -67,10 +84,10 @@ class KarmadaEngine:
 
     def handler(self, kind: type) -> Handler[Any]:
         """Return what takes the objects of a kind."""
-        maker, now = self.maker, self._now
+        maker, bindings, now = self.maker, self.bindings, self._now
 
-        def bindings(listed: Any) -> None:
-            maker.replace_bindings(listed, now(), namespaced=kind is ResourceBinding)
+        def listed_bindings(listed: Any) -> None:
+            bindings.replace_bindings(listed, now(), namespaced=kind is ResourceBinding)
 
         if kind is KarmadaCluster:
             return Handler(
@@ -80,27 +97,38 @@ class KarmadaEngine:
             )
         assert kind in (ResourceBinding, ClusterResourceBinding)
         return Handler(
-            bindings,
-            lambda thing: maker.set_binding(thing, now()),
-            lambda thing: maker.delete_binding((thing.metadata.namespace, thing.metadata.name)),
+            listed_bindings,
+            lambda thing: bindings.set_binding(thing, now()),
+            lambda thing: bindings.delete_binding((thing.metadata.namespace, thing.metadata.name)),
         )
+
+    @property
+    def bindings(self) -> Bindings:
+        """Return what takes bindings."""
+        return self.maker
 
     def next(self, now: Steady) -> Due | None:
         """Return what is to be done next; None if there is nothing now."""
         return self.maker.next(now)
 
-    async def carry_out(self, work: Work | Question | RoomQuestion) -> FleetDecision | None:
+    async def carry_out(self, work: Any) -> FleetDecision | None:
         """Read the template or ask for the room that is asked for, or write the decision."""
-        if isinstance(work, RoomQuestion):
-            assert self._estimators is not None, "nobody asks otherwise"
-            self.maker.set_room(work.key, await self._estimators.ask(work.binding, work.clusters), self._now())
-        elif isinstance(work, Question):
-            self.maker.set_template(work.key, await self._templates.read(work.template), self._now())
-        else:
+        if isinstance(work, Work):
             return await self._writer.carry_out(work)
+        await self.answer(work)
         return None
 
-    def broke(self, work: Work | Question | RoomQuestion, now: Steady) -> None:
+    async def answer(self, question: Question | RoomQuestion) -> None:
+        """Read the template or ask for the room that is asked for."""
+        if isinstance(question, RoomQuestion):
+            assert self._estimators is not None, "nobody asks otherwise"
+            room = await self._estimators.ask(question.binding, question.clusters)
+            self.maker.set_room(question.key, room, self._now())
+        else:
+            template = await self._templates.read(question.template)
+            self.maker.set_template(question.key, template, self._now())
+
+    def broke(self, work: Due, now: Steady) -> None:
         """Take note that the work on a binding broke through a fault of ours."""
         self.maker.broke(work.key, now)
 

@@ -6,7 +6,7 @@ Noting one takes microseconds; the text is made when somebody asks.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kube_policy_scheduler.daemon.observing.live_metrics import OTHERS, label_value
@@ -19,23 +19,23 @@ MOST_NAMES = 10_000
 when there are more, those with most pods."""
 
 
-class ShadowReport(Observer):
-    """Counts comparisons since the start."""
+class ComparisonReport:
+    """Counts comparisons since the start, of pods or of workloads."""
 
     def __init__(
-        self, metrics: ShadowMetrics, *, kept: int, clock: Callable[[], float], names: tuple[str, ...] = ()
+        self, *, kept: int, clock: Callable[[], float], names: tuple[str, ...] = (), things: str = "pods"
     ) -> None:
         """Make an empty report.
 
         Args:
-            metrics: counts too.
             kept: comparisons kept.
             clock: unix seconds.
             names: of the schedulers that are looked at.
+            things: what is compared, in the plural: the key of their number.
         """
-        self._metrics = metrics
         self._since = clock()
         self.names = names
+        self._things = things
         self._totals: Counter[tuple[str, ShadowOutcome]] = Counter()
         self._clauses: Counter[tuple[str, str]] = Counter()
         self._margins: defaultdict[str, float] = defaultdict(float)
@@ -43,28 +43,25 @@ class ShadowReport(Observer):
         self._rated: Counter[str] = Counter()
         self._late = 0
         self._last: deque[dict[str, Any]] = deque(maxlen=kept)
-        """As plain values: the pods themselves may be large, and gone."""
+        """As plain values: the things themselves may be large, and gone."""
 
-    def on_compared(self, compared: Compared) -> None:
-        """Count it, and keep what the report says of it."""
-        policy = compared.policy or ""
-        self._totals[policy, compared.verdict] += 1
-        self._metrics.pods.of(policy, compared.verdict.value).inc()
-        for clause in compared.clauses:
+    def count(self, policy: str, verdict: ShadowOutcome, clauses: Iterable[str], told: dict[str, Any]) -> None:
+        """Count a comparison.
+
+        Args:
+            policy: that decided; "" if none did.
+            verdict: how the two compare.
+            clauses: that reject what the other chose, or everything.
+            told: what the report says of it.
+        """
+        self._totals[policy, verdict] += 1
+        for clause in clauses:
             self._clauses[policy, clause] += 1
-            self._metrics.refusals.of(policy, label_value(clause)).inc()
-        if compared.margin is not None:
-            self._margins[policy] += compared.margin
-            self._rated[policy] += 1
-            self._metrics.margin.of(policy).observe(compared.margin)
         if len(self._clauses) > MOST_NAMES:
             self._clauses = Counter(dict(self._clauses.most_common(MOST_NAMES // 2)))
         if len(self._totals) > MOST_NAMES:
             self._forget_smallest()
-        if compared.late:
-            self._late += 1
-            self._metrics.late.inc()
-        self._last.append({"time": compared.at, **facts(compared)})
+        self._last.append(told)
 
     def _forget_smallest(self) -> None:
         """Count the policies with fewest pods as one."""
@@ -79,7 +76,7 @@ class ShadowReport(Observer):
 
     @property
     def total(self) -> int:
-        """Return how many pods were compared."""
+        """Return how many were compared."""
         return sum(self._totals.values())
 
     def summary(self) -> dict[str, Any]:
@@ -88,7 +85,7 @@ class ShadowReport(Observer):
         return {
             "schedulers": list(self.names),
             "since": self._since,
-            "pods": self.total,
+            self._things: self.total,
             "late": self._late,
             "verdicts": {verdict.value: self._count(verdict) for verdict in ShadowOutcome},
             "policies": {policy: self._of(policy) for policy in policies},
@@ -110,6 +107,32 @@ class ShadowReport(Observer):
         """Return the newest comparisons, the newest first, as plain values."""
         newest = list(self._last)[-limit:] if limit else []
         return newest[::-1]
+
+
+class ShadowReport(ComparisonReport, Observer):
+    """Counts comparisons of pods since the start."""
+
+    def __init__(
+        self, metrics: ShadowMetrics, *, kept: int, clock: Callable[[], float], names: tuple[str, ...] = ()
+    ) -> None:
+        """Make an empty report. metrics: counts too; the others are those of `ComparisonReport`."""
+        super().__init__(kept=kept, clock=clock, names=names)
+        self._metrics = metrics
+
+    def on_compared(self, compared: Compared) -> None:
+        """Count it, and keep what the report says of it."""
+        policy = compared.policy or ""
+        self._metrics.pods.of(policy, compared.verdict.value).inc()
+        for clause in compared.clauses:
+            self._metrics.refusals.of(policy, label_value(clause)).inc()
+        if compared.margin is not None:
+            self._margins[policy] += compared.margin
+            self._rated[policy] += 1
+            self._metrics.margin.of(policy).observe(compared.margin)
+        if compared.late:
+            self._late += 1
+            self._metrics.late.inc()
+        self.count(policy, compared.verdict, compared.clauses, {"time": compared.at, **facts(compared)})
 
 
 def facts(compared: Compared) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from kube_policy_scheduler.adapters.http.server import Handler
-from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
+from kube_policy_scheduler.daemon.modes.shadow_report import ComparisonReport
 
 DEFAULT_LIMIT = 100
 
 
-def shadow_routes(report: ShadowReport) -> Mapping[str, Handler]:
+def shadow_routes(report: ComparisonReport) -> Mapping[str, Handler]:
     """Return the handlers by path."""
 
     async def show(request: web.Request) -> web.Response:

@@ -136,6 +136,8 @@ class Template(msgspec.Struct, frozen=True):
 
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
+    problem: str = ""
+    """Why it could not be read."""
 
 
 class _Known(msgspec.Struct, eq=False):
@@ -244,6 +246,16 @@ class DecisionMaker:
         """Return the bindings that are ours."""
         return {key: known.binding for key, known in self._known.items()}
 
+    def binding(self, key: Key) -> ResourceBinding | None:
+        """Return a binding of ours; None if there is none."""
+        known = self._known.get(key)
+        return known.binding if known is not None else None
+
+    def unread(self, key: Key) -> str:
+        """Return why the labels and annotations of a template are missing; "" if they are not."""
+        known = self._known.get(key)
+        return known.template.problem if known is not None and known.template is not None else ""
+
     def workload(self, key: Key) -> Workload | None:
         """Return what a binding of ours places; None if there is none, or it cannot be read."""
         known = self._known.get(key)
@@ -292,7 +304,7 @@ class DecisionMaker:
 
     def replace_bindings(self, bindings: Sequence[ResourceBinding], now: Steady, *, namespaced: bool) -> None:
         """Take a whole list of ResourceBindings, or of ClusterResourceBindings."""
-        listed = {_key(each) for each in bindings}
+        listed = {key_of(each) for each in bindings}
         for key in [key for key in self._known if bool(key[0]) is namespaced and key not in listed]:
             self.delete_binding(key)
         for each in bindings:
@@ -300,7 +312,7 @@ class DecisionMaker:
 
     def set_binding(self, binding: ResourceBinding, now: Steady) -> None:
         """Take a binding that is new or has changed. What is older than what we know, as of our own write, is not."""
-        key = _key(binding)
+        key = key_of(binding)
         if not serves(self._names, binding):
             self.delete_binding(key)
             return
@@ -452,7 +464,7 @@ class DecisionMaker:
             return Work(key, binding, outcome, None, None)
         if self._rules.reads_templates and known.template is None:
             return Question(key, binding.spec.resource)
-        why = trigger(binding, is_leaving=self._is_leaving)
+        why = trigger(binding, is_leaving=self.is_leaving)
         if why is not None or self._rules.moves:
             asked = self._room_question(key, known, workload, since=now if why is not None else now - ROOM_SECONDS)
             if asked is not None:
@@ -488,7 +500,8 @@ class DecisionMaker:
         term = next((each for each in workload.placement.terms if _covers(each, clusters)), None)
         return replace(found, observed_term=term.name) if term is not None else found
 
-    def _is_leaving(self, name: str) -> bool:
+    def is_leaving(self, name: str) -> bool:
+        """Return whether a cluster is being deleted, or is not known."""
         cluster = self._clusters.get(name)
         return cluster is None or cluster.deleting
 
@@ -517,6 +530,34 @@ class DecisionMaker:
         if known.workload is None:
             return Outcome(Reason.ERROR, known.problem, {})
         return self._rules.decide(replace(known.workload, room=known.room), self.fleet)
+
+    def question(self, key: Key, now: Steady) -> Question | RoomQuestion | None:
+        """Return what must be answered before a decision about a binding; None if nothing is left to ask."""
+        known = self._known[key]
+        if self._rules.reads_templates and known.template is None:
+            return Question(key, known.binding.spec.resource)
+        asked = self._room_question(key, known, known.workload, since=now) if known.workload is not None else None
+        if asked is None:
+            known.was_asked = False
+        return asked
+
+    def would_have_decided(self, binding: ResourceBinding, now: Steady) -> Outcome:
+        """Return what would have been decided about a binding of ours in an earlier state: without its replicas of
+        now."""
+        self._end_claims(now)
+        known = self._known[key_of(binding)]
+        try:
+            workload = reading.workload(binding)
+        except reading.BindingError as error:
+            return Outcome(Reason.ERROR, str(error), {})
+        if known.template is not None:
+            workload = _with(workload, known.template)
+        claims = known.claims
+        self._claim(known, {})
+        try:
+            return self._rules.decide(replace(workload, room=known.room), self.fleet)
+        finally:
+            self._claim(known, claims)
 
     # --- how it ended -------------------------------------------------------------------------------
 
@@ -593,7 +634,8 @@ def _asks_for_the_same(before: ResourceBinding, after: ResourceBinding) -> bool:
     return asked == (after.spec.replica_requirements, after.spec.components) and _is_of_one_request(before, after)
 
 
-def _key(binding: ResourceBinding) -> Key:
+def key_of(binding: ResourceBinding) -> Key:
+    """Return namespace and name of a binding."""
     return binding.metadata.namespace, binding.metadata.name
 
 
