@@ -482,8 +482,49 @@ class Cluster:
                 if follows or known.started != pod.started:  # those that run longest are the last to be preempted
                     self.nodes.touch(row)
             return False
-        self._place(pod, node_name)
+        if known is not None and self._holds_the_same(known, pod, node_name):
+            self._relabel(known, pod, node_name)
+        else:
+            self._place(pod, node_name)
         return True
+
+    def _holds_the_same(self, known: PodInfo, pod: PodInfo, node_name: str) -> bool:
+        """Return whether a new state of a pod differs in nothing but in what it says of itself, such as its labels.
+
+        Most pods have such a state: with its binding, a pod gets the labels of its node's zone and region.
+        """
+        return (
+            self.node_of(pod.uid) == node_name
+            and known.terminating == pod.terminating
+            and not known.volumes
+            and not pod.volumes
+            and known.demand == pod.demand
+            and known.template.spec == pod.template.spec
+            and (known.annotations == pod.annotations or not self.devices.tables)
+            and self._dry_run is None
+        )
+
+    def _relabel(self, known: PodInfo, pod: PodInfo, node_name: str) -> None:
+        """Count a pod as one of another template; what it holds of its node is the same."""
+        self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
+        if pod.node_name == node_name:
+            self._elsewhere.pop(pod.uid, None)
+        else:
+            self._elsewhere[pod.uid] = node_name
+        for usage in self._usages:
+            usage.displace(known, node_name)
+            usage.place(pod, node_name)
+        row = self.nodes.rows.get(node_name)
+        if row is None:
+            self._from_unknown_node(known)
+            self._to_unknown_node(pod)
+        else:
+            self.counters.displace(known, row)
+            self.counters.place(pod, row)
+            self.nodes.touch(row)
+        if self.workload.learns:
+            self.workload.saw(known.template, -1)
+            self.workload.saw(pod.template, 1)
 
     def displace(self, uid: str) -> PodInfo | None:
         """Stop counting a pod; return it, or None if it did not count."""
