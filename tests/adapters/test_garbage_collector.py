@@ -26,6 +26,25 @@ def test_what_a_long_collection_left_is_frozen(generation: int, seconds: float, 
     assert len(freezes) == frozen
 
 
+def test_what_is_in_use_for_a_short_time_is_seldom_looked_at() -> None:
+    collections = list[int]()
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            collections.append(info["generation"])
+
+    gc.collect()
+    gc.callbacks.append(collected)
+    try:
+        with short_collections():
+            for _ in range(100):
+                in_flight = [[] for _ in range(1_000)]
+                del in_flight
+    finally:
+        gc.callbacks.remove(collected)
+    assert collections == []
+
+
 def test_few_new_objects_are_looked_at_by_one_full_collection() -> None:
     looked_at = list[int]()
 
