@@ -600,6 +600,33 @@ def test_items_in_flight_when_sending_stopped_are_sent_by_the_next_run() -> None
     run(main())
 
 
+def test_once_items_can_be_sent_without_a_task_all_of_them_are() -> None:
+    begun: list[Keys] = []
+    is_up = False
+
+    def begin(key: Keys, item: Any, done: Callable[[KubeError | None], None]) -> bool:
+        if is_up:
+            begun.append(key)
+            asyncio.get_running_loop().call_soon(done, None)
+        return is_up
+
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        nonlocal is_up
+        box.send_without_task(begin)
+        for number in range(1_000):
+            box.put(("default", f"pod{number}"), "text")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        under_way = len(api.busy)
+        assert under_way, "they are sent by tasks as long as they cannot be sent otherwise"
+        is_up = True
+        assert await box.drain(timeout_seconds=60.0)
+        assert len(api.asked) == under_way
+        assert len(begun) == 1_000 - under_way
+
+    story(tell)
+
+
 def test_an_error_of_ours_is_tried_a_few_times_and_costs_no_other_item(caplog: pytest.LogCaptureFixture) -> None:
     error = ValueError("a fault of ours")
 

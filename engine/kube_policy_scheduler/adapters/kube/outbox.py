@@ -501,7 +501,10 @@ class Outbox(Generic[Key, Item]):
     # --- sending -------------------------------------------------------------------------------------
 
     async def _deliver_in_turn(self, turn: _Taken[Key, Item]) -> None:
-        """Send an item that was taken, and others after it while all goes well: a task for each would cost more."""
+        """Send an item that was taken, and others after it while all goes well: a task for each would cost more.
+
+        As soon as one can be sent without a task, the others are.
+        """
         clock, following = asyncio.get_running_loop().time, turn
         while True:
             is_well = await self._deliver(following)
@@ -510,7 +513,7 @@ class Outbox(Generic[Key, Item]):
             found = self._take_next(clock())
             if not is_well or found is None:
                 self._stirred.set()
-            if found is None:
+            if found is None or self._begin_turn(found):
                 return
             following = found
 
