@@ -33,9 +33,17 @@ def cluster_of(*nodes: str) -> Cluster:
 
 
 def place(
-    cluster: Cluster, name: str, where: str, *, job: str = "", slice_: str = "", priority: int = 0, **more: Any
+    cluster: Cluster,
+    name: str,
+    where: str,
+    *,
+    job: str = "",
+    slice_: str = "",
+    role: str = "",
+    priority: int = 0,
+    **more: Any,
 ) -> PodInfo:
-    labels = ({"job": job} if job else {}) | ({"slice": slice_} if slice_ else {})
+    labels = {key: value for key, value in (("job", job), ("slice", slice_), ("role", role)) if value}
     placed = pod(cluster, name, labels=labels, priority=priority, **more)
     cluster.place(placed, where)
     return placed
@@ -52,6 +60,27 @@ def decide(cluster: Cluster, text: str = GANG, *, priority: int = 10, job: str =
 def victims(decision: Decision) -> list[str]:
     assert decision.preemption is not None
     return sorted(victim.name for victim in decision.preemption.victims)
+
+
+@pytest.mark.parametrize(
+    ("roles", "workers", "expected"),
+    [
+        ("", 4, ["worker3"]),
+        (" with 1 of role=driver", 4, ["worker3"]),
+        (" with 1 of role=driver, 2 of role=worker", 4, ["worker3"]),
+        (" with 1 of role=driver, 2 of role=worker", 2, ["driver", "worker0", "worker1"]),
+    ],
+)
+def test_a_worker_that_no_role_needs_goes_alone_though_the_gang_needs_its_only_driver(
+    roles: str, workers: int, expected: list[str]
+) -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n0", cpu=str(workers + 1)))
+    place(cluster, "driver", "n0", job="j", role="driver")
+    for number in range(workers):
+        place(cluster, f"worker{number}", "n0", job="j", role="worker")
+    text = f"gang by pod.label.job size 3{roles} if pod.label.job\n"
+    assert victims(decide(cluster, text)) == expected
 
 
 def test_gangs_of_which_no_pod_may_go_cost_a_search_for_victims_nothing() -> None:

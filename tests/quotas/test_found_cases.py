@@ -174,6 +174,16 @@ CASES: dict[str, Case] = {
         Reclaim.GUARANTEES,
         budgets=(Budget(frozenset({f"kept-{number}" for number in range(5)}), 1),),
     ),
+    "a gang evicts a pod for cpu that no queue counts, where it is short of GPUs that are guaranteed to it, too": Case(
+        (node(5, 2), node(4, 0, name="n1")),
+        (queue("a", gpus=2), queue("b")),
+        (
+            pods("other", 1, "b", 4.5),
+            pods("devices", 2, "b", 0.25, 1, at=1),
+            pods("job", 2, "a", 2, 1, at=10, size=2),
+        ),
+        Reclaim.GUARANTEES,
+    ),
     "with `reclaim fair`, priority takes nothing from a queue above, also not where only uncounted cpu is short": Case(
         (node(6),),
         (queue("a"), queue("a1", "a"), Queue("b", "", {}, {GPU: 1})),

@@ -106,8 +106,6 @@ class Gangs:
         if len(members) <= min(each.size for each in requirements.values()):
             return found  # also without a look at roles
         left = Number(members.values())
-        if all(each.filled(left) <= each.size for each in requirements.values()):
-            return found
         for pod in reversed(by_importance(members.values(), self._now)):
             theirs = [requirements[each.group] for each in self.of(pod)]
             left.remove(pod)

@@ -31,7 +31,7 @@ from kube_policy_scheduler.framework.evaluate.nominations import nominated_for
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.preempt.departures import Departures
-from kube_policy_scheduler.framework.preempt.rights import Rights, holds, holds_counted
+from kube_policy_scheduler.framework.preempt.rights import Rights, holds_counted
 from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Disrupted, Disruptions
 from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
@@ -270,6 +270,18 @@ class _Short(msgspec.Struct, frozen=True):
     """Those that are counted, by place."""
     by_quota: tuple[tuple[int, Quota], ...] = ()
     """Those that a queue has too little of, with the queue whose limit is reached."""
+
+    def is_held_by(self, unit: Unit) -> bool:
+        """Return whether a unit holds any of them."""
+        return self.counts_for(unit) or self.is_asked_by(unit.pods)
+
+    def counts_for(self, unit: Unit) -> bool:
+        """Return whether a unit holds any that are counted: the same for all that count alike."""
+        return holds_counted(unit, self.places)
+
+    def is_asked_by(self, pods: Iterable[PodInfo]) -> bool:
+        """Return whether pods request any of them."""
+        return any(name == "pods" or pod.demand.requests.get(name) for pod in pods for name in self.names)
 
 
 @dataclass(slots=True)
@@ -578,8 +590,7 @@ class _Attempt:
         rights = self._rights(short)
         done: list[Unit] = []
         for unit in units:
-            rights.look_again()
-            if not holds(unit, short.places, short.names):
+            if not short.is_held_by(unit):
                 break
             if not rights.may_reclaim(unit) and not (rights.may_share(unit) and rights.fairer(unit, units)):
                 break
@@ -631,7 +642,7 @@ class _Attempt:
                     kind = kinds.get((unit.parts, unit.is_surplus))
                     if kind is None:
                         kind = kinds[unit.parts, unit.is_surplus] = self._kind(unit, short, rights)
-                if not kind.goes or not (kind.counts or holds(unit, (), short.names)):
+                if not kind.goes or not (kind.counts or short.is_asked_by(unit.pods)):
                     continue
                 its_rows = self._rows_of(unit)
                 if rows is None:
@@ -640,7 +651,7 @@ class _Attempt:
                 elif not (quota_too and kind.uses_quota) and rows.isdisjoint(its_rows):
                     continue
                 reclaims = kind.reclaims if kind.reclaims is not None else rights.may_reclaim(unit)
-                if (reclaims or kind.may_share(unit, rights)) and not self._is_spared(unit):
+                if (reclaims or self._may_share(unit, kind, rights)) and not self._is_spared(unit):
                     found[unit] = _Candidate(unit, kind, reclaims, disruptions(unit.pods), its_rows)
         self.tried = self.tried or bool(found)
         return found
@@ -657,12 +668,18 @@ class _Attempt:
         return _Kind(
             unit.parts,
             unit.is_surplus,
-            counts=holds_counted(unit, short.places),
+            counts=short.counts_for(unit),
             uses_quota=uses_quota,
             goes=reclaims is not False or shares is not False,
             reclaims=reclaims,
             shares=shares,
             follows_gone=rights.is_guaranteed_in_common(unit),
+        )
+
+    def _may_share(self, unit: Unit, kind: _Kind, rights: Rights) -> bool:
+        """Return whether a unit may go so that shares become fairer, whatever they are now, with its surplus."""
+        return kind.may_share(unit, rights) and (
+            unit.gang is None or all(map(rights.may_share_now, self.units.surplus_of(unit)))
         )
 
     def _is_spared(self, unit: Unit) -> bool:
@@ -948,7 +965,6 @@ class _Pool:
         since, self._looked_at = self.gone[self._looked_at :], len(self.gone)
         if not any(map(self._rights.shares_a_queue, since)):
             return False
-        self._rights.look_again()
         found = self._further(self._candidates)
         self._candidates = {**self._candidates, **found}
         for line in self._lines(found):

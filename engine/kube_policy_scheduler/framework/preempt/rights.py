@@ -18,7 +18,7 @@ from kube_policy_scheduler.framework.quota import ReclaimRule
 
 @dataclass(slots=True)
 class Rights:
-    """What one unit may evict, on the cluster as it is when this is first asked; shares are those of the present."""
+    """What one unit may evict: ranks are those when this is first asked, use and shares those of the present."""
 
     usage: QuotaUsage
     guarantees: Guarantees
@@ -31,6 +31,8 @@ class Rights:
     now: float
     """Unix seconds."""
     _entitled: dict[Quota, int | None] = field(default_factory=dict)
+    _entitled_at: int = -1
+    """How often anything had changed in the queues when these were found."""
     _ranks_after: dict[Quota, int | None] = field(default_factory=dict)
     _below: dict[Quota, list[Quota]] = field(default_factory=dict)
 
@@ -41,13 +43,12 @@ class Rights:
         serves all below it. A unit with pods of several queues is entitled if each part is; the weakest
         resource is returned.
         """
+        if self._entitled_at != self.usage.changed.end:  # units have left or returned
+            self._entitled_at = self.usage.changed.end
+            self._entitled.clear()
         if other not in self._entitled:
             self._entitled[other] = self._lead_against(other)
         return self._entitled[other]
-
-    def look_again(self) -> None:
-        """Forget whom the unit is entitled against: units have left or returned, so the answers may differ."""
-        self._entitled.clear()
 
     def shares_a_queue(self, victim: Unit) -> bool:
         """Return whether a queue is above both: what goes there may make the unit guaranteed in it."""
@@ -249,10 +250,3 @@ class Rights:
 def holds_counted(victim: Unit, resources: Collection[int]) -> bool:
     """Return whether a unit holds some of these counted resources, by place."""
     return any(resource in resources for _, amounts in victim.parts for resource, _ in amounts)
-
-
-def holds(victim: Unit, resources: Collection[int], names: Collection[str]) -> bool:
-    """Return whether a unit holds what is short: counted resources by their places, others by their names."""
-    if holds_counted(victim, resources):
-        return True
-    return any(name == "pods" or pod.demand.requests.get(name) for pod in victim.pods for name in names)
