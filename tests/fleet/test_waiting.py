@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.fleet.waiting import MOST_SLOPES, RECHECK_SECONDS, Position, Waiting, Wake
+from kube_policy_scheduler.fleet.waiting import RECHECK_SECONDS, Position, Waiting, Wake
+from kube_policy_scheduler.lines import MOST_SLOPES
 from kube_policy_scheduler.times import Steady
 
 

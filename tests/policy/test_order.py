@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
-from kube_policy_scheduler.framework.queue.active_queue import MOST_SLOPES
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue, priority_sort
+from kube_policy_scheduler.lines import MOST_SLOPES
 from kube_policy_scheduler.policy.policy import Policy
 from tests.lang.clusters import NOW, cluster, node, pod, policy
 

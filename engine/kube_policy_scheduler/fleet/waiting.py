@@ -1,8 +1,7 @@
 """Which workload is decided next: as its policy orders, or by priority; and when what failed is tried again.
 
 The workloads that one `order by` orders are a line. Of the first ones of all lines, the one with the highest priority
-is next, then the one that has waited longest. Keys that change while workloads wait grow in a straight line for a
-while, so those of one slope stay in order; the position of a workload is asked for again when its slope ends.
+is next, then the one that has waited longest.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from kube_policy_scheduler.lines import First, Lines
 from kube_policy_scheduler.times import Steady
 
 Key = TypeVar("Key")
@@ -26,11 +26,6 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 10.0
 """Pauses of what the API server refused: each twice as long as the one before."""
 LONGEST_STATUS_PAUSE_SECONDS = 30.0
 """Pause between two tries of one workload for the sake of a cluster's status: that may change at any rate."""
-MOST_SLOPES = 64
-"""Heaps of all lines together. If workloads have more slopes, the rest is sorted again every few seconds."""
-_RESORT_SECONDS = 5.0
-_VOID_SLACK = 256
-"""Entries of one heap from which on those that are void are dropped."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -76,10 +71,8 @@ class _Entry(msgspec.Struct, Generic[Key], eq=False):
     """Why it is to be looked at again once that has ended."""
 
 
-_Now: TypeAlias = tuple[tuple[Any, ...], int, float, int, _Entry[Key]]
-"""The key; priority, highest first; since when it waits; the ticket, and whose it is."""
-_HeapName: TypeAlias = tuple[bool, str, tuple[float, ...]]
-"""Whether its workloads come behind those that something is read for; line and slopes."""
+_Line: TypeAlias = tuple[bool, str]
+"""Whether its workloads come behind those that something is read for, and the name of the line."""
 
 
 class Waiting(Generic[Key]):
@@ -91,9 +84,8 @@ class Waiting(Generic[Key]):
         self._entries: dict[Key, _Entry[Key]] = {}
         self._failing: dict[Key, None] = {}
         self._later: list[tuple[float, int, _Entry[Key]]] = []
-        self._now: dict[_HeapName, list[_Now[Key]]] = {}
-        self._ends: list[tuple[float, int, _Entry[Key]]] = []
-        """When the positions of those that can be decided now expire, the earliest first."""
+        self._now: Lines[_Line, _Entry[Key]] = Lines(lambda ticket, entry: entry.ticket != ticket)
+        """Those that can be decided now."""
         self._tickets = count(1)
 
     def __len__(self) -> int:
@@ -142,21 +134,22 @@ class Waiting(Generic[Key]):
 
     def next(self, now: Steady) -> Key | None:
         """Hand out the workload that is to be decided now; None if there is none."""
-        for heap in (self._later, self._ends):
-            while heap and heap[0][0] <= now:
-                _, ticket, entry = heapq.heappop(heap)
-                if entry.ticket == ticket:
-                    self._enter(entry, now)
-        name = self._first(now)
-        if name is None:
+        while self._later and self._later[0][0] <= now:
+            _, ticket, entry = heapq.heappop(self._later)
+            if entry.ticket == ticket:
+                self._enter(entry, now)
+        while (ended := self._now.ended(now)) is not None:
+            self._enter(ended, now)
+        first = self._first(now)
+        if first is None:
             return None
-        *_, entry = heapq.heappop(self._now[name])
+        entry = self._now.take(first)
         entry.ticket, entry.is_out = 0, True
         return entry.key
 
     def due(self) -> float | None:
         """Return the steady time at which the next workload is to be decided; None if none is."""
-        if self._heads():
+        if self._now:
             return -inf
         while self._later and self._later[0][2].ticket != self._later[0][1]:
             heapq.heappop(self._later)
@@ -164,9 +157,8 @@ class Waiting(Generic[Key]):
 
     def look_again(self, now: Steady) -> None:
         """Ask for the positions of all workloads that can be decided now: what they follow from has changed."""
-        waiting = [entry for heap in self._now.values() for *_, ticket, entry in heap if entry.ticket == ticket]
+        waiting = list(self._now)
         self._now.clear()
-        self._ends.clear()
         for entry in waiting:
             self._enter(entry, now)
 
@@ -174,44 +166,13 @@ class Waiting(Generic[Key]):
         """Let a workload be decided as soon as it is the first."""
         entry.ticket = next(self._tickets)
         found = self._position(entry.key, now)
-        key, until = found.key, found.until
-        slopes = found.slopes if any(found.slopes) else ()
-        name = (not found.is_asked, found.line, slopes)
-        if slopes and name not in self._now and len(self._now) >= MOST_SLOPES:
-            key, until = _at(key, slopes, now), min(until, now + _RESORT_SECONDS)
-            name = (not found.is_asked, found.line, ())
-        heap = self._now.setdefault(name, [])
-        heapq.heappush(heap, (key, -entry.priority, entry.since, entry.ticket, entry))
-        size = len(heap)
-        if not size & (size - 1) and size > _VOID_SLACK:  # occasionally: at powers of two
-            heap[:] = [each for each in heap if each[4].ticket == each[3]]
-            heapq.heapify(heap)
-        if until < inf:
-            heapq.heappush(self._ends, (until, entry.ticket, entry))
+        line, key = (not found.is_asked, found.line), (found.key, -entry.priority, entry.since)
+        self._now.add(line, key, entry, ticket=entry.ticket, now=now, slopes=found.slopes, until=found.until)
 
-    def _heads(self) -> list[_HeapName]:
-        """Return the heaps that have a workload, none of them with an entry at its head that is void."""
-        for name, heap in list(self._now.items()):
-            while heap and heap[0][4].ticket != heap[0][3]:
-                heapq.heappop(heap)
-            if not heap:
-                del self._now[name]
-        return list(self._now)
-
-    def _first(self, now: Steady) -> _HeapName | None:
-        """Return the heap whose head is next; None: there is none."""
-        firsts: dict[tuple[bool, str], _HeapName] = {}
-        for name in self._heads():
-            line = name[:2]
-            known = firsts.get(line)
-            if known is None or self._key(name, now) < self._key(known, now):
-                firsts[line] = name
-        return min(firsts.values(), key=lambda name: (name[0], self._now[name][0][1:4]), default=None)
-
-    def _key(self, name: _HeapName, now: Steady) -> tuple[Any, ...]:
-        """Return what the head of a heap sorts by in its line at a time."""
-        key, *rest = self._now[name][0][:4]
-        return (_at(key, name[2], now), *rest)
+    def _first(self, now: Steady) -> First[_Line, _Entry[Key]] | None:
+        """Return the entry of the workload that is next; None: there is none."""
+        firsts = self._now.firsts(now).values()
+        return min(firsts, key=lambda first: (first.line[0], *first.key[1:]), default=None)
 
     def settled(self, key: Key, now: Steady, *, again_seconds: float | None = None) -> None:
         """Take back a workload that has what it is to have; it waits for the next event, and so long at most."""
@@ -247,12 +208,6 @@ class Waiting(Generic[Key]):
     def _place(self, entry: _Entry[Key], due: float) -> None:
         entry.due, entry.ticket = due, next(self._tickets)
         heapq.heappush(self._later, (due, entry.ticket, entry))
-
-
-def _at(key: tuple[Any, ...], slopes: tuple[float, ...], now: Steady) -> tuple[Any, ...]:
-    if not slopes:
-        return key
-    return tuple(part + slope * now if slope else part for part, slope in zip(key, slopes, strict=True))
 
 
 def _pause(why: Wake, attempts: int) -> float:

@@ -63,7 +63,7 @@ class _Heap(_Entrant):
         yield from self._run
         yield from self._beside
 
-    def push(self, entry: Entry, is_stale: Callable[[Entry], bool]) -> None:
+    def push(self, entry: Entry, is_stale: Callable[[int, QueuedPod], bool]) -> None:
         """Add an entry."""
         run, beside = self._run, self._beside
         if not run or run[-1] < entry:
@@ -72,8 +72,8 @@ class _Heap(_Entrant):
             heapq.heappush(beside, entry)
         size = len(run) + len(beside)
         if not size & (size - 1) and size > _STALE_SLACK:  # occasionally: at powers of two
-            self._run = deque(each for each in run if not is_stale(each))
-            self._beside = [each for each in beside if not is_stale(each)]
+            self._run = deque(each for each in run if not is_stale(each[1], each[2]))
+            self._beside = [each for each in beside if not is_stale(each[1], each[2])]
             heapq.heapify(self._beside)
 
     def first(self) -> Entry | None:
@@ -134,7 +134,7 @@ class FairLine:
     """The active pods of one line."""
 
     def __init__(
-        self, position: FairPosition, is_stale: Callable[[Entry], bool], *, before: FairLine | None = None
+        self, position: FairPosition, is_stale: Callable[[int, QueuedPod], bool], *, before: FairLine | None = None
     ) -> None:
         """Begin with the pods of the line before; its queues were others."""
         self.usage: QuotaUsage = position.usage
@@ -162,7 +162,7 @@ class FairLine:
 
     def entries(self) -> list[Entry]:
         """Return the entries that are not stale."""
-        return [entry for heap in self._heaps.values() for entry in heap if not self._is_stale(entry)]
+        return [entry for heap in self._heaps.values() for entry in heap if not self._is_stale(entry[1], entry[2])]
 
     def push(self, queued: QueuedPod, position: QueuePosition) -> None:
         """Add a pod."""
@@ -195,7 +195,7 @@ class FairLine:
         while (found := self._top.first()) is not None:
             heap = found[7]
             entry = heap.first()
-            if entry is not None and entry[1] == found[4] and not self._is_stale(entry):
+            if entry is not None and entry[1] == found[4] and not self._is_stale(entry[1], entry[2]):
                 self._next = heap
                 return entry
             self._left.add(heap)
@@ -263,7 +263,7 @@ class FairLine:
     def _enter(self, heap: _Heap, rising: set[_Tournament]) -> None:
         """Let a heap take part with its first pod, if it has one; those above are to rise, too."""
         first, before = heap.first(), heap.above
-        while first is not None and self._is_stale(first):
+        while first is not None and self._is_stale(first[1], first[2]):
             heap.pop()
             first = heap.first()
         self._heads.pop(heap.number, None)
