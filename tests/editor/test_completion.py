@@ -37,11 +37,15 @@ def offered(text: str, **others: str) -> dict[str, Item]:
 def test_what_belongs_to_policies_of_another_subject_is_not_offered() -> None:
     of_workloads = "for workloads where true\n\n"
 
-    assert not {"gang", "spread", "preempt", "limit"} & offered(of_workloads + "|").keys()
-    assert {"choose", "divide", "keep", "rebalance"} <= offered(of_workloads + "|").keys()
+    assert not {"gang", "preempt", "reclaim"} & offered(of_workloads + "|").keys()
+    assert {"limit", "choose", "divide", "keep", "rebalance"} <= offered(of_workloads + "|").keys()
     assert not {"node", "pod"} & offered(of_workloads + "score |").keys()
     assert "new nodes" not in offered(of_workloads + "filter cluster.ready |")
     assert "also running" not in offered("filter node.ready |")
+    assert "of workloads where" in offered(of_workloads + "limit count() to 3 |")
+    assert "of pods where" not in offered(of_workloads + "limit count() to 3 |")
+    assert {"replicas", "request"} <= offered(of_workloads + "limit sum(|").keys()
+    assert "of workloads where" not in offered("limit count() to 3 |")
     assert not {"fits", "least_allocated"} & offered(of_workloads + "score |").keys()
 
 

@@ -99,6 +99,7 @@ WHOLE = {
             "to 3",
             "over zone",
             "of pods where pod label b",
+            "of workloads where c",
             "as quota",
             "if pod.label.b",
             'else "why"',

@@ -405,7 +405,9 @@ def _bare_fields(at: _Place, here: Beginning) -> Iterator[Item]:
     """Yield the fields of pods that are written without a name before them."""
     if not _is_bare(at):
         return
-    own = [each for each in at.environment.fields.values() if each.path.startswith("pod.")]
+    own = [
+        each for each in at.environment.fields.values() if each.path.startswith(f"{at.environment.subject.decided}.")
+    ]
     for path in sorted(fields_there(here, "", own, at.environment)):
         field, (_, head, *more) = at.environment.fields[path], path.split(".")
         text = f"{head}." if more or field.key is not None else ""

@@ -14,8 +14,9 @@ import numpy as np
 
 from kube_policy_scheduler.fleet.choice import Option, TooFewError, Wanted, choose
 from kube_policy_scheduler.fleet.columns import FleetFrame
-from kube_policy_scheduler.fleet.division import TIERS, Level, Member, divide
+from kube_policy_scheduler.fleet.division import TIERS, Level, Member, Together, divide
 from kube_policy_scheduler.fleet.judging import Given, Judged, StaysError, judge
+from kube_policy_scheduler.fleet.limits import NO_CAP
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Verdict, Workload
 from kube_policy_scheduler.fleet.placement.division import assign
 from kube_policy_scheduler.fleet.placement.place import by_terms, failed, place, placed
@@ -98,6 +99,11 @@ class _Division:
         divide_by = first_of(rules.divides, judged.frame)
         has_parts = self.workload.has_pods and len(self.workload.components) <= 1 and not question.fleet.whole
         self.rule = divide_by if has_parts and divide_by is not None else None
+        self.limits = {
+            name: min(cap.most for cap in judged.caps if name in cap.clusters)
+            for name in {name for cap in judged.caps for name in cap.clusters}
+        }
+        """By cluster: the most that it may have by a limit."""
         self.how = self.rule.levels[-1].word if self.rule is not None else AS_PLACEMENT
 
     def outcome(self) -> Outcome:
@@ -112,16 +118,28 @@ class _Division:
             targets = assign(self.question, chosen)
             if self.question.fleet.keep_empty:
                 targets = {each.name: 0 for each in chosen} | targets
-            return placed(self.question, targets, self._told(targets, chosen, "by the Placement"))
+            return self._within_limits(placed(self.question, targets, self._told(targets, chosen, "by the Placement")))
         if self.how == COPIES:
             targets = dict.fromkeys((each.name for each in chosen), self.workload.replicas)
-            return placed(self.question, targets, self._told(targets, chosen, "a copy"))
-        return self._divided(chosen, self.rule)
+            return self._within_limits(placed(self.question, targets, self._told(targets, chosen, "a copy")))
+        return self._within_limits(self._divided(chosen, self.rule))
+
+    def _within_limits(self, outcome: Outcome) -> Outcome:
+        """Return the answer if it keeps to all limits.
+
+        Raises:
+            StaysError: it does not; what runs stays.
+        """
+        has = self.workload.has if self.keep else {}
+        for cap in self.judged.caps:
+            if outcome.write and not cap.allows(outcome.targets, has):
+                raise StaysError(cap.reason)
+        return outcome
 
     # --- which clusters ----------------------------------------------------------------------------------
 
     def _chosen(self) -> list[Candidate]:
-        candidates = self.judged.candidates
+        candidates = [self._limited(each) for each in self.judged.candidates if self._fits(each)]
         if self.choose is None:
             return self._selected(candidates)
         frame = self.judged.frame
@@ -131,11 +149,11 @@ class _Division:
             Option(
                 each.name,
                 runs=self.keep and each.has > 0,
-                most=each.available,
+                most=self._most(each),
                 place=self._group(each, topology) if topology is not None else None,
             )
             for each in candidates
-            if not divides or each.available > 0
+            if not divides or self._most(each) > 0
         ]
         fewest = _whole(self.choose.fewest(frame))
         places = _whole(self.choose.least(frame)) if self.choose.least is not None else 0
@@ -152,6 +170,26 @@ class _Division:
             names |= {each.name for each in candidates if each.has > 0}
         self._pass_over(names, "not chosen by the spread constraints")
         return [each for each in candidates if each.name in names]
+
+    def _limited(self, each: Candidate) -> Candidate:
+        """Return a cluster with the room that limits leave."""
+        limit = self.limits.get(each.name, NO_CAP)
+        return each if limit >= each.available else msgspec.structs.replace(each, room=max(0, limit - each.has))
+
+    def _most(self, each: Candidate) -> int:
+        """Return how many replicas a cluster may have in all, by its room and the limits."""
+        limit = min(each.available, self.limits.get(each.name, NO_CAP))
+        return max(limit, each.has) if self.keep else limit
+
+    def _fits(self, each: Candidate) -> bool:
+        """Return whether a cluster may have what it would get if it gets all replicas; note it if not."""
+        limit = self.limits.get(each.name, NO_CAP)
+        if self.how != COPIES or self.workload.replicas <= max(limit, each.has):
+            return True
+        cap = next(cap for cap in self.judged.caps if each.name in cap.clusters and cap.most == limit)
+        known = self.verdicts[each.name]
+        self.verdicts[each.name] = msgspec.structs.replace(known, rejected_by=cap.clause, message=cap.reason)
+        return False
 
     def _pass_over(self, names: set[str], why: str) -> None:
         for each in self.judged.candidates:
@@ -171,7 +209,12 @@ class _Division:
         if self.question.overflows:
             levels.insert(0, Level(TIERS, {}))
         places = ranks({each.name: None for each in members}, self.workload.uid)
-        found = divide(self.workload.replicas, members, levels, places, keep=self.keep) if members else {}
+        together = self._together()
+        found = (
+            divide(self.workload.replicas, members, levels, places, keep=self.keep, together=together)
+            if members
+            else {}
+        )
         count, asked = sum(found.values()), self.workload.replicas
         targets = {name: count for name, count in found.items() if count > 0}
         if count >= asked or (rule.partly and count > 0):
@@ -183,7 +226,7 @@ class _Division:
             return msgspec.structs.replace(done, reason=Reason.UNSCHEDULABLE, message=message)
         for name, could in found.items():
             self._say(name, f"could have {could}")
-        message = f"there is room for {count} of {asked} replicas"
+        message = f"there is room for {count} of {asked} replicas{self._limited_by(found)}"
         return Outcome(Reason.UNSCHEDULABLE, message, self.workload.has, verdicts=self.verdicts)
 
     def _members(self, chosen: Sequence[Candidate], rule: CompiledDivide) -> list[Member]:
@@ -197,7 +240,7 @@ class _Division:
             if None in groups and each.has == 0:
                 self._say(each.name, "it has no value for a level of `divide`")
                 continue
-            limit = min(each.available, _whole(most[row]))
+            limit = min(each.available, _whole(most[row]), self.limits.get(each.name, NO_CAP))
             found.append(
                 Member(
                     each.name,
@@ -210,10 +253,24 @@ class _Division:
             )
         return found
 
+    def _together(self) -> list[Together]:
+        """Return what limits say of several clusters."""
+        has = self.workload.has if self.keep else {}
+        return [
+            Together(cap.clusters, max(cap.most, sum(has.get(name, 0) for name in cap.clusters)))
+            for cap in self.judged.caps
+            if len(cap.clusters) > 1
+        ]
+
     def _tier(self, each: Candidate) -> tuple[str, ...]:
         return (f"{each.tier:06}",) if self.question.overflows else ()
 
     # --- why ---------------------------------------------------------------------------------------------
+
+    def _limited_by(self, found: Mapping[str, int]) -> str:
+        """Return which limits leave no more than was found."""
+        full = [cap.clause for cap in self.judged.caps if sum(found.get(name, 0) for name in cap.clusters) >= cap.most]
+        return f", by {some(list(dict.fromkeys(full)), limit=_MOST_NAMES)}" if full else ""
 
     def _say(self, name: str, message: str) -> None:
         self.verdicts[name] = msgspec.structs.replace(self.verdicts[name], message=message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -41,12 +41,27 @@ class Level(msgspec.Struct, frozen=True):
 class Bounds(msgspec.Struct, frozen=True):
     """Between which numbers each cluster is."""
 
-    least: Mapping[str, int]
-    most: Mapping[str, int]
+    least: dict[str, int]
+    most: dict[str, int]
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Between which numbers some clusters have replicas together, whatever the levels are."""
+
+    clusters: frozenset[str]
+    most: int
+    """What they keep stays, even if it is more."""
+    least: int = 0
 
 
 def divide(
-    replicas: int, members: Sequence[Member], levels: Sequence[Level], places: Mapping[str, int], *, keep: bool
+    replicas: int,
+    members: Sequence[Member],
+    levels: Sequence[Level],
+    places: Mapping[str, int],
+    *,
+    keep: bool,
+    together: Sequence[Together] = (),
 ) -> dict[str, int]:
     """Return the replicas of each cluster; fewer in all than asked for if there is no room for more.
 
@@ -56,13 +71,44 @@ def divide(
         levels: from the outermost to that of the clusters.
         places: of each cluster among equals, the first one first.
         keep: whether only the difference to what runs is placed or taken away.
+        together: further bounds of several clusters. Where clusters would break one, they get its part by the same
+            rule, and what is left or missing goes to, or comes from, the others.
     """
-    bounds = bounds_of(replicas, members, keep=keep)
-    able = sum(bounds.most.values())
-    return _divided(min(replicas, able), members, levels, bounds, places, depth=0)
+    bounds = bounds_of(replicas, members, keep=keep, together=together)
+
+    def among(some: Sequence[Member], seats: int) -> dict[str, int]:
+        able = sum(bounds.most[each.name] for each in some)
+        return _divided(min(seats, able), some, levels, bounds, places, depth=0) if some else {}
+
+    inside = [(each, [member for member in members if member.name in each.clusters]) for each in together]
+    while True:
+        found = among(members, replicas)
+        # a bound that is met is met for good: its clusters can have no more, or get no fewer, from then on
+        if not any(_met(bound, some, found, bounds, among, replicas) for bound, some in inside):
+            return found
 
 
-def bounds_of(replicas: int, members: Sequence[Member], *, keep: bool) -> Bounds:
+def _met(
+    bound: Together,
+    some: Sequence[Member],
+    found: Mapping[str, int],
+    bounds: Bounds,
+    among: Callable[[Sequence[Member], int], dict[str, int]],
+    replicas: int,
+) -> bool:
+    """Have a bound met that was broken; return whether it was, and can be."""
+    count, kept = sum(found[each.name] for each in some), sum(bounds.least[each.name] for each in some)
+    if count > max(bound.most, kept):
+        bounds.most.update(among(some, max(bound.most, kept)))
+        return True
+    if count >= bound.least or sum(bounds.least.values()) + bound.least - kept > replicas:
+        return False
+    raised = among(some, bound.least)
+    bounds.least.update(raised)
+    return sum(raised.values()) > kept
+
+
+def bounds_of(replicas: int, members: Sequence[Member], *, keep: bool, together: Sequence[Together] = ()) -> Bounds:
     """Return the bounds of each cluster: what runs, `at least` as far as the replicas go, and the room."""
     running = sum(member.has for member in members)
     shrinks = keep and running > replicas
@@ -72,15 +118,19 @@ def bounds_of(replicas: int, members: Sequence[Member], *, keep: bool) -> Bounds
     if shrinks or not keep:
         left = replicas
     least = dict(base)
+    spare = [max(0, each.most - sum(base.get(name, 0) for name in each.clusters)) for each in together]
     has_floor = False
     for member in members:
+        within = [number for number, each in enumerate(together) if member.name in each.clusters]
         floor = min(member.floor, member.has) if shrinks else member.floor
         need = floor - base[member.name]
         if need <= 0:
             has_floor = has_floor or floor > 0
-        elif need <= left and floor <= most[member.name]:
+        elif need <= min((left, *(spare[number] for number in within))) and floor <= most[member.name]:
             least[member.name] += need
             left -= need
+            for number in within:
+                spare[number] -= need
             has_floor = True
         elif base[member.name] == 0:
             most[member.name] = min(most[member.name], 0)

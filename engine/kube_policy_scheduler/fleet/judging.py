@@ -11,6 +11,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.fleet.columns import FleetColumns, FleetFrame, Room
+from kube_policy_scheduler.fleet.limits import Cap, caps
 from kube_policy_scheduler.fleet.model import Fleet, Reason, Verdict, Workload
 from kube_policy_scheduler.fleet.placement.filters import FILTERS
 from kube_policy_scheduler.fleet.placement.place import feasible
@@ -52,6 +53,8 @@ class Judged(NamedTuple):
     """The best first. Without room are those that a filter of the policy rejects and where the workload runs: they keep
     what they have."""
     frame: FleetFrame
+    caps: list[Cap]
+    """What limits leave to the workload."""
 
 
 def frame_of(workload: Workload, given: Given, candidates: Sequence[Candidate] = ()) -> FleetFrame:
@@ -78,12 +81,15 @@ def judge(question: Question, policy: CompiledPolicy, given: Given, verdicts: di
     frame = frame_of(question.workload, given, found)
     _ask_about_workload(policy, frame)
     confined = _reject(found, policy, frame, verdicts)
+    limits = caps(policy, frame, question.fleet.running)
+    _reject_full(limits, question.workload, verdicts)
     kept = [each for each in found if not verdicts[each.name].rejected_by]
     if not kept:
         message = f"the policy rejects {plural(len(found), 'cluster')}, all that could run the workload"
         raise StaysError(message, Reason.NO_CLUSTER_FITS)
     kept = [msgspec.structs.replace(each, room=0) if each.name in confined else each for each in kept]
-    return Judged(_ordered(kept, confined, _scores(policy, frame, kept), question.workload.uid, verdicts), frame)
+    ordered = _ordered(kept, confined, _scores(policy, frame, kept), question.workload.uid, verdicts)
+    return Judged(ordered, frame, limits)
 
 
 def _ordered(
@@ -134,6 +140,15 @@ def _reject(
             why = f"{clause.reason} (a value is missing)" if missing[row] else clause.reason
             verdicts[each.name] = msgspec.structs.replace(known, rejected_by=clause.name, message=why)
     return frozenset(name for name in confined if not verdicts[name].rejected_by)
+
+
+def _reject_full(limits: Sequence[Cap], workload: Workload, verdicts: dict[str, Verdict]) -> None:
+    """Note which clusters may have nothing of the workload by a limit, except where it runs."""
+    for cap in limits:
+        for name in cap.clusters if not cap.most else ():
+            known = verdicts.get(name)
+            if known is not None and not known.rejected_by and name not in workload.has:
+                verdicts[name] = msgspec.structs.replace(known, rejected_by=cap.clause, message=cap.reason)
 
 
 def _column(value: object, size: int) -> BoolArray:

@@ -6,10 +6,10 @@ Times are Unix seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -234,6 +234,18 @@ Groups: TypeAlias = Mapping[tuple[str, str], Mapping[tuple[str, str], frozenset[
 """By namespace and group: the clusters of each workload of the group that is placed, by kind and name."""
 
 
+class Running(Protocol):
+    """What runs where, as clauses count it (`fleet.running`)."""
+
+    def amounts(self, counted: Any, key: str, *, without: Workload) -> dict[str, int]:
+        """Return what is counted of a key by cluster, in billionths, without one workload."""
+        ...
+
+    def workloads(self, counted: Any, key: str, clusters: Iterable[str], *, without: Workload) -> int:
+        """Return how many workloads of a key run in at least one of some clusters, without one of them."""
+        ...
+
+
 class Fleet(msgspec.Struct, frozen=True):
     """The clusters, in the order of their names, and what else runs on them."""
 
@@ -242,6 +254,8 @@ class Fleet(msgspec.Struct, frozen=True):
     """Workload affinity groups."""
     anti_groups: Groups = NOTHING
     """Workload anti-affinity groups."""
+    running: Running | None = None
+    """What runs where, for policies that count other workloads; None: nobody says."""
     features: frozenset[str] = frozenset()
     """Feature gates of Karmada that are on, such as MultiplePodTemplatesScheduling or WorkloadAffinity."""
     without: frozenset[str] = frozenset()

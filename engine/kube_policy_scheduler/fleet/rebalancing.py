@@ -9,6 +9,7 @@ import msgspec
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.fleet.decide import decide
 from kube_policy_scheduler.fleet.judging import Given, frame_of
+from kube_policy_scheduler.fleet.limits import Cap, caps
 from kube_policy_scheduler.fleet.model import HEALTHY, Fleet, Outcome, Workload
 from kube_policy_scheduler.lang.compiling.compiled import CompiledMove, CompiledPolicy
 
@@ -36,6 +37,7 @@ def rebalance(
     if not ideal.placed:
         return None
     may_gain = [each.may_gain(frame) if each.may_gain is not None else None for each in rules.moves]
+    limits = caps(policy, frame, fleet.running)
     targets, done = dict(workload.has), list[Move]()
     for target in _gaining(workload, ideal):
         rule = _rule_for(frame.columns.rows[target], rules.moves, may_gain)
@@ -45,7 +47,7 @@ def rebalance(
         left = ideal.targets[target] - targets.get(target, 0)
         if rule.most is not None:
             left = min(left, rule.most - moved)
-        for move in _moves_to(target, left, targets, ideal, rule):
+        for move in _moves_to(target, left, targets, ideal, rule, limits):
             targets[move.source] -= move.replicas
             targets[target] = targets.get(target, 0) + move.replicas
             done.append(move)
@@ -96,8 +98,18 @@ def _rule_for(row: int, rules: Sequence[CompiledMove], may_gain: Sequence[BoolAr
     return next((rule for rule, gains in pairs if gains is None or gains[row]), None)
 
 
-def _moves_to(target: str, left: int, targets: Mapping[str, int], ideal: Outcome, rule: CompiledMove) -> Iterator[Move]:
-    """Yield moves of so many replicas to a cluster, from the worst of those that are to have fewer."""
+def _moves_to(
+    target: str,
+    left: int,
+    targets: Mapping[str, int],
+    ideal: Outcome,
+    rule: CompiledMove,
+    limits: Sequence[Cap],
+) -> Iterator[Move]:
+    """Yield moves of so many replicas to a cluster, from the worst of those that are to have fewer.
+
+    Where a limit leaves no more to several clusters, those of them that are to have fewer lose some first.
+    """
     score = {name: verdict.score for name, verdict in ideal.verdicts.items() if not verdict.rejected_by}
     losing = [name for name, count in targets.items() if count > ideal.targets.get(name, 0)]
     losing.sort(key=lambda name: (score.get(name, float("-inf")), name))
@@ -105,6 +117,10 @@ def _moves_to(target: str, left: int, targets: Mapping[str, int], ideal: Outcome
         behind = score[target] - score.get(source, float("-inf"))
         if left <= 0 or (rule.margin is not None and behind <= rule.margin):
             return
-        count = min(left, targets[source] - ideal.targets.get(source, 0))
+        entered = (each for each in limits if target in each.clusters and source not in each.clusters)
+        spare = min((each.spare(targets) for each in entered), default=left)
+        count = min(left, targets[source] - ideal.targets.get(source, 0), spare)
+        if count <= 0:
+            continue
         left -= count
         yield Move(source, target, count)

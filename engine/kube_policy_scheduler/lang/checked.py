@@ -233,6 +233,28 @@ class Quota(msgspec.Struct, frozen=True, eq=False):
         return tuple(key for key in keys if key is not None and key != CLUSTER)
 
 
+class WorkloadLimit(msgspec.Struct, frozen=True, eq=False):
+    """`limit` of workloads."""
+
+    kind: ClauseKind
+    tree: syntax.Limit
+    name: str
+    measure: str
+    """`REPLICAS`, `WORKLOADS`, or the Kubernetes name of the resource that replicas request."""
+    key: Typed | None
+    """None: all workloads count together."""
+    bound: Typed
+    of_workloads: Typed | None
+    """Over a workload: whether it counts, and has the limit; None: all of the key."""
+    topology: str | None
+    """Label key of the domains; None is the cluster, "*" all clusters together."""
+    condition: Typed | None
+
+
+REPLICAS, WORKLOADS = "replicas", "workloads"
+"""What a limit of workloads adds up, besides resources; "pods" is a resource."""
+
+
 class Role(msgspec.Struct, frozen=True, eq=False):
     """A role of a gang: pods with some labels, and how many of them it needs."""
 
@@ -273,7 +295,7 @@ class Preemption(msgspec.Struct, frozen=True, eq=False):
     """Over existing pods."""
 
 
-Clause: TypeAlias = Test | Grouping | Ordering | Quota | Gang | Preemption
+Clause: TypeAlias = Test | Grouping | Ordering | Quota | WorkloadLimit | Gang | Preemption
 
 
 class Canary(msgspec.Struct, frozen=True, eq=False):
@@ -365,6 +387,8 @@ def values_of(clause: Clause) -> tuple[Typed, ...]:
             given = (*(value for value, _ in keys), condition)
         case Quota(measure=measure, key=key, bound=bound, of_pods=of_pods, condition=condition):
             given = (measure, key, bound, of_pods, condition)
+        case WorkloadLimit(key=key, bound=bound, of_workloads=of_workloads, condition=condition):
+            given = (key, bound, of_workloads, condition)
         case Gang(key=key, size=size, roles=roles, condition=condition):
             given = (key, size, *(value for role in roles for value in (role.number, role.test)), condition)
         case Preemption(condition=condition, evict=evict):

@@ -85,6 +85,7 @@ CLAUSES: Mapping[str, str] = {
     "for fleet": "for_fleet",
     "strict": "strict",
     "of pods where": "of_pods",
+    "of workloads where": "of_workloads",
     "min": "minimum",
     "max": "maximum",
     "lend": "lend",
@@ -112,6 +113,8 @@ CLAUSE_SUBJECTS: Mapping[str, str] = {
     "for fleet": WORKLOADS,
     "for cluster": PODS,
     "new nodes": PODS,
+    "of pods where": PODS,
+    "of workloads where": WORKLOADS,
 }
 """Clauses that only policies of one subject have."""
 
@@ -650,12 +653,23 @@ STATEMENTS: tuple[Statement, ...] = (
                 " further ones.",
                 "limit count(distinct node) by pod.label.user to 2",
             ),
+            StatementForm(
+                "limit sum(replicas) | sum(request.RESOURCE) | count() [by KEY] to EXPR [over TOPOLOGY]"
+                ' [of workloads where CONDITION] [as NAME] [if CONDITION] [else "why"]',
+                "",
+                "How many replicas, how much of a resource, or how many workloads of one key all clusters together"
+                " may have, or with `over` each cluster, region, zone, provider, or value of a label. What runs stays;"
+                " it gets no more. `of workloads where` limits and counts only workloads that meet a condition.",
+                "limit sum(replicas) by workload.namespace to 20 over cluster",
+                subject=WORKLOADS,
+            ),
         ),
         rules=("limit",),
-        clauses=("over", "of pods where", "as", "if", "else", "new nodes"),
+        clauses=("over", "of pods where", "of workloads where", "as", "if", "else", "new nodes"),
         joins=("by", "to"),
         as_function=True,
         groups=True,
+        subjects=EVERY,
         foreign=("quota",),
         advice="write `limit sum(request.cpu) by pod.label.tenant to 100`",
     ),

@@ -369,6 +369,7 @@ class Limit(Tree, frozen=True):
     bound: expressions.Expr
     topology: Topology | None
     of_pods: expressions.Expr | None
+    of_workloads: expressions.Expr | None
     name: str | None
     condition: expressions.Expr | None
     reason: str | None

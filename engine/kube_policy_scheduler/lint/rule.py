@@ -114,7 +114,9 @@ def presence(value: typed.Typed) -> str:
         inner = inner.value
     of_a_running_pod = inner.info.shape is Shape.ITEM
     if isinstance(inner, typed.Read) and inner.field.key is Key.LABEL and inner.key and not of_a_running_pod:
-        return f"pod label {inner.key}" if inner.field.path.startswith("pod.") else f"label {inner.key}"
+        words = {"pod.label": f"pod label {inner.key}", "node.label": f"label {inner.key}"}
+        if inner.field.path in words:
+            return words[inner.field.path]
     return f"{' '.join(value.span.text.split())} is not missing"
 
 

@@ -38,6 +38,11 @@ class FleetRules:
         return any(each.workloads is not None and each.workloads.moves for each in self._policies.policies)
 
     @property
+    def counts_others(self) -> bool:
+        """Return whether a policy limits what workloads have together."""
+        return self._policies.counts_others
+
+    @property
     def orders(self) -> bool:
         """Return whether a policy says `order by`."""
         return self._policies.orders

@@ -15,6 +15,7 @@ from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, Resource
 from kube_policy_scheduler.fleet.karmada.reading import BindingError, cluster, workload
 from kube_policy_scheduler.fleet.karmada.triggers import is_decided, trigger
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Workload
+from kube_policy_scheduler.fleet.running import RunningWorkloads
 from kube_policy_scheduler.wording import some
 
 BINDINGS = ("ResourceBinding", "ClusterResourceBinding")
@@ -138,7 +139,9 @@ def state_of(
         )
         for binding, placed in bindings
     )
-    return FleetState(fleet, tuple(bound))
+    placed = tuple(bound)
+    running = RunningWorkloads(each.workload for each in placed)
+    return FleetState(msgspec.structs.replace(fleet, running=running), placed)
 
 
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})

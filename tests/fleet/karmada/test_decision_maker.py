@@ -371,6 +371,75 @@ def test_looks_for_moves_ask_each_cluster_once_a_minute(plane: ControlPlane) -> 
     assert 3 <= len(plane.asked) <= 5
 
 
+def by_limit(text: str, **given: Any) -> DecisionMaker:
+    found = policies(f"{text}\nscore cluster.allocatable.cpu\ndivide best first")
+    return maker(rules=FleetRules(found, clock=lambda: 0.0), **given)
+
+
+def test_what_is_being_written_counts_for_limits_and_room(plane: ControlPlane) -> None:
+    keys = [plane.add(f"web-{number}", replicas=4) for number in range(3)]
+    one = by_limit("limit sum(replicas) to 8 over cluster")
+    plane.show_all(one, 0)
+    work = []
+    while (found := one.next(Steady(0))) is not None:
+        if isinstance(found, Question):
+            one.set_template(found.key, Template({}, {}), Steady(0))
+        else:
+            work.append(found)
+    assert len(work) == 3
+    for each in work:
+        plane.carry_out(one, each, 0)
+    assert [plane.targets(key) for key in keys] == [{"c": 4}, {"c": 4}, {"b": 4}]
+
+
+def test_what_could_not_be_written_does_not_count(plane: ControlPlane) -> None:
+    first, second = plane.add("a", replicas=6), plane.add("b", replicas=6)
+    one = by_limit("limit sum(replicas) to 6 over cluster")
+    plane.show_all(one, 0)
+    work = one.next(Steady(0))
+    while isinstance(work, Question):
+        one.set_template(work.key, Template({}, {}), Steady(0))
+        work = one.next(Steady(0))
+    assert isinstance(work, Work)
+    one.broke(work.key, Steady(0))
+    plane.settle(one, 0)
+    plane.settle(one, 5)
+    assert [plane.targets(key) for key in (first, second)] == [{"b": 6}, {"c": 6}]
+
+
+def test_nothing_is_decided_by_limits_before_all_that_runs_is_known(plane: ControlPlane) -> None:
+    old, new = plane.add("old", replicas=4), plane.add("new", replicas=4)
+    text = "limit sum(replicas) by workload.label.team to 6 over cluster"
+    first = by_limit(text)
+    plane.show_all(first, 0)
+    plane.settle(first)
+    plane.change(new, {"clusters": []})
+    again = by_limit(text)
+    plane.show_all(again, 1)
+    asked = [again.next(Steady(1)) for _ in range(3)]
+    questions = [each for each in asked if isinstance(each, Question)]
+    assert {each.key for each in questions} == {old, new}
+    assert asked[2] is None
+    by_key = {each.key: each for each in questions}
+    again.set_template(by_key[new].key, Template({"team": "x"}, {}), Steady(1))
+    assert again.next(Steady(1)) is None, "nobody knows which team the old one is of"
+    again.set_template(by_key[old].key, Template({"team": "x"}, {}), Steady(1))
+    plane.settle(again, 2)
+    assert (plane.targets(old), plane.targets(new)) == ({"c": 4}, {"b": 2, "c": 2})
+
+
+def test_who_waits_for_a_limit_is_placed_once_another_one_leaves(plane: ControlPlane) -> None:
+    first, second = plane.add("first", replicas=4), plane.add("second", replicas=4)
+    one = by_limit("limit sum(replicas) to 5")
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert (plane.targets(first), plane.targets(second)) == ({"c": 4}, {})
+    assert condition(plane, second) == "Unschedulable"
+    one.delete_binding(first)
+    plane.settle(one, 40)
+    assert plane.targets(second) == {"c": 4}
+
+
 def test_bindings_are_decided_in_the_order_of_their_policy(plane: ControlPlane) -> None:
     clock = [0.0]
     rules = FleetRules(policies("order by workload.label.tier, workload.waiting desc"), clock=lambda: clock[0])

@@ -23,6 +23,7 @@ from kube_policy_scheduler.fleet.karmada.writes import Patch, is_observed, obser
 from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.fleet.running import RunningWorkloads, identity
 from kube_policy_scheduler.fleet.tallies import Tallies
 from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.times import Steady
@@ -62,6 +63,11 @@ class Rules(Protocol):
         ...
 
     @property
+    def counts_others(self) -> bool:
+        """Whether they count other workloads, so that it matters when one leaves a cluster."""
+        ...
+
+    @property
     def orders(self) -> bool:
         """Whether they order the workloads that can be decided now; else their priorities do."""
         ...
@@ -84,6 +90,7 @@ class PlacementAlone:
 
     reads_templates = False
     moves = False
+    counts_others = False
     orders = False
 
     def __init__(self, *, counts_decided: bool = False) -> None:
@@ -199,6 +206,13 @@ class DecisionMaker:
         self._claims_end: deque[tuple[float, Key]] = deque()
         """The next one first."""
         self._to_look_at: list[Key] = []
+        self._running = RunningWorkloads()
+        self._unread: dict[Key, None] = {}
+        """Bindings that run somewhere, and whose template is not read: nobody knows for which limits they count."""
+        self._freed = False
+        """Whether a workload has left a cluster since the last decision."""
+        self._held_back: dict[Key, None] = {}
+        """Bindings that are decided as soon as all templates are read that limits count by."""
         self._groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
         self._anti_groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
         self.waiting: Waiting[Key] = Waiting(self._position)
@@ -207,6 +221,8 @@ class DecisionMaker:
     def use(self, rules: Rules, now: Steady) -> None:
         """Decide by other rules from now on; all workloads are looked at again."""
         self._rules, self._fleet = rules, None
+        for key, known in self._known.items():
+            self._note_unread(key, known)
         self.waiting.look_again(now)
         self.look_at_all(now)
 
@@ -236,6 +252,7 @@ class DecisionMaker:
                 tuple(with_claims(self._clusters[name], decided.get(name)) for name in sorted(self._clusters)),
                 groups=self._groups,
                 anti_groups=self._anti_groups,
+                running=self._running,
                 features=self._features,
                 keep_empty=self._keep_empty,
             )
@@ -336,6 +353,7 @@ class DecisionMaker:
         if known is not None and known.workload is not None:
             self._join_groups(known.workload, frozenset())
             self._claim(known, {})
+            self._count(key, known.workload, None)
 
     def set_template(self, key: Key, template: Template, now: Steady) -> None:
         """Take what was read of a template; its binding, which `next` handed out, is decided now."""
@@ -344,6 +362,7 @@ class DecisionMaker:
             known.template = template
             if known.workload is not None:
                 known.workload = _with(known.workload, template)
+                self._count(key, known.workload, known)
             self.waiting.wake(key, Wake.OWN, now)
         self.waiting.settled(key, now)
 
@@ -372,6 +391,7 @@ class DecisionMaker:
         if before is not None and _asks_for_the_same(before.binding, binding):
             known.room, known.asked_at, known.was_asked = before.room, before.asked_at, before.was_asked
         self._join_groups(workload, frozenset(workload.has))
+        self._count(key, before.workload if before is not None else None, known)
         if before is not None and before.workload is not None and before.workload.has == workload.has:
             known.claims_until = before.claims_until
         else:
@@ -382,7 +402,7 @@ class DecisionMaker:
 
     def _claim(self, known: _Known, claims: Claims) -> None:
         """Count other claims of a binding than before."""
-        if not known.claims and not claims:
+        if known.claims == claims:
             return
         for sign, each in ((-1, known.claims), (1, claims)):
             for name, amounts in each.items():
@@ -394,6 +414,46 @@ class DecisionMaker:
         known.claims = claims
         if self._rules.counts_decided:
             self._fleet = None
+
+    def _count(self, key: Key, before: Workload | None, known: _Known | None) -> None:
+        """Count what a binding runs where, instead of what it ran; known: None if it is gone."""
+        after = known.workload if known is not None else None
+        if before is not None and (after is None or identity(before) != identity(after)):
+            self._running.remove(before)
+        if after is not None:
+            self._running.put(after)
+        left = after.has if after is not None else {}
+        self._freed = self._freed or (
+            before is not None and any(count > left.get(name, 0) for name, count in before.has.items())
+        )
+        self._note_unread(key, known)
+
+    def _note_unread(self, key: Key, known: _Known | None) -> None:
+        workload = known.workload if known is not None else None
+        is_read = known is None or known.template is not None or not self._rules.reads_templates
+        if workload is not None and workload.has and not is_read:
+            self._unread[key] = None
+        else:
+            self._unread.pop(key, None)
+
+    def _under_way(self, known: _Known, workload: Workload, outcome: Outcome) -> None:
+        """Count what is being written beside what runs: the next decision may come before the write has ended."""
+        after = outcome.targets
+        has = {name: max(after.get(name, 0), workload.has.get(name, 0)) for name in {*after, *workload.has}}
+        self._running.put(replace(workload, has=has))
+        begins = {name: count - workload.has.get(name, 0) for name, count in has.items()}
+        not_there = unhealthy(workload)
+        claimed = {name: not_there.get(name, 0) + begins.get(name, 0) for name in {*not_there, *begins}}
+        self._claim(known, claims_of(workload, claimed))
+
+    def _ended(self, key: Key, now: Steady) -> None:
+        """Count what a binding runs as it is known, whatever became of the write."""
+        known = self._known.get(key)
+        if known is None or known.workload is None:
+            return
+        self._running.put(known.workload)
+        counts = now < known.claims_until
+        self._claim(known, claims_of(known.workload, unhealthy(known.workload)) if counts else {})
 
     def _end_claims(self, now: Steady) -> None:
         while self._claims_end and self._claims_end[0][0] <= now:
@@ -427,7 +487,11 @@ class DecisionMaker:
         `set_template`, `set_room`.
         """
         self._end_claims(now)
+        self._wake_for_limits(now)
         while (key := self.waiting.next(now)) is not None:
+            known = self._known[key]
+            if known.workload is not None and self._rules.reads_templates and known.template is None:
+                return Question(key, known.binding.spec.resource)
             if self._runs_in_a_missing_cluster(key, now):
                 self.waiting.parked(key, now)
                 continue
@@ -462,9 +526,10 @@ class DecisionMaker:
         if workload is None:
             outcome = Outcome(Reason.ERROR, known.problem, {})
             return Work(key, binding, outcome, None, None)
-        if self._rules.reads_templates and known.template is None:
-            return Question(key, binding.spec.resource)
         why = trigger(binding, is_leaving=self.is_leaving)
+        if (why is not None or self._rules.moves) and self._unread and self._rules.counts_others:
+            self._held_back[key] = None
+            return None
         if why is not None or self._rules.moves:
             asked = self._room_question(key, known, workload, since=now if why is not None else now - ROOM_SECONDS)
             if asked is not None:
@@ -481,7 +546,21 @@ class DecisionMaker:
         else:
             outcome = self._rules.decide(self._as_observed(workload, why, key), self.fleet)
         self.tallies.decided(outcome.reason.value)
-        return Work(key, binding, outcome, why, placement_patch(binding, outcome))
+        patch = placement_patch(binding, outcome)
+        if patch is not None:
+            self._under_way(known, workload, outcome)
+        return Work(key, binding, outcome, why, patch)
+
+    def _wake_for_limits(self, now: Steady) -> None:
+        """Have those decided that waited for templates of others, or for others to leave."""
+        if self._held_back and not self._unread:
+            held, self._held_back = self._held_back, {}
+            for key in held:
+                if key in self._known:
+                    self.waiting.wake(key, Wake.SPEC, now)
+        if self._freed and self._rules.counts_others:
+            self.waiting.wake_failing(Wake.STATUS, now)
+        self._freed = False
 
     def _room_question(self, key: Key, known: _Known, workload: Workload, *, since: float) -> RoomQuestion | None:
         """Return whom to ask before a decision; None if nobody is asked, or they were, since a time or for this one."""
@@ -564,6 +643,7 @@ class DecisionMaker:
     def done(self, work: Work, binding: ResourceBinding, now: Steady) -> None:
         """Take note that all was written; binding: as it is now."""
         self._know_newer(work.key, binding, now)
+        self._ended(work.key, now)
         if work.outcome is None or work.outcome.placed:
             self.waiting.settled(work.key, now)
         else:
@@ -580,6 +660,7 @@ class DecisionMaker:
     def conflicted(self, work: Work, now: Steady) -> None:
         """Take note that the binding had changed: it is decided again, as soon as the watch shows how."""
         self.tallies.conflicts += 1
+        self._ended(work.key, now)
         self.waiting.refused(work.key, now)
         known = self._known.get(work.key)
         if known is None:
@@ -594,11 +675,13 @@ class DecisionMaker:
         """Take note that a write failed; it is decided and tried again after a pause. binding: as it is now."""
         self.tallies.failed_writes += 1
         self._know_newer(work.key, binding, now)
+        self._ended(work.key, now)
         self.waiting.refused(work.key, now)
 
     def broke(self, key: Key, now: Steady) -> None:
         """Take note that the work on a binding broke through a fault of ours; it is tried again after a pause."""
         self.tallies.failed_writes += 1
+        self._ended(key, now)
         self.waiting.refused(key, now)
 
 

@@ -36,7 +36,7 @@ from kube_policy_scheduler.lang.checking.inference import (
 from kube_policy_scheduler.lang.checking.parts import SETTLED, Parts, unsettled
 from kube_policy_scheduler.lang.checking.recursion import rings
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
-from kube_policy_scheduler.lang.checking.workloads import belongs, choose, divide
+from kube_policy_scheduler.lang.checking.workloads import belongs, choose, divide, limit
 from kube_policy_scheduler.lang.environment import CLUSTER, OF_PODS, OF_WORKLOADS, Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text, show
 from kube_policy_scheduler.lang.statements import PODS, WORKLOADS
@@ -661,7 +661,7 @@ class _Checker(Parts, kw_only=True):
             case syntax.Spread() | syntax.Pack():
                 return self._grouping(tree, name)
             case syntax.Limit():
-                return self._limit(tree, name)
+                return self._limit(tree, name) if self.inference.subject is OF_PODS else limit(self, tree, name)
             case syntax.Gang():
                 return self._gang(tree, name)
             case syntax.Preempt():

@@ -284,7 +284,7 @@ class Inference(msgspec.Struct):
             return self.infer(item, scope)
         if item.name in self.subject.roots or closest(item.name, known) or item.name.lower() in foreign.NAMES:
             return self.infer(item, scope)
-        if scope.bare_item and f"pod.{item.name}" in self.environment.fields:
+        if scope.bare_item and f"{self.subject.decided}.{item.name}" in self.environment.fields:
             return self.infer(item, scope)
         written = f'"{item.name}"'
         message, fix = (
@@ -542,7 +542,7 @@ def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> ty
             inference.found.append(codes.WRONG_TYPE.at(expr.span, f"`{name}` is a function", help=advice))
             return unknown(expr.span)
         return _reference(inference, definition, expr.span, scope)
-    if scope.bare_item and f"pod.{name}" in inference.environment.fields:
+    if scope.bare_item and f"{inference.subject.decided}.{name}" in inference.environment.fields:
         return read_member(inference, expr, scope)
     if name not in inference.unread_names:
         inference.found.append(unknown_name(inference, expr, scope))
@@ -576,14 +576,19 @@ def read_member(
     row, decided = inference.subject.roots
     subject = decided if item else row if of_node else root.name
     is_bare = scope.bare_item and not item and subject not in (row, decided) and steps
-    if is_bare and not _begins_field(inference, "pod", root.name) and _begins_field(inference, "pod", steps[0].text):
-        advice = f"each of these pods is `pod`: write `pod{one_line(_shown(expr)[len(root.name) :], 40)}`"
+    if (
+        is_bare
+        and not _begins_field(inference, decided, root.name)
+        and _begins_field(inference, decided, steps[0].text)
+    ):
+        shown = one_line(_shown(expr)[len(root.name) :], 40)
+        advice = f"each of these {inference.subject.name} is `{decided}`: write `{decided}{shown}`"
         inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
         return unknown(expr.span)
     if scope.bare_item and not item and subject not in (row, decided):
-        item, subject = True, "pod"
+        item, subject = True, decided
         steps = [Step(root.name, root.span, False), *steps]
-    elif scope.bare_item and subject == "pod":
+    elif scope.bare_item and subject == decided:
         item = True
     if subject not in (row, decided):
         return _no_root(inference, root, expr, scope)

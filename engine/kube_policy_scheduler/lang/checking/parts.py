@@ -51,8 +51,9 @@ class Parts(msgspec.Struct, kw_only=True):
         if operators.has_unknown(value):
             return value
         if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
-            message = f"`{statement}` groups pods by a text of their template, and this is not one"
-            advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
+            subject = self.inference.subject
+            message = f"`{statement}` groups {subject.name} by a text of their template, and this is not one"
+            advice = f"write a label such as `{subject.decided}.label.tenant`, or `{subject.decided}.namespace`"
             self.found.append(codes.KEY.at(value.span, message, help=advice))
             return operators.unknown(tree.span)
         return value

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, codes, expressions, syntax, typed
+from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.inference import Scope, constant_of
-from kube_policy_scheduler.lang.checking.parts import Parts
+from kube_policy_scheduler.lang.checking.parts import Parts, unsettled
 from kube_policy_scheduler.lang.checking.units import in_unit
-from kube_policy_scheduler.lang.environment import OF_WORKLOADS
+from kube_policy_scheduler.lang.environment import CLUSTER, OF_WORKLOADS
 from kube_policy_scheduler.lang.statements import BY_KEYWORD
-from kube_policy_scheduler.lang.types import PLAIN, Kind, Shape
+from kube_policy_scheduler.lang.types import PLAIN, Depends, Kind, Shape, Unit
 
 _WHOLE = ("as placement", "copies")
 """What can only be said of all clusters, and with no bounds."""
@@ -42,7 +45,11 @@ def belongs(checker: Parts, tree: syntax.Statement) -> bool:
             problem, advice = "use karmada", "write `use kubernetes without …`, or add `for workloads where …`"
         case syntax.Filter(also_running=True) if not fleet:
             problem, advice = "also running", "remove it: a filter decides only about pods without a node"
-        case syntax.Filter(new_nodes=str()) | syntax.Require(new_nodes=str()) if fleet:
+        case syntax.Limit(of_pods=condition) if fleet and condition is not None:
+            problem, advice = "of pods where", "write `of workloads where …`"
+        case syntax.Limit(of_workloads=condition) if not fleet and condition is not None:
+            problem, advice = "of workloads where", "write `of pods where …`"
+        case syntax.Filter(new_nodes=str()) | syntax.Require(new_nodes=str()) | syntax.Limit(new_nodes=str()) if fleet:
             problem, advice = "new nodes", "remove it: what a cluster can add is in its room"
         case syntax.Metric(for_cluster=True) if fleet:
             problem, advice = "for cluster", "write `for fleet` for one value, or `by cluster` for one of each cluster"
@@ -141,6 +148,60 @@ def _level(checker: Parts, tree: syntax.Division, *, is_last: bool) -> checked.D
             )
             checker.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
     return checked.DivisionLevel(tree.word, topology, value, checker.shares(tree.targets or ()))
+
+
+def limit(checker: Parts, tree: syntax.Limit, name: str) -> checked.WorkloadLimit:
+    """Return what `limit` means."""
+    scope = checker.pod_scope("limit")
+    measure, unit = _measure(checker, tree.measure)
+    bound = checker.inference.infer_root(tree.bound, msgspec.structs.replace(scope, part="amount"))
+    if not operators.has_unknown(bound):
+        if bound.info.type.kind is not Kind.NUMBER:
+            checker.found.append(operators.wrong_type(bound, "a number"))
+        elif in_unit(bound, unit, checker.found):
+            checker.in_range(bound, "to", low=0)
+        checker.require_value(bound, "limit")
+    of_workloads = None
+    if tree.of_workloads is not None:
+        of_workloads = checker.truth(tree.of_workloads, checker.pod_scope("of workloads where"))
+        if of_workloads.info.depends & ~Depends.TEMPLATE:
+            message = (
+                "`of workloads where` selects workloads by what they say of themselves, and this is something else"
+            )
+            advice = 'use labels, the namespace or the kind: `workload.label.tier == "batch"`'
+            checker.found.append(codes.KEY.at(unsettled(of_workloads, Depends.TEMPLATE).span, message, help=advice))
+    return checked.WorkloadLimit(
+        ClauseKind.LIMIT,
+        tree,
+        name,
+        measure,
+        checker.key(tree.key, "limit") if tree.key is not None else None,
+        bound,
+        of_workloads,
+        checker.topology(tree.topology) if tree.topology is not None else CLUSTER,
+        checker.condition(tree.condition, scope),
+    )
+
+
+def _measure(checker: Parts, tree: expressions.Expr) -> tuple[str, Unit]:
+    """Return what `limit` adds up, and its unit."""
+    if isinstance(tree, expressions.Call) and not tree.named and not tree.distinct:
+        if tree.function == "count" and not tree.arguments:
+            return checked.WORKLOADS, PLAIN
+        if tree.function == "sum" and len(tree.arguments) == 1:
+            scope = Scope("limit", nodes=False, bare_item=True, item_depends=Depends.TEMPLATE)
+            value = checker.inference.infer_root(tree.arguments[0], scope)
+            if operators.has_unknown(value):
+                return checked.REPLICAS, PLAIN
+            found = typed.inner(value)
+            if isinstance(found, typed.Read) and found.field.path == "workload.replicas":
+                return checked.REPLICAS, PLAIN
+            if isinstance(found, typed.Read) and found.field.path == "workload.request":
+                return found.key or "", value.info.type.unit
+    message = "`limit` adds up `sum(replicas)`, `sum(request.…)` or `count()` over workloads"
+    advice = "write `limit sum(replicas) by … to …`, or `limit count() …` for the number of workloads"
+    checker.found.append(codes.MEASURE.at(tree.span, message, help=advice))
+    return checked.REPLICAS, PLAIN
 
 
 def _part(checker: Parts, span: Span, message: str, advice: str) -> None:

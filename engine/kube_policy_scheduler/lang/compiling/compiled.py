@@ -176,6 +176,28 @@ class CompiledQuota(_Common, frozen=True, eq=False, kw_only=True):
     condition: Evaluate | None
 
 
+class CountedWorkloads(msgspec.Struct, frozen=True, eq=False):
+    """The workloads that a clause counts; compared by identity, as counts are kept by it."""
+
+    measure: str
+    """As `checked.WorkloadLimit.measure`."""
+    key: Evaluate | None
+    """From a frame to the key, None if it is missing; it reads nothing but the workload. None: all count together."""
+    counts: Evaluate | None
+    """From a frame to whether the workload counts; it reads nothing but the workload. None: all do."""
+
+
+class CompiledWorkloadLimit(_Common, frozen=True, eq=False, kw_only=True):
+    """`limit` of workloads"""
+
+    counted: CountedWorkloads
+    topology: str | None
+    """Label key of the domains; None is the cluster, "*" all clusters together."""
+    bound: Evaluate
+    """From a frame to a number."""
+    condition: Evaluate | None
+
+
 class CompiledRole(msgspec.Struct, frozen=True, eq=False):
     """A role of a gang."""
 
@@ -211,7 +233,14 @@ class CompiledPreemption(_Common, frozen=True, eq=False, kw_only=True):
 
 
 CompiledClause: TypeAlias = (
-    CompiledTest | CompiledScore | CompiledGrouping | CompiledOrder | CompiledQuota | CompiledGang | CompiledPreemption
+    CompiledTest
+    | CompiledScore
+    | CompiledGrouping
+    | CompiledOrder
+    | CompiledQuota
+    | CompiledWorkloadLimit
+    | CompiledGang
+    | CompiledPreemption
 )
 
 

@@ -32,6 +32,8 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledRole,
     CompiledScore,
     CompiledTest,
+    CompiledWorkloadLimit,
+    CountedWorkloads,
     DeviceOrder,
     DomainOrder,
     Operand,
@@ -366,6 +368,18 @@ class _Maker:
                     own=own | own_reads(clause.of_pods),
                     bound=self.compiler.compile(clause.bound),
                     new_nodes_help=(clause.tree.new_nodes or ("help" if _new_nodes_may_help(clause) else "")) == "help",
+                    condition=self.compile_condition(clause.condition),
+                )
+            case checked.WorkloadLimit():
+                return CompiledWorkloadLimit(
+                    **common,
+                    counted=CountedWorkloads(
+                        clause.measure,
+                        self.compile_value(clause.key),
+                        self.compile_condition(clause.of_workloads),
+                    ),
+                    topology=clause.topology,
+                    bound=self.compiler.compile(clause.bound),
                     condition=self.compile_condition(clause.condition),
                 )
             case checked.Gang():

@@ -684,6 +684,9 @@ class Statements:
     def part_of_pods(self, items: list[Any]) -> Part:
         return Part("of pods where", items[3], whole(items))
 
+    def part_of_workloads(self, items: list[Any]) -> Part:
+        return Part("of workloads where", items[3], whole(items))
+
     def part_new_nodes(self, items: list[Any]) -> Part:
         return Part("new nodes", " ".join(items[2]), current().span(items[0], items[2][-1]))
 

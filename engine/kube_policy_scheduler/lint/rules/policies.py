@@ -9,7 +9,7 @@ from itertools import islice
 
 from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Span, closest
 from kube_policy_scheduler.lang import syntax, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota, WorkloadLimit
 from kube_policy_scheduler.lang.checking.inference import constant_of
 from kube_policy_scheduler.lang.language_versions import NEWEST
 from kube_policy_scheduler.lang.load import Checked
@@ -284,7 +284,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
     known = known_of(policy)
     requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
     for clause in policy.clauses:
-        if not isinstance(clause, Quota | Gang) or clause.key is None or not clause.key.info.maybe:
+        if not isinstance(clause, Quota | WorkloadLimit | Gang) or clause.key is None or not clause.key.info.maybe:
             continue
         facts: Facts | None = known
         conditions = [value for r in requires if (value := getattr(r, "value", None)) is not None]
@@ -295,7 +295,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
             return
         if facts is None or facts.words_of(clause.key).absent:
             shown = " ".join(clause.key.span.text.split())
-            message = f"pods without `{shown}` all form one group"
+            message = f"{policy.subject.name} without `{shown}` all form one group"
             there = presence(clause.key)
             yield Finding(clause.key.span, message, f"add `require {there}`, or `if {there}`")
 

@@ -16,6 +16,7 @@ from kube_policy_scheduler.fleet.columns import FleetColumns
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import HEALTHY, Fleet, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.rebalancing import Move
+from kube_policy_scheduler.fleet.running import RunningWorkloads
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.quantities.quantity import NANO
 from kube_policy_scheduler.tooling.fleet_state import BoundWorkload, FleetState
@@ -97,7 +98,9 @@ class _Side:
         self._now, self._signals = now, signals
         self._known = {each.name: each for each in state.fleet.clusters}
         self._claims: dict[str, dict[str, int]] = {}
-        self._fleet, self._columns = state.fleet, FleetColumns(state.fleet.clusters)
+        self._running = RunningWorkloads(bound.workload for bound in state.bound)
+        self._fleet = replace(state.fleet, running=self._running)
+        self._columns = FleetColumns(state.fleet.clusters)
         for bound in state.bound:
             each = bound.workload
             if each.decided is not None and now < each.decided + DECIDED_SECONDS:
@@ -145,6 +148,7 @@ class _Side:
         return Given(self._now, self._signals, self._columns)
 
     def _put(self, workload: Workload, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        self._running.put(replace(workload, has=after))
         if dict(before) != dict(after):
             self._count(workload, before, -1)
             self._count(workload, after, 1)

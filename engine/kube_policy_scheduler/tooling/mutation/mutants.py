@@ -430,13 +430,14 @@ def _clause(clause: syntax.Clause) -> Iterator[Mutant]:
         case syntax.Pack(key=key, topology=topology):
             yield _keyword_changed(clause.span, "pack", "spread")
             yield from _domains(key, topology)
-        case syntax.Limit(measure=measure, key=key, bound=bound, topology=topology, of_pods=of_pods):
+        case syntax.Limit(measure=measure, key=key, bound=bound, topology=topology):
             for part in (measure, bound):
                 yield from expression(part)
             if key is not None:
                 yield from _domains(key, topology)
-            if of_pods is not None:
-                yield from expression(of_pods, truth=True)
+            for counted in (clause.of_pods, clause.of_workloads):
+                if counted is not None:
+                    yield from expression(counted, truth=True)
         case syntax.Gang(key=key, size=size):
             yield from expression(key)
             yield from expression(size)

@@ -435,6 +435,8 @@ class RunContext:
     observe: Observe | None = None
     fleet: Sequence[Part] = ()
     """The clusters of a fleet."""
+    workloads: Sequence[Part] = ()
+    """What runs in them already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import HEALTHY, Fleet, FleetCluster, Workload
 from kube_policy_scheduler.fleet.model import Outcome as Decided
+from kube_policy_scheduler.fleet.running import RunningWorkloads
 from kube_policy_scheduler.tooling.fleet_forms import fleet_cluster, fleet_workload
 from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError
 from kube_policy_scheduler.tooling.tester import codes
@@ -35,11 +36,13 @@ class FleetCase:
         self._found: list[Diagnostic] = []
         forms = self._laid_over()
         parts = {name: part for name, (part, _) in forms.items()}
-        self._workload = self._made_workload(case.workload, [form for _, form in forms.values()], tuple(forms))
+        shown = [form for _, form in forms.values()]
+        self._workload = self._made_workload(case.workload, shown, tuple(forms))
+        others = [self._made_workload(part, shown, tuple(forms)) for part in (*context.workloads, *case.others)]
         clusters = [self._made_cluster(parts[name], form) for name, (_, form) in sorted(forms.items())]
         if self._found:
             raise DocumentError(self._found)
-        self._fleet = Fleet(tuple(each for each in clusters if each is not None))
+        self._fleet = Fleet(tuple(each for each in clusters if each is not None), running=RunningWorkloads(others))
         self.facts: Mapping[str, NodeFacts] = {each.name: _facts(each) for each in self._fleet.clusters}
         """By name of the cluster."""
 

@@ -253,7 +253,10 @@ class SuiteRun:
     def _with(self, policies: TestedPolicies, observe: Observe | None) -> None:
         self._queries = tuple(dict.fromkeys(policies.queries))
         readings = Readings(self.suite, self._queries)
-        context = RunContext(self.suite.document, self._builder, readings, policies, observe, self.suite.fleet)
+        suite = self.suite
+        context = RunContext(
+            suite.document, self._builder, readings, policies, observe, suite.fleet, workloads=suite.workloads
+        )
         self._context = context
 
     def under(self, policies: TestedPolicies, *, observe: Observe | None = None) -> SuiteRun:

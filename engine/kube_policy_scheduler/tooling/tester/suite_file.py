@@ -114,6 +114,8 @@ class Case:
     """Instead of pods: what goes to clusters of the fleet."""
     fleet: Part | None = None
     """Laid over the file's clusters, by name."""
+    others: tuple[Part, ...] = ()
+    """Workloads that run beside those of the file."""
     passes: int = 0
     """How often replicas are moved by `rebalance` before the placement is compared."""
 
@@ -176,6 +178,8 @@ class Suite:
     forall: tuple[ForAll, ...] = ()
     fleet: tuple[Part, ...] = ()
     """The clusters of a fleet, for cases with a workload."""
+    workloads: tuple[Part, ...] = ()
+    """What runs in them already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +338,7 @@ class _Reader:
             clusters=_several(value.get("cluster", []), ("cluster",)),
             nodes=_parts(value, (), "nodes"),
             fleet=_parts(value, (), "clusters"),
+            workloads=_parts(value, (), "workloads"),
             pods=self._pods(value, ()),
             metrics=Part(value.get("metrics", {}), ("metrics",)),
             seed=value.get("seed", 0),
@@ -385,8 +390,9 @@ class _Reader:
         elif "workload" in form:
             fleet = Part(form["clusters"], (*path, "clusters")) if "clusters" in form else None
             asked = Part(form["workload"], (*path, "workload"))
+            others, passes = _parts(form, path, "workloads"), form.get("passes", 0)
             frame = self._frame(form, path)
-            return replace(frame, kind=Kind.WORKLOAD, workload=asked, fleet=fleet, passes=form.get("passes", 0))
+            return replace(frame, kind=Kind.WORKLOAD, workload=asked, fleet=fleet, others=others, passes=passes)
         elif "queue" in form:
             steps = tuple(self._step(one, (*path, "queue", index)) for index, one in enumerate(form["queue"]))
         else:
