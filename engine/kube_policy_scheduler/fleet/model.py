@@ -97,7 +97,7 @@ class FieldTest(msgspec.Struct, frozen=True):
     key: str
     """provider, region or zone."""
     operator: str
-    """In or NotIn."""
+    """In or NotIn. Karmada's webhook refuses Exists and DoesNotExist, but they mean what they say without it."""
     values: frozenset[str]
 
 

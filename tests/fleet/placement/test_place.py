@@ -221,6 +221,10 @@ def test_a_filter_says_why(asked: Workload, where: Fleet, name: str, reason: str
         ("In", (), False),
         ("In", ("z1",), True),
         ("In", ("z1", "z2"), True),  # one of its zones is enough
+        ("Exists", ("z2",), True),
+        ("Exists", (), False),
+        ("DoesNotExist", ("z2",), False),
+        ("DoesNotExist", (), True),
         ("In", ("z2",), False),
         ("NotIn", (), True),
         ("NotIn", ("z1", "z2"), False),

@@ -32,6 +32,10 @@ def _meets(test: FieldTest, cluster: FleetCluster) -> bool:
             return not have.isdisjoint(test.values)
         case "NotIn":
             return have.isdisjoint(test.values)
+        case "Exists":
+            return bool(have)
+        case "DoesNotExist":
+            return not have
     return False
 
 
