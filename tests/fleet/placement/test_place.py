@@ -229,7 +229,6 @@ def test_a_filter_says_why(asked: Workload, where: Fleet, name: str, reason: str
         ("NotIn", (), True),
         ("NotIn", ("z1", "z2"), False),
         ("NotIn", ("z2",), True),
-        ("Exists", ("z1",), False),  # no placement may say so
     ],
 )
 def test_zones_of_a_cluster_affinity(operator: str, zones: tuple[str, ...], matches: bool) -> None:
