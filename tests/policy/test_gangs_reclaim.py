@@ -191,3 +191,18 @@ def test_an_elastic_gang_goes_as_a_whole_though_another_pod_would_take_the_place
     world.run("waits", "a2", "n1", cpu=1, gpu=4, started=2.0)
     gang = [world.pod(f"m{number}", "a1", cpu=0.5, gpu=2) for number in range(2)]
     assert names(world.reclaim(gang, "n0", without=["core0", "surplus"])) == ["core0", "core1", "surplus"]
+
+
+@pytest.mark.parametrize("cordoned", [("n1", "n2"), ()], ids=["cordoned", "left out by something else"])
+def test_pods_stay_on_nodes_that_are_of_no_use_though_those_of_a_node_that_looks_alike_must_go(
+    cordoned: Sequence[str],
+) -> None:
+    world = World(LENDS, nodes=4)
+    for name in cordoned:
+        world.cordon(name)
+    for number in range(4):
+        world.run(f"gpus{number}", "b", f"n{number}", gpu=4, started=float(number))
+    gang = [world.pod(f"m{number}", "a", gpu=1) for number in range(2)]
+    assert names(world.reclaim(gang, "n0", without=["gpus0", *(["gpus3"] if cordoned else [])])) == (
+        ["gpus0", "gpus3"] if cordoned else ["gpus0"]
+    )

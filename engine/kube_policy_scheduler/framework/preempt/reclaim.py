@@ -309,7 +309,7 @@ class _Attempt:
     sees_pods: bool = field(init=False)
     """Whether pods that ask exclude others, or need them."""
     shapes: dict[str, Hashable] = field(default_factory=dict)
-    """By node: its labels and taints."""
+    """By node: its labels, taints and conditions."""
     tried: bool = False
     """Whether any pod could have been evicted."""
     is_cut: bool = False
@@ -774,21 +774,33 @@ class _Attempt:
         last = [unit for unit in left if unit not in needed and unit not in first]  # they do not fit back all at once
         half = len(last) // 2
         chunks = [[unit for unit in left if unit not in needed and unit in first], last[half:], last[:half]]
-        refused: set[Hashable] = set()  # what does not fit back, nor will beside more that did: of alike, one is tried
+        # what does not fit back, nor will beside more that did: of alike, one is tried, and then all others together
+        refused: dict[Hashable, list[Unit]] = {}
         while chunks:
-            chunk = [unit for unit in chunks.pop() if not (refused and self._alike(unit) in refused)]
-            for unit in chunk:
-                self.away.put_back(unit.pods)
-            if not chunk or fits():
+            chunk = list[Unit]()
+            for unit in chunks.pop():
+                alike = refused.get(self._alike(unit)) if refused else None
+                (chunk if alike is None else alike).append(unit)
+            if self._put_back(chunk, fits):
                 continue
-            for unit in chunk:
-                self.away.take(unit.pods)
             if len(chunk) == 1:
-                refused.add(self._alike(chunk[0]))
+                refused[self._alike(chunk[0])] = []
             else:
                 half = len(chunk) // 2
                 chunks += [chunk[half:], chunk[:half]]
+        for others in refused.values():
+            self._put_back(others, fits)
         return [unit for unit in pool.gone if any(pod.uid in self.away for pod in unit.pods)]
+
+    def _put_back(self, units: Sequence[Unit], fits: Callable[[], bool]) -> bool:
+        """Put units back if the request fits beside all of them; return whether they are back."""
+        for unit in units:
+            self.away.put_back(unit.pods)
+        if not units or fits():
+            return True
+        for unit in units:
+            self.away.take(unit.pods)
+        return False
 
     def _alike(self, unit: Unit) -> Hashable:
         """Return what units that have gone have in common whose return would make the same difference.
@@ -810,7 +822,7 @@ class _Attempt:
         return any(name.removesuffix(SHARE_SUFFIX) in devices for name in pod.demand.requests) if devices else False
 
     def _node_alike(self, name: str) -> Hashable:
-        """Return what tells a node apart: its labels and taints, and what is free of what is asked for.
+        """Return what tells a node apart: its labels, taints and conditions, and what is free of what is asked for.
 
         If pods that ask exclude each other or others, or need them, each node is another one.
         """
@@ -821,7 +833,9 @@ class _Attempt:
         if name not in self.shapes:
             info = nodes.infos[row]
             labels = frozenset(each for each in info.labels.items() if each[0] != HOSTNAME_LABEL)
-            self.shapes[name] = labels, frozenset((each.key, each.value, each.effect) for each in info.taints)
+            taints = frozenset((each.key, each.value, each.effect) for each in info.taints)
+            state = info.node.spec.unschedulable, frozenset(info.conditions.items())
+            self.shapes[name] = labels, taints, state
         free = [nodes.allocatable(each).item(row) - nodes.requested(each).item(row) for each in self.wanted]
         pods = nodes.allocatable("pods").item(row) - nodes.pod_count.item(row)
         return self.shapes[name], pods, tuple(free)
