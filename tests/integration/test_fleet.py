@@ -19,6 +19,7 @@ from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.front import Exchange, Fault, Front, Hold, LoseAnswer, Reply
 from tests.integration.karmada import NAMESPACE, Karmada
+from tests.integration.karmada_programs import karmada_scheduler
 from tests.integration.permissions import granted_by, used
 from tests.integration.process import SchedulerProcess
 
@@ -536,3 +537,28 @@ def test_metrics_of_clusters_decide(
         assert shown["clusters"]["a"]["message"] == "busy"
     finally:
         prometheus.stop()
+
+
+def test_shadow_mode_beside_karmada_scheduler(karmada: Karmada, fleet: Fleet, cluster: Cluster, tmp_path: Path) -> None:
+    three(karmada)
+    shadow = fleet("--shadow").start_ready()
+    kubeconfig = cluster.kubeconfig(tmp_path / "karmada")
+    with karmada_scheduler(kubeconfig, log=tmp_path / "karmada-scheduler.log"):
+        names = [
+            karmada.add_binding("web", replicas=12, schedulerName="default-scheduler"),
+            karmada.add_binding("copies", replicas=2, placement=DUPLICATED, schedulerName="default-scheduler"),
+            karmada.add_binding("huge", replicas=1200, schedulerName="default-scheduler"),
+        ]
+
+        def verdicts() -> list[tuple[str, str]]:
+            last = json.loads(shadow.get("/debug/shadow")[1])["last"]
+            return sorted({(each["workload"], each["verdict"]) for each in last})
+
+        eventually(lambda: len(verdicts()) == len(names))
+        assert verdicts() == [(f"{NAMESPACE}/{name}", "agreed") for name in ("copies", "huge", "web")]
+        karmada.change(names[0], {"replicas": 18})
+        eventually(lambda: karmada.targets(names[0]) == {"a": 3, "b": 6, "c": 9})
+        eventually(lambda: json.loads(shadow.get("/debug/shadow")[1])["last"][0]["theirs"] == {"a": 3, "b": 6, "c": 9})
+        report = json.loads(shadow.get("/debug/shadow")[1])
+        assert report["verdicts"]["agreed"] == report["workloads"]
+        assert shadow.terminate() == 0
