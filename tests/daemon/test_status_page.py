@@ -44,7 +44,7 @@ def served(scene: Scene) -> Iterator[str]:
     async def take() -> Snapshot:
         return take_snapshot(scene.sources())
 
-    page = StatusPage(take, stopwatch=count(step=60).__next__)  # each one is new
+    page = StatusPage(take, make=rendered, stopwatch=count(step=60).__next__)  # each one is new
 
     async def nothing(_: web.Request) -> web.Response:
         return web.Response(text="")
@@ -227,7 +227,7 @@ async def test_concurrent_requests_share_one_page_and_do_not_block_the_loop() ->
         taken += 1
         return take_snapshot(scene.sources())
 
-    page = StatusPage(counted, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
+    page = StatusPage(counted, make=rendered, stopwatch=lambda: 0.0)
     turns = 0
 
     async def turn() -> None:
@@ -251,7 +251,7 @@ async def test_a_page_that_failed_is_rendered_again() -> None:
     async def sometimes() -> object:
         return None if broken else take_snapshot(scene.sources())
 
-    page = StatusPage(sometimes, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
+    page = StatusPage(sometimes, make=rendered, stopwatch=lambda: 0.0)
     request = type("Request", (), {"headers": {}})()
     with pytest.raises(AttributeError):
         await page.show(request)

@@ -282,6 +282,9 @@ def test_decisions_are_logged(karmada: Karmada, fleet: Fleet, tmp_path: Path) ->
     assert {each["cluster"]: each["roomBy"] for each in of_web["clusters"]} == dict.fromkeys("abc", "summary")
     (of_huge,) = eventually(lambda: logged("outcome=unplaced"))
     assert of_huge["message"].endswith("Clusters available replicas 36 are not enough to schedule.")
+    status, page = process.get("/")
+    assert status == 200
+    assert all(text in page for text in ("a 2, b 4, c 6", "1 workload without a place", f"{NAMESPACE}/huge-deployment"))
     assert process.get("/debug/decisions?pod=web")[0] == 400
     assert process.get("/debug/decisions?outcome=lost")[0] == 400
     assert process.terminate() == 0

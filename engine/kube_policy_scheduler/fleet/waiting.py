@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from enum import Enum
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -96,6 +96,10 @@ class Waiting(Generic[Key]):
     def failing(self) -> int:
         """Return how many workloads were last tried in vain."""
         return len(self._failing)
+
+    def in_vain(self, most: int) -> list[tuple[Key, float]]:
+        """Return workloads that were last tried in vain, each with the steady time since which it waits."""
+        return [(key, self._entries[key].since) for key in islice(self._failing, most)]
 
     def attempts(self, key: Key) -> int:
         """Return how often in a row a workload was tried in vain."""

@@ -5,7 +5,7 @@ Karmada is one. What differs between engines is here; leases, policies, metrics,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -116,6 +116,10 @@ class Engine(Protocol):
 
     def look_again(self, now: Steady) -> None:
         """Look at what nothing asks to decide, but policies may change: called from time to time."""
+        ...
+
+    def placements(self) -> Iterable[Mapping[str, int]]:
+        """Return the replicas by cluster of each workload."""
         ...
 
     def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:

@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from random import Random
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, Fleet
 from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
 from kube_policy_scheduler.daemon.fleet.fleet_routes import FleetRoutes
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
+from kube_policy_scheduler.daemon.fleet.fleet_snapshot import FleetSnapshot, FleetSources, take
 from kube_policy_scheduler.daemon.modes.shadow_report import ComparisonReport
 from kube_policy_scheduler.daemon.modes.shadow_routes import shadow_routes
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
@@ -36,6 +38,8 @@ from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaFence
 from kube_policy_scheduler.daemon.serving.server import http_server, make_certificate
+from kube_policy_scheduler.daemon.serving.status_page import Rendered, StatusPage, compressed
+from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
@@ -78,7 +82,8 @@ class FleetDaemon:
         self._settings = settings = settings.effective()
         self._api_server = api_server
         self._loops = loops
-        identity = f"{socket.gethostname()}_{uuid4()}"
+        self._identity = identity = f"{socket.gethostname()}_{uuid4()}"
+        self._started = time.time()
         name = settings.scheduler_names[0]
         transport = api_server.transport
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: transport.is_reachable)
@@ -202,11 +207,14 @@ class FleetDaemon:
             certificate = await asyncio.to_thread(make_certificate, self._settings.http)
             routes = FleetRoutes(self._engine, self._records)
             report = self._records.shadow
+            status = StatusPage(self._take_snapshot, make=_status_page, stopwatch=time.monotonic)
             server = http_server(
                 HealthChecks(live={"ping": lambda: None}, ready=self._readiness()),
                 Scrapes(self.metrics.registry),
                 Routes(
                     {
+                        "/": status.show,
+                        "/status": status.show,
                         self._engine.shown_at: routes.now,
                         "/debug/decisions": routes.decisions,
                         **(shadow_routes(report) if report is not None else {}),
@@ -263,6 +271,36 @@ class FleetDaemon:
     def _state(self) -> FleetState:
         return FleetState(self._engine.maker, self._scheduler.leading, self._scheduler.writes_under_way)
 
+    async def _take_snapshot(self) -> FleetSnapshot:
+        sources = FleetSources(
+            engine=self._engine,
+            records=self._records,
+            replica=self._replica,
+            metrics=self._signals.rows,
+            has_policies=self._reloader is not None,
+            clock=time.time,
+            steady=time.monotonic,
+        )
+        return await self._records.spare_time.run(take(sources))
+
+    def _replica(self) -> Replica:
+        transport = self._api_server.transport
+        checks = self._readiness().values()
+        problems = [found for check in checks if (found := check()) is not None and not isinstance(found, Remark)]
+        return Replica(
+            version=version("kube-policy-scheduler"),
+            identity=self._identity,
+            started=self._started,
+            scheduler_names=self._settings.scheduler_names,
+            leading=self._scheduler.leading,
+            leader=self._elector.leader if self._elector is not None else "",
+            elects=self._fence.is_needed,
+            reachable=transport.is_reachable,
+            server=transport.server,
+            problems=problems,
+            mode=self._settings.mode,
+        )
+
     def _readiness(self) -> dict[str, Check]:
         return {
             "sync": self._lists.problem,
@@ -298,3 +336,11 @@ class FleetDaemon:
     def _look_at_loops(self) -> str | None:
         broken = [loop.problem for loop in self._loops if loop.problem]
         return Remark("; ".join(broken)) if broken else None
+
+
+def _status_page(taken: FleetSnapshot) -> Rendered:
+    # the templates of the page are read with the first request, not at every start
+    from kube_policy_scheduler.daemon.fleet.fleet_words import put_into_words
+    from kube_policy_scheduler.pages.fleet_status import render
+
+    return compressed(render(put_into_words(taken)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -135,6 +135,10 @@ class KarmadaEngine:
     def look_again(self, now: Steady) -> None:
         """Look for replicas that may move."""
         self.maker.look_for_moves(now)
+
+    def placements(self) -> Iterable[Mapping[str, int]]:
+        """Return the replicas by cluster of each binding."""
+        return ({each.name: each.replicas for each in one.spec.clusters or ()} for one in self.maker.bindings.values())
 
     def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return what would be decided about a binding now."""

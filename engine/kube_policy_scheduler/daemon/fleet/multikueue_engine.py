@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -105,6 +105,10 @@ class MultiKueueEngine:
     def look_again(self, now: Steady) -> None:
         """Look at some of the Workloads that wait."""
         self.maker.look_at_some(now)
+
+    def placements(self) -> Iterable[Mapping[str, int]]:
+        """Return the clusters to which each Workload is nominated; none has replicas there yet."""
+        return (dict.fromkeys(names, 0) for names in self.maker.nominated())
 
     def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return how a Workload would be nominated now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -125,6 +125,10 @@ class OcmEngine:
 
     def look_again(self, now: Steady) -> None:
         """Do nothing: all clusters are scored every minute."""
+
+    def placements(self) -> Iterable[Mapping[str, int]]:
+        """Return none: OCM decides which clusters a Placement gets."""
+        return ()
 
     def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return the scores of a cluster by its name."""

@@ -32,7 +32,7 @@ from kube_policy_scheduler.daemon.policies.owners import OwnerState
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
 from kube_policy_scheduler.daemon.serving.records import Records
 from kube_policy_scheduler.daemon.serving.state_dump import State
-from kube_policy_scheduler.daemon.serving.status_page import StatusPage
+from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot, look, take_snapshot
 from kube_policy_scheduler.tooling.decision_record import Outcome, encode
 
@@ -72,7 +72,7 @@ class DaemonServer:
         self._records = records
         self._reloader = reloader
         self._owners = owners
-        self._status = StatusPage(self._take_snapshot, stopwatch=time.monotonic)
+        self._status = StatusPage(self._take_snapshot, make=rendered, stopwatch=time.monotonic)
         gets = {
             **mode.routes,
             "/": self._status.show,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from kube_policy_scheduler.daemon.observing.clause_metrics import Counts
 from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot
@@ -46,7 +46,7 @@ def policies(taken: Snapshot) -> list[shown.PolicyFile]:
             line = span.source.position(span.start)[0]
             notes[span.source.name, line].append(_note(each.counts))
     return [
-        shown.PolicyFile(name, list(_lines(source, notes)), about=_about(name, about[name]))
+        shown.PolicyFile(name, list(source_lines(source, notes)), about=_about(name, about[name]))
         for name, source in sorted(sources.items())
     ]
 
@@ -56,7 +56,8 @@ def _about(name: str, policies: list[str]) -> str:
     return "" if policies == [stem] else f"policy {', '.join(policies)}"
 
 
-def _lines(source: Source, notes: dict[tuple[str, int], list[shown.ClauseNote]]) -> Iterator[shown.Line]:
+def source_lines(source: Source, notes: Mapping[tuple[str, int], Sequence[shown.ClauseNote]]) -> Iterator[shown.Line]:
+    """Yield the lines of a file. notes: by its name and the number of the line."""
     texts = source.text.rstrip("\n").split("\n")
     for number, text in enumerate(texts[:MOST_LINES], 1):
         yield shown.Line(number, text, notes.get((source.name, number), ()))

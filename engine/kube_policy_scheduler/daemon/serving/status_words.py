@@ -16,7 +16,7 @@ from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadRes
 from kube_policy_scheduler.daemon.serving.device_uses import section as devices_section
 from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
 from kube_policy_scheduler.daemon.serving.status_policies import counted, policies, rules
-from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Snapshot, shares
+from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Replica, Snapshot, shares
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place
 from kube_policy_scheduler.framework.quota import quantity
 from kube_policy_scheduler.pages import status as shown
@@ -62,7 +62,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         policies=policies(taken),
         counted=counted(taken),
         rules=rules(taken),
-        reloads=[_reload(record) for record in taken.reloads],
+        reloads=[reload_row(record) for record in taken.reloads],
         decisions=[explained(entry) for entry in taken.decisions],
         metrics=[
             shown.MetricRow(row.query, row.age_seconds, row.series, row.missing_nodes, row.fetch_seconds, row.degraded)
@@ -81,9 +81,14 @@ def put_into_words(taken: Snapshot) -> shown.Status:
 
 def _lead(taken: Snapshot) -> str:
     replica = taken.replica
-    role = _ROLES.get(replica.mode) or ("deciding" if replica.leading else "standing by")
+    role = role_of(replica)
     running = duration(max(0.0, taken.at - replica.started))
     return f"{role}, running for {running}, version {replica.version}"
+
+
+def role_of(replica: Replica) -> str:
+    """Return what a replica does."""
+    return _ROLES.get(replica.mode) or ("deciding" if replica.leading else "standing by")
 
 
 def _without_place(taken: Snapshot) -> int:
@@ -183,7 +188,8 @@ def _use(use: NodeUse, order: Sequence[int]) -> Use:
 # --- reloads ---------------------------------------------------------------------------------------------
 
 
-def _reload(record: ReloadRecord) -> shown.Reload:
+def reload_row(record: ReloadRecord) -> shown.Reload:
+    """Return what became of policies that came."""
     return shown.Reload(
         at=record.at,
         result=f"{record.owner}: {record.result.value}" if record.owner else record.result.value,
@@ -196,11 +202,13 @@ def _reload(record: ReloadRecord) -> shown.Reload:
 
 
 def shadow_section(summary: Mapping[str, Any]) -> shown.Shadow:
-    """Return the section of the page about a summary of `ShadowReport`."""
+    """Return the section of the page about a summary of a `ComparisonReport`."""
     verdicts = list(summary["verdicts"])
+    of_pods = "pods" in summary
+    compared = plural(summary["pods"], "pod") if of_pods else plural(summary["workloads"], "workload")
     text = (
         f"Looks at what {', '.join(summary['schedulers'])} places, and places nothing itself:"
-        f" {plural(summary['pods'], 'pod')} compared since the start."
+        f" {compared} compared since the start."
     )
     return shown.Shadow(
         text,

@@ -269,6 +269,10 @@ class Nominator:
             self._served_by[key] = config
             self._served.setdefault(config, {})[key] = None
 
+    def nominated(self) -> list[Sequence[str]]:
+        """Return the clusters to which each known Workload is nominated."""
+        return [each.status.nominated_cluster_names or () for each in self._known.values()]
+
     # --- what is to be done -------------------------------------------------------------------------
 
     def next(self, now: Steady, wall: float) -> Nomination | None:
