@@ -69,6 +69,11 @@ def question(seed: int) -> Json:
     return asked
 
 
+def binding(seed: int, names: Sequence[str]) -> Json:
+    """Return a binding to be placed in clusters of these names."""
+    return _binding(_Dice(seed), names)
+
+
 # --- clusters -----------------------------------------------------------------------------------------
 
 
@@ -235,7 +240,8 @@ def _placement(dice: _Dice, names: Sequence[str]) -> Json:
 def _overflow(dice: _Dice, names: Sequence[str]) -> Json:
     if not dice.one_in(2):
         return {}
-    return {"overflowAffinities": [_affinity(dice, names) for _ in range(dice.to(1, 2))]}
+    further = [{"affinityName": f"more-{number}"} | _affinity(dice, names) for number in range(dice.to(1, 2))]
+    return {"overflowAffinities": further}
 
 
 def _affinity(dice: _Dice, names: Sequence[str]) -> Json:
@@ -243,7 +249,7 @@ def _affinity(dice: _Dice, names: Sequence[str]) -> Json:
     if dice.one_in(3):
         found["clusterNames"] = sorted(dice.some((*names, "nobody"), least=1))
     if dice.one_in(6):
-        found["exclude"] = sorted(dice.some(names, most=2))
+        found["exclude"] = sorted(dice.some(names, least=1, most=2))
     if dice.one_in(4):
         found["labelSelector"] = _selector(dice)
     if dice.one_in(4):

@@ -67,8 +67,10 @@ class _Entry(msgspec.Struct, Generic[Key], eq=False):
     """On the steady clock: when it was decided last."""
     is_out: bool = False
     """Whether it is being decided or written."""
+    has_changed: bool = False
+    """Whether it changed itself meanwhile."""
     wanted: Wake | None = None
-    """Why it is to be looked at again once that has ended."""
+    """Why else it is to be looked at again once that has ended."""
 
 
 _Line: TypeAlias = tuple[bool, str]
@@ -117,7 +119,8 @@ class Waiting(Generic[Key]):
             entry.attempts = 0
             self._failing.pop(key, None)
         if entry.is_out:
-            entry.wanted = why if entry.wanted is not Wake.OWN else Wake.OWN
+            entry.has_changed |= why is Wake.OWN
+            entry.wanted = why if entry.wanted is not Wake.SPEC and why is not Wake.OWN else entry.wanted
             return
         due = max(now, entry.tried + _pause(why, entry.attempts))
         # what changed itself may have another position, even if it can already be decided
@@ -178,6 +181,12 @@ class Waiting(Generic[Key]):
         firsts = self._now.firsts(now).values()
         return min(firsts, key=lambda first: (first.line[0], *first.key[1:]), default=None)
 
+    def expected(self, key: Key) -> None:
+        """Take note that a workload that is out has changed only by what is done about it."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.has_changed = False
+
     def settled(self, key: Key, now: Steady, *, again_seconds: float | None = None) -> None:
         """Take back a workload that has what it is to have; it waits for the next event, and so long at most."""
         self._back(key, now, failed=False, pause=again_seconds)
@@ -196,7 +205,8 @@ class Waiting(Generic[Key]):
         entry = self._entries.get(key)
         if entry is None or not entry.is_out:
             return
-        wanted, entry.wanted = entry.wanted, None
+        wanted = Wake.OWN if entry.has_changed else entry.wanted
+        entry.has_changed, entry.wanted = False, None
         entry.is_out, entry.tried = False, now
         entry.attempts = entry.attempts + 1 if failed else 0
         if failed:

@@ -313,6 +313,41 @@ def test_replicas_rest_after_a_move_that_nobody_came_to_tell(killed: bool, plane
         assert plane.targets(key) == {"a": moved, "c": 4 - moved}
 
 
+@pytest.mark.parametrize("changed", [False, True], ids=["our write alone", "a change of its owner, too"])
+def test_a_write_that_the_watch_shows_before_its_answer_is_no_change(changed: bool, plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=5, placement=DUPLICATED), maker()
+    plane.show_all(one, 0)
+    work = one.next(Steady(0))
+    assert isinstance(work, Work)
+    assert work.patch is not None
+    written = plane.patch(key, work.patch)
+    one.set_binding(written, Steady(0.1))
+    status = one.status_of(work, written, generation=written.metadata.generation, now=1.8e9)
+    assert status is not None
+    answer = plane.patch(key, status, status=True)
+    if changed:
+        plane.change(key, {"replicas": 6})
+        one.set_binding(plane.binding(key), Steady(0.2))
+    one.done(work, answer, Steady(0.3))
+    again = one.next(Steady(0.3))
+    assert (again is not None) is changed
+
+
+def test_a_cluster_that_changes_during_a_write_counts_even_if_the_watch_shows_the_write(plane: ControlPlane) -> None:
+    key, one = plane.add("web", replicas=5, placement=DUPLICATED), maker()
+    plane.show_all(one, 0)
+    work = one.next(Steady(0))
+    assert isinstance(work, Work)
+    assert work.patch is not None
+    plane.set_cluster("d")
+    one.set_cluster(plane.cluster("d"), Steady(0.1))
+    written = plane.patch(key, work.patch)
+    one.set_binding(written, Steady(0.2))
+    one.done(work, written, Steady(0.3))
+    plane.settle(one, 0.3)
+    assert "d" in plane.targets(key)
+
+
 # --- room that clusters say ------------------------------------------------------------------------------
 
 

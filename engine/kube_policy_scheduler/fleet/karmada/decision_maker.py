@@ -644,6 +644,9 @@ class DecisionMaker:
         """Take note that all was written; binding: as it is now."""
         self._know_newer(work.key, binding, now)
         self._ended(work.key, now)
+        known = self._known.get(work.key)
+        if known is not None and known.binding.metadata.generation == binding.metadata.generation:
+            self.waiting.expected(work.key)  # the watch may have shown our own write already
         if work.outcome is None or work.outcome.placed:
             self.waiting.settled(work.key, now)
         else:
