@@ -357,6 +357,10 @@ _TABLE = (
     _bindings("clusterresourcebindings", "ClusterResourceBinding", namespaced=False, short_names=("crb",)),
     _ocm("v1", "managedclusters", "ManagedCluster", namespaced=False),
     _ocm("v1alpha1", "addonplacementscores", "AddOnPlacementScore"),
+    _ocm("v1beta2", "managedclustersets", "ManagedClusterSet", namespaced=False),
+    _ocm("v1beta2", "managedclustersetbindings", "ManagedClusterSetBinding"),
+    _ocm("v1beta1", "placements", "Placement"),
+    _ocm("v1beta1", "placementdecisions", "PlacementDecision"),
     Resource(
         "multicluster.x-k8s.io",
         "v1alpha1",

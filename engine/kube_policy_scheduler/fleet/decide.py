@@ -165,6 +165,9 @@ class _Division:
 
     def _selected(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the clusters by the spread constraints of the Placement; those where it runs stay among them."""
+        if self.question.fleet.whole and self.keep:
+            # as many as the constraints allow, and who has it is not moved by a better score
+            candidates = sorted(candidates, key=lambda each: each.has == 0)
         names = {each.name for each in select(self.question, candidates)}
         if self.rule is not None and self.keep:
             names |= {each.name for each in candidates if each.has > 0}

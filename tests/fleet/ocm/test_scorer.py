@@ -12,7 +12,9 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Verdict
 from kube_policy_scheduler.fleet.ocm import reading
-from kube_policy_scheduler.fleet.ocm.scorer import BEST, LOWEST, SCORED, WORST, Scorer, values_of
+from kube_policy_scheduler.fleet.ocm.hub import Hub
+from kube_policy_scheduler.fleet.ocm.scorer import BEST, LOWEST, SCORED, WORST, Scores, values_of
+from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
 from tests.fleet.ocm.hub import cluster
@@ -27,19 +29,25 @@ def by_policies(**texts: str) -> Callable[[Fleet], Mapping[str, Outcome]]:
     return lambda fleet: policies.decide_each(SCORED, fleet, Given())
 
 
-def scorer(*names: str, **texts: str) -> Scorer:
-    made = Scorer()
+def scorer(*names: str, **texts: str) -> Hub:
+    made = Hub(["policy-scheduler"])
     made.replace_clusters([cluster(name, tier=f"tier-{name}", cpu=str(ord(name))) for name in names], NOW)
     if texts:
-        made.use(by_policies(**texts), NOW)
+        made.use(by_policies(**texts), place, NOW)
     return made
 
 
-def drained(made: Scorer, now: Steady) -> dict[str, Mapping[str, int]]:
+def scored(made: Hub, now: Steady) -> Scores | None:
+    found = made.next(now, 0.0)
+    assert found is None or isinstance(found, Scores)
+    return found
+
+
+def drained(made: Hub, now: Steady) -> dict[str, Mapping[str, int]]:
     found: dict[str, Mapping[str, int]] = {}
-    while (work := made.next(now)) is not None:
+    while (work := scored(made, now)) is not None:
         found[work.cluster] = work.values
-        made.done(work.key, now)
+        made.done(work, now)
     return found
 
 
@@ -77,30 +85,44 @@ def test_what_a_policy_reads_of_a_managed_cluster() -> None:
 def test_all_are_written_every_minute_and_a_new_one_at_once() -> None:
     made = scorer("a", "b", size=BY_CPU)
     assert set(drained(made, NOW)) == {"a", "b"}
-    assert made.next(Steady(NOW + 59)) is None
+    assert scored(made, Steady(NOW + 59)) is None
     made.set_cluster(cluster("c", cpu="500"), Steady(NOW + 59))
     assert drained(made, Steady(NOW + 59)) == {"c": {"size": BEST}}
     assert drained(made, Steady(NOW + 60)) == {"a": {"size": WORST}, "b": {"size": 0}}
 
 
+def test_a_cluster_that_changes_gets_its_scores_soon_however_often_it_changes() -> None:
+    made = scorer("a", "b", size=BY_CPU)
+    assert drained(made, NOW) == {"a": {"size": WORST}, "b": {"size": BEST}}
+    written = {}
+    for tenth in range(1, 200):
+        made.set_cluster(cluster("a", cpu=str(500 + tenth)), Steady(NOW + tenth / 10))
+        if found := drained(made, Steady(NOW + tenth / 10)):
+            written[tenth] = found
+    assert 1 <= len(written) <= 4
+    assert min(written) <= 61
+    assert all(found == {"a": {"size": BEST}} for found in written.values())
+    assert drained(made, Steady(NOW + 61))["b"] == {"size": WORST}
+
+
 def test_other_policies_are_written_at_once_and_no_policies_write_nothing() -> None:
     made = scorer("a")
-    assert made.next(NOW) is None
+    assert scored(made, NOW) is None
     assert made.values("a", NOW) is None
-    made.use(by_policies(size=BY_CPU), NOW)
+    made.use(by_policies(size=BY_CPU), place, NOW)
     assert drained(made, NOW) == {"a": {"size": BEST}}
-    made.use(by_policies(other=BY_CPU), NOW)
+    made.use(by_policies(other=BY_CPU), place, NOW)
     assert drained(made, NOW) == {"a": {"other": BEST}}
 
 
 def test_a_write_that_failed_is_tried_again_and_a_cluster_that_goes_is_left() -> None:
     made = scorer("a", "b", size=BY_CPU)
-    first = made.next(NOW)
+    first = scored(made, NOW)
     assert first is not None
-    made.refused(first.key, NOW)
+    made.refused(first, NOW)
     assert set(drained(made, NOW)) == {"a", "b"} - {first.cluster}
     assert set(drained(made, Steady(NOW + 2))) == {first.cluster}
-    made.delete_cluster("a")
+    made.delete_cluster("a", NOW)
     assert set(drained(made, Steady(NOW + 100))) == {"b"}
 
 

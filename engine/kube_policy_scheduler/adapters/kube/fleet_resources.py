@@ -14,7 +14,13 @@ from kube_policy_scheduler.fleet.multikueue.objects import (
     MultiKueueCluster,
     MultiKueueConfig,
 )
-from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
+from kube_policy_scheduler.fleet.ocm.objects import (
+    ClusterPlacement,
+    ManagedCluster,
+    ManagedClusterSet,
+    ManagedClusterSetBinding,
+    PlacementDecision,
+)
 
 WORK, WORK_VERSION = "work.karmada.io", "v1alpha2"
 CLUSTERS = Resource("clusters", KarmadaCluster, "cluster.karmada.io", "v1alpha1", Read.FIRST)
@@ -36,8 +42,16 @@ MULTIKUEUE: Sequence[Resource[Any]] = (
 """All of Kueue's manager cluster; nothing is nominated before all are listed."""
 
 OCM_GROUP = "cluster.open-cluster-management.io"
-OCM: Sequence[Resource[Any]] = (Resource("managedclusters", ManagedCluster, OCM_GROUP, "v1", Read.FIRST),)
-"""All of a hub of Open Cluster Management; nothing is scored before all are listed."""
+CLUSTER_PLACEMENTS = Resource("placements", ClusterPlacement, OCM_GROUP, "v1beta1", Read.FIRST)
+PLACEMENT_DECISIONS = Resource("placementdecisions", PlacementDecision, OCM_GROUP, "v1beta1", Read.FIRST)
+OCM: Sequence[Resource[Any]] = (
+    Resource("managedclusters", ManagedCluster, OCM_GROUP, "v1", Read.FIRST),
+    Resource("managedclustersets", ManagedClusterSet, OCM_GROUP, "v1beta2", Read.FIRST),
+    Resource("managedclustersetbindings", ManagedClusterSetBinding, OCM_GROUP, "v1beta2", Read.FIRST),
+    PLACEMENT_DECISIONS,
+    CLUSTER_PLACEMENTS,
+)
+"""All of a hub of Open Cluster Management; nothing is scored or decided before all are listed."""
 
 
 def resource_of(binding: ResourceBinding) -> Resource[Any]:

@@ -35,7 +35,7 @@ Examples:
   policy-scheduler fleet --policies ./policies                      # by `for workloads where …`
   policy-scheduler fleet --policies ./policies --shadow            # write nothing: compare with karmada-scheduler
   policy-scheduler fleet --for multikueue --policies ./policies     # nominate worker clusters of Kueue
-  policy-scheduler fleet --for ocm --policies ./policies            # score managed clusters
+  policy-scheduler fleet --for ocm --policies ./policies            # managed clusters of OCM
   policy-scheduler fleet --config /etc/policy-scheduler/config.yaml # as the manifests in deploy/fleet do
 
 \b
@@ -88,7 +88,8 @@ def fleet(
 
     With MultiKueue, it nominates worker clusters, the best first, for Workloads that have their quota.
 
-    With Open Cluster Management (`--for ocm`), each policy gives a score of managed clusters that Placements can name.
+    With Open Cluster Management (`--for ocm`), each policy gives a score of managed clusters that Placements can name,
+    and Placements that ask for it get their clusters by the policies.
     """
     ignored: list[str] = []
     try:

@@ -383,7 +383,7 @@ class FleetSettings(Section, frozen=True):
 
     engine: FleetEngine = "karmada"
     """`karmada`: decides its bindings. `multikueue`: nominates worker clusters for Workloads of Kueue. `ocm`: scores
-    managed clusters of Open Cluster Management for its Placements."""
+    managed clusters of Open Cluster Management, and decides the Placements that ask for it."""
     lease_name: Name = "policy-scheduler-fleet"
     """Name of its lease, in place of `leaderElection.leaseName`. Do not use the lease of karmada-scheduler."""
     feature_gates: Annotated[tuple[KarmadaGate, ...], EACH_ONCE] = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,9 @@ from kube_policy_scheduler.fleet.waiting import Waiting
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome
+
+Shown: TypeAlias = Callable[[tuple[str, str]], Mapping[str, Any] | None]
+"""Returns what would be decided now about an object by namespace and name; None if it is none of ours."""
 
 
 class Maker(Protocol):
@@ -86,8 +89,6 @@ class Engine(Protocol):
 
     lease_namespace: str
     """Where the lease is, unless the settings say otherwise."""
-    shown_at: str
-    """Path at which the HTTP server answers what `shown` returns."""
 
     @property
     def maker(self) -> Maker:
@@ -122,8 +123,9 @@ class Engine(Protocol):
         """Return the replicas by cluster of each workload."""
         ...
 
-    def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
-        """Return what would be decided now about an object by namespace and name; None if it is none of ours."""
+    @property
+    def shown(self) -> Mapping[str, Shown]:
+        """What the HTTP server answers, by path."""
         ...
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any
 
 from aiohttp import web
 
-from kube_policy_scheduler.daemon.fleet.engine import Engine
+from kube_policy_scheduler.daemon.fleet.engine import Shown
 from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
 from kube_policy_scheduler.daemon.serving.server import DEFAULT_LIMIT, JSON_LINES, MOST_ANSWER_BYTES, wrong
 from kube_policy_scheduler.tooling.decision_record import encode
@@ -17,20 +17,23 @@ from kube_policy_scheduler.tooling.workload_record import WorkloadOutcome
 class FleetRoutes:
     """The answers."""
 
-    def __init__(self, engine: Engine, records: FleetRecords) -> None:
-        self._engine = engine
+    def __init__(self, records: FleetRecords) -> None:
         self._records = records
 
-    async def now(self, request: web.Request) -> web.Response:
-        """Answer what would be decided about an object now: `?namespace=shop&name=web-deployment`."""
-        unknown = sorted(request.query.keys() - {"namespace", "name"})
-        if unknown:
-            return wrong(f"unknown parameter {unknown[0]}; the parameters are: namespace, name")
-        key = request.query.get("namespace", ""), request.query.get("name", "")
-        shown = self._engine.shown(key)
-        if shown is None:
-            return web.Response(status=404, text="nothing that is decided here has this namespace and name\n")
-        return web.json_response(shown)
+    @staticmethod
+    def now(shown: Shown) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """Return what answers what would be decided about an object now: `?namespace=shop&name=web-deployment`."""
+
+        async def answer(request: web.Request) -> web.Response:
+            unknown = sorted(request.query.keys() - {"namespace", "name"})
+            if unknown:
+                return wrong(f"unknown parameter {unknown[0]}; the parameters are: namespace, name")
+            found = shown((request.query.get("namespace", ""), request.query.get("name", "")))
+            if found is None:
+                return web.Response(status=404, text="nothing that is decided here has this namespace and name\n")
+            return web.json_response(found)
+
+        return answer
 
     async def decisions(self, request: web.Request) -> web.Response:
         """Answer the newest decisions, oldest first: `?workload=shop/web&cluster=berlin&outcome=placed&limit=10`."""

@@ -13,7 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.templates import MOST_KINDS, TemplateMetadata
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
-from kube_policy_scheduler.daemon.fleet.engine import Due, FleetDecision, Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import Due, FleetDecision, Shown, Surroundings
 from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
@@ -60,7 +60,6 @@ class KarmadaEngine:
 
     lease_namespace = "karmada-system"
     """Each Karmada control plane has it."""
-    shown_at = "/debug/bindings"
 
     def __init__(self, given: Surroundings, *, steady: Callable[[], float] = time.monotonic) -> None:
         """Know nothing yet. steady: seconds on a clock that nobody sets."""
@@ -77,6 +76,7 @@ class KarmadaEngine:
         self._writer = BindingWriter(given.transport, self.maker, given.events, fence=given.fence)
         self._templates = TemplateReader(given.transport)
         self._steady = steady
+        self.shown: Mapping[str, Shown] = {"/debug/bindings": self._shown}
 
     def use(self, rules: FleetRules, now: Steady) -> None:
         """Decide by these policies from now on."""
@@ -140,7 +140,7 @@ class KarmadaEngine:
         """Return the replicas by cluster of each binding."""
         return ({each.name: each.replicas for each in one.spec.clusters or ()} for one in self.maker.bindings.values())
 
-    def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
+    def _shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return what would be decided about a binding now."""
         workload, outcome = self.maker.workload(key), self.maker.would_decide(key)
         if outcome is None:

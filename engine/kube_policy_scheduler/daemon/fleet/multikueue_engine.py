@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings
 from kube_policy_scheduler.daemon.fleet.nomination_writer import NominationWriter
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
@@ -29,7 +29,6 @@ class MultiKueueEngine:
 
     lease_namespace = "kueue-system"
     """Where Kueue is installed."""
-    shown_at = "/debug/workloads"
 
     def __init__(
         self,
@@ -53,6 +52,7 @@ class MultiKueueEngine:
         )
         self._writer = NominationWriter(given.transport, self.maker, given.events, fence=given.fence)
         self._clock, self._steady = clock, steady
+        self.shown: Mapping[str, Shown] = {"/debug/workloads": self._shown}
 
     def use(self, rules: FleetRules, now: Steady) -> None:
         """Decide by these policies from now on."""
@@ -110,7 +110,7 @@ class MultiKueueEngine:
         """Return the clusters to which each Workload is nominated; none has replicas there yet."""
         return (dict.fromkeys(names, 0) for names in self.maker.nominated())
 
-    def shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
+    def _shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return how a Workload would be nominated now."""
         found = self.maker.nomination(key, self._clock())
         if found is None:

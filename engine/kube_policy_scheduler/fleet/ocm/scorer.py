@@ -1,25 +1,18 @@
-"""The scorer: what is known of a hub's managed clusters, and the scores that each of them is to have next.
-
-It does no I/O: its caller hands in what a watch shows, writes what `next` hands out, and says how that ended.
-"""
+"""Scores of managed clusters: their values by the policies, and how long they are used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Reason
-from kube_policy_scheduler.fleet.ocm import reading
-from kube_policy_scheduler.fleet.ocm.objects import ManagedCluster
-from kube_policy_scheduler.fleet.tallies import Tallies
-from kube_policy_scheduler.fleet.waiting import Waiting, Wake
+from kube_policy_scheduler.fleet.model import Fleet, Outcome
 from kube_policy_scheduler.times import Steady
 
 DecideEach: TypeAlias = Callable[[Fleet], Mapping[str, Outcome]]
 """Returns what each policy says of the clusters, by the name of the policy."""
-Key: TypeAlias = tuple[str]
+ScoresKey: TypeAlias = tuple[str]
 """The name of a cluster."""
 SCORED = "AddOnPlacementScore"
 """The kind of workload that policies see: the score is for no Placement in particular."""
@@ -31,14 +24,14 @@ VALID_SECONDS = 180.0
 """For so long scores count; OCM takes those that are older for 0."""
 REUSED_SECONDS = 5.0
 """For so long the scores of all clusters are used that were computed for one of them."""
-WITHOUT = frozenset(("APIEnablement",))
-"""Filters of Karmada that ask for what a ManagedCluster does not say."""
+WITHOUT = frozenset(("TaintToleration",))
+"""Filters that are not asked for a score: a Placement says which taints it tolerates, and OCM's scheduler asks it."""
 
 
 class Scores(msgspec.Struct, frozen=True, eq=False):
     """What is to be written for a cluster."""
 
-    key: Key
+    key: ScoresKey
     values: Mapping[str, int]
     """By the name of the policy."""
 
@@ -68,91 +61,35 @@ def _value(score: float, low: float, high: float) -> int:
 
 
 class Scorer:
-    """Knows the managed clusters, and when each is to get its scores again."""
+    """Computes the scores of all clusters, and uses them for a while."""
 
     def __init__(self) -> None:
-        """Know nothing yet, and no policies."""
+        """Have no policies yet."""
         self._decide_each: DecideEach | None = None
-        self._clusters: dict[str, FleetCluster] = {}
-        self._fleet: Fleet | None = None
         self._values: Mapping[str, Mapping[str, int]] = {}
         """By cluster and policy."""
         self._computed: float | None = None
         """On the steady clock."""
-        self.waiting: Waiting[Key] = Waiting()
-        self.tallies = Tallies()
 
-    def use(self, decide_each: DecideEach, now: Steady) -> None:
+    def use(self, decide_each: DecideEach) -> None:
         """Score by these policies from now on."""
         self._decide_each, self._computed = decide_each, None
-        for name in self._clusters:
-            self.waiting.wake((name,), Wake.OWN, now)
 
-    @property
-    def fleet(self) -> Fleet:
-        """Return the clusters as they are now."""
-        if self._fleet is None:
-            clusters = tuple(self._clusters[name] for name in sorted(self._clusters))
-            self._fleet = Fleet(clusters, without=WITHOUT, whole=True, keep_empty=True)
-        return self._fleet
+    def stale_for(self, changed: float, now: Steady) -> float:
+        """Return for how many seconds scores are still used that do not know of a change at a steady time."""
+        if self._computed is None or changed <= self._computed:
+            return 0.0
+        return max(0.0, self._computed + REUSED_SECONDS - now)
 
-    # --- what is there ------------------------------------------------------------------------------
-
-    def replace_clusters(self, listed: Sequence[ManagedCluster], now: Steady) -> None:
-        """Take all managed clusters."""
-        for name in self._clusters.keys() - {each.metadata.name for each in listed}:
-            self.delete_cluster(name)
-        for each in listed:
-            self.set_cluster(each, now)
-
-    def set_cluster(self, written: ManagedCluster, now: Steady) -> None:
-        """Take a cluster that is new or has changed; only a new one gets its scores at once."""
-        before, after = self._clusters.get(written.metadata.name), reading.cluster(written)
-        if after.deleting:
-            self.delete_cluster(after.name)
-            return
-        if before != after:
-            self._clusters[after.name], self._fleet = after, None
-        if before is None:
-            self.waiting.wake((after.name,), Wake.OWN, now)
-
-    def delete_cluster(self, name: str) -> None:
-        """Take note that a cluster goes; OCM takes its scores away."""
-        if self._clusters.pop(name, None) is not None:
-            self._fleet = None
-            self.waiting.forget((name,))
-
-    # --- what is to be done -------------------------------------------------------------------------
-
-    def next(self, now: Steady) -> Scores | None:
-        """Return the scores that are to be written next; None if there are none now, or no policies."""
-        while self._decide_each is not None and (key := self.waiting.next(now)) is not None:
-            values = self.values(key[0], now)
-            if values:
-                return Scores(key, values)
-            self.done(key, now)
-        return None
-
-    def values(self, name: str, now: Steady) -> Mapping[str, int] | None:
-        """Return the scores of a cluster; None if it is not known, or there are no policies."""
-        if name not in self._clusters or self._decide_each is None:
+    def values(self, name: str, fleet: Fleet, now: Steady) -> Mapping[str, int] | None:
+        """Return the scores of a cluster; None if there are no policies. fleet: all clusters, with this one."""
+        if self._decide_each is None:
             return None
         if self._computed is None or now - self._computed >= REUSED_SECONDS or name not in self._values:
-            found: dict[str, dict[str, int]] = {each: {} for each in self._clusters}
-            for policy, outcome in self._decide_each(self.fleet).items():
+            found: dict[str, dict[str, int]] = {each.name: {} for each in fleet.clusters}
+            asked = msgspec.structs.replace(fleet, without=fleet.without | WITHOUT)
+            for policy, outcome in self._decide_each(asked).items():
                 for cluster, value in values_of(outcome).items():
                     found[cluster][policy] = value
             self._values, self._computed = found, now
         return self._values[name]
-
-    # --- how it ended -------------------------------------------------------------------------------
-
-    def done(self, key: Key, now: Steady) -> None:
-        """Take note that the scores of a cluster are written."""
-        self.tallies.decided(Reason.SUCCESS.value)
-        self.waiting.settled(key, now, again_seconds=EVERY_SECONDS)
-
-    def refused(self, key: Key, now: Steady) -> None:
-        """Take note that a write failed; it is tried again after a pause."""
-        self.tallies.failed_writes += 1
-        self.waiting.refused(key, now)

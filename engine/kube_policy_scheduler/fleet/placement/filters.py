@@ -17,6 +17,9 @@ from kube_policy_scheduler.fleet.placement.question import WORKLOAD_AFFINITY, Qu
 Test: TypeAlias = Callable[[FleetCluster], str]
 """Returns why a cluster is rejected, "" if it is not."""
 
+_OF_ALL = ("NoSelect",)
+_OF_NEW = ("NoSchedule", "NoExecute", "NoSelectIfNew", *_OF_ALL)
+"""Effects of taints that reject a cluster: wherever the workload runs, and where it does not run yet."""
 _FIELDS = {"provider": "provider", "region": "region", "zone": "zones"}
 
 
@@ -45,14 +48,18 @@ def api_enablement(question: Question) -> Test:
 
 
 def taint_toleration(question: Question) -> Test:
-    """Reject clusters with a taint that the placement does not tolerate, unless the workload runs there."""
+    """Reject clusters with a taint that the placement does not tolerate, unless the workload runs there.
+
+    Of Open Cluster Management's effects, NoSelect also rejects clusters where it runs.
+    """
     workload = question.workload
 
     def test(cluster: FleetCluster) -> str:
-        if not cluster.taints or cluster.name in workload.has:
+        if not cluster.taints:
             return ""
+        effects = _OF_ALL if cluster.name in workload.has else _OF_NEW
         for taint in cluster.taints:
-            if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(workload.placement.tolerations, taint):
+            if taint.effect in effects and not tolerated(workload.placement.tolerations, taint):
                 value = f"={taint.value}" if taint.value else ""
                 return f"cluster(s) had untolerated taint {{{taint.key}{value}:{taint.effect}}}"
         return ""

@@ -1,0 +1,165 @@
+"""What a Placement of OCM asks for: from its cluster sets, predicates and tolerations to candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.cluster.objects import Toleration
+from kube_policy_scheduler.cluster.selectors import Expression, SelectorError, label_selector
+from kube_policy_scheduler.cluster.taints import TaintKey, tolerated, tolerates
+from kube_policy_scheduler.fleet import model
+from kube_policy_scheduler.fleet.ocm.objects import (
+    ClusterPlacement,
+    ClusterSelector,
+    ManagedCluster,
+    ManagedClusterSet,
+    PlacementToleration,
+)
+from kube_policy_scheduler.times import unix_seconds
+
+SET_LABEL = "cluster.open-cluster-management.io/clusterset"
+"""Label of a cluster: the set that it is in, if sets select by this label."""
+Clusters: TypeAlias = Mapping[str, ManagedCluster]
+Matches: TypeAlias = Callable[[ManagedCluster], bool]
+
+
+class MisconfiguredError(ValueError):
+    """A Placement asks for something in a form that cannot be read; `str()` says what."""
+
+
+class Unbound(msgspec.Struct, frozen=True):
+    """Why a Placement has no candidates at all, in OCM's words."""
+
+    reason: str
+    message: str
+
+
+class Selected(msgspec.Struct, frozen=True):
+    """What a Placement asks for."""
+
+    placement: model.Placement
+    unbound: Unbound | None = None
+
+
+def selected(
+    placement: ClusterPlacement,
+    clusters: Clusters,
+    *,
+    bound: Collection[str],
+    sets: Mapping[str, ManagedClusterSet],
+    now: float,
+) -> Selected:
+    """Return what a Placement asks for, with its candidates by name.
+
+    Args:
+        placement: as it is written.
+        clusters: all managed clusters, by name.
+        bound: names of the cluster sets that its namespace has.
+        sets: all cluster sets, by name.
+        now: Unix seconds: tolerations may end.
+
+    Raises:
+        MisconfiguredError: a selector or a toleration cannot be used.
+    """
+    spec = placement.spec
+    valid = [name for name in sorted(bound) if name in sets]
+    eligible = [name for name in valid if not spec.cluster_sets or name in spec.cluster_sets]
+    members = {name for each in eligible for name in members_of(sets[each], clusters)}
+    predicates = [matcher(each.required_cluster_selector) for each in spec.predicates or ()]
+    names = {name for name in members if not predicates or any(test(clusters[name]) for test in predicates)}
+    tolerations = tuple(_toleration(each) for each in spec.tolerations or ())
+    ended = frozenset(_with_ended_toleration(spec.tolerations or (), (clusters[name] for name in names), now))
+    asked = model.Placement(
+        affinity=model.ClusterAffinity(names=frozenset(names) - ended)
+        if names - ended
+        else model.ClusterAffinity(labels=None),
+        tolerations=tolerations,
+        spread=_spread(spec.number_of_clusters),
+    )
+    return Selected(asked, _unbound(placement, valid, eligible, members))
+
+
+def _spread(number: int | None) -> tuple[model.SpreadConstraint, ...]:
+    return (model.SpreadConstraint("cluster", least=0, most=number),) if number is not None else ()
+
+
+def _unbound(
+    placement: ClusterPlacement, valid: Sequence[str], eligible: Sequence[str], members: Collection[str]
+) -> Unbound | None:
+    if not valid:
+        return Unbound("NoManagedClusterSetBindings", "No valid ManagedClusterSetBindings found in placement namespace")
+    if not eligible:
+        asked = ",".join(placement.spec.cluster_sets or ())
+        return Unbound("NoIntersection", f"None of ManagedClusterSets [{asked}] is bound to placement namespace")
+    if not members:
+        named = ",".join(eligible)
+        return Unbound("AllManagedClusterSetsEmpty", f"All ManagedClusterSets [{named}] have no member ManagedCluster")
+    return None
+
+
+def members_of(cluster_set: ManagedClusterSet, clusters: Clusters) -> Iterator[str]:
+    """Yield the names of the clusters of a set; a selector that cannot be read selects none."""
+    chosen = cluster_set.spec.cluster_selector
+    if chosen.selector_type == "LabelSelector":
+        try:
+            selector = label_selector(chosen.label_selector)
+        except SelectorError:
+            return
+        if selector is not None:
+            yield from (name for name, each in clusters.items() if selector.matches(each.metadata.labels or {}))
+        return
+    name = cluster_set.metadata.name
+    yield from (each for each, one in clusters.items() if (one.metadata.labels or {}).get(SET_LABEL) == name)
+
+
+def matcher(selector: ClusterSelector) -> Matches:
+    """Return whether a cluster matches all parts of a selector; one without parts matches all.
+
+    Raises:
+        MisconfiguredError: a part cannot be used.
+    """
+    if selector.cel_selector is not None and selector.cel_selector.cel_expressions:
+        raise MisconfiguredError("celSelector is not supported: write a `filter` in the policy instead")
+    try:
+        labels = label_selector(selector.label_selector) if selector.label_selector is not None else None
+        written = selector.claim_selector.match_expressions if selector.claim_selector is not None else None
+        claims = [Expression(each.key, each.operator, frozenset(each.values or ())) for each in written or ()]
+        tests = [(each.key, each.test()) for each in claims]
+    except SelectorError as error:
+        raise MisconfiguredError(f"a selector cannot be read: {error}") from error
+
+    def matches(cluster: ManagedCluster) -> bool:
+        if labels is not None and not labels.matches(cluster.metadata.labels or {}):
+            return False
+        said = {each.name: each.value for each in cluster.status.cluster_claims or ()}
+        return all(test(said.get(key)) for key, test in tests)
+
+    return matches
+
+
+def _toleration(written: PlacementToleration) -> Toleration:
+    if written.operator not in ("", "Equal", "Exists"):
+        raise MisconfiguredError(f"a toleration has the operator {written.operator[:63]!r}; expected Equal or Exists")
+    return Toleration(written.key, written.operator, written.value, written.effect)
+
+
+def _with_ended_toleration(
+    tolerations: Iterable[PlacementToleration], clusters: Iterable[ManagedCluster], now: float
+) -> Iterator[str]:
+    """Yield the clusters with a taint that was tolerated for a time, and that is over."""
+    timed = [each for each in tolerations if each.toleration_seconds is not None]
+    if not timed:
+        return
+    lasting = [_toleration(each) for each in tolerations if each.toleration_seconds is None]
+    for cluster in clusters:
+        for taint in cluster.spec.taints or ():
+            key, added = TaintKey(taint.key, taint.value, taint.effect), unix_seconds(taint.time_added)
+            if taint.effect != "NoSelect" or added is None or tolerated(lasting, key):
+                continue
+            ends = [added + (each.toleration_seconds or 0) for each in timed if tolerates(_toleration(each), key)]
+            if ends and max(ends) <= now:
+                yield cluster.metadata.name
+                break
