@@ -413,6 +413,11 @@ def test_policies_decide_and_are_taken_over_while_it_runs(
     karmada.wait_placed(web, {"a": 6, "c": 6})
     other = karmada.add_binding("other", replicas=12)
     karmada.wait_placed(other, {"b": 6, "c": 6})  # what is decided counts: a is full
+    bare = karmada.add_binding("bare", replicas=1, placement=DUPLICATED)
+    karmada.wait_placed(bare, {"a": 1, "b": 1, "c": 1})
+    (logged,) = [json.loads(line) for line in process.get("/debug/decisions?workload=bare")[1].splitlines()]
+    assert 'deployments.apps "bare" not found' in logged["unread"]
+    assert process.metrics()["policy_scheduler_fleet_unread_templates_total"] == 1.0
     policies.update({"fleet.policy": f"{OWN_FIRST}divide worst first\n"})
     eventually(lambda: "policies refused" in process.log())
     karmada.change(web, {"replicas": 14})

@@ -13,6 +13,8 @@ class Tallies(msgspec.Struct):
     conflicts: int = 0
     """Writes that were refused, as the object had changed."""
     failed_writes: int = 0
+    unread_templates: int = 0
+    """Workloads that were decided though the labels and annotations of their templates could not be read."""
     estimates: dict[str, int] = msgspec.field(default_factory=dict)
     """Questions to estimators, by how they were answered."""
 

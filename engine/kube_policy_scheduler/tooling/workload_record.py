@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 from heapq import nsmallest
+from itertools import islice
 
 import msgspec
 
@@ -153,8 +154,11 @@ def recorded_clusters(outcome: Outcome, has: Mapping[str, int]) -> tuple[Recorde
     """Return what a record says of clusters: those with replicas, and the best of the others, in this order."""
     running = has.keys() | outcome.targets.keys()
     shown = sorted(running, key=lambda name: (-outcome.targets.get(name, 0), name))
-    others = ((name, verdict) for name, verdict in outcome.verdicts.items() if name not in running)
-    shown += [name for name, _ in nsmallest(MOST_CLUSTERS, others, key=_rank)]
+    others = [(name, verdict) for name, verdict in outcome.verdicts.items() if name not in running]
+    best = nsmallest(MOST_CLUSTERS, [(-verdict.score, name) for name, verdict in others if not verdict.rejected_by])
+    shown += [name for _, name in best]
+    rejected = (name for name, verdict in others if verdict.rejected_by)
+    shown += islice(rejected, MOST_CLUSTERS - len(best))
     return tuple(
         _recorded(name, outcome.verdicts.get(name, _GONE), has.get(name, 0), outcome.targets.get(name, 0))
         for name in shown[: 10 * MOST_CLUSTERS]
@@ -162,11 +166,6 @@ def recorded_clusters(outcome: Outcome, has: Mapping[str, int]) -> tuple[Recorde
 
 
 _GONE = Verdict(message="it is not known, or is being deleted")
-
-
-def _rank(item: tuple[str, Verdict]) -> tuple[bool, float, str]:
-    name, verdict = item
-    return bool(verdict.rejected_by), -verdict.score, name
 
 
 def _recorded(name: str, verdict: Verdict, has: int, gets: int) -> RecordedCluster:
@@ -184,5 +183,6 @@ def _recorded(name: str, verdict: Verdict, has: int, gets: int) -> RecordedClust
 
 def rejections(outcome: Outcome) -> dict[str, int]:
     """Return how many clusters each filter or clause rejects, those that reject most first."""
-    found = Counter(each.rejected_by[:MOST_CHARACTERS] for each in outcome.verdicts.values() if each.rejected_by)
-    return dict(found.most_common(MOST_RULES))
+    found = Counter([each.rejected_by for each in outcome.verdicts.values()])
+    del found[""]
+    return {rule[:MOST_CHARACTERS]: count for rule, count in found.most_common(MOST_RULES)}

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Question, Template, Work
+from kube_policy_scheduler.fleet.karmada.decision_maker import (
+    TEMPLATE_TRIES,
+    DecisionMaker,
+    PlacementAlone,
+    Question,
+    Template,
+    Work,
+)
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
@@ -490,3 +497,56 @@ def test_bindings_are_decided_in_the_order_of_their_policy(plane: ControlPlane) 
         else:
             decided.append(work.key)
     assert decided == [keys[name] for name in ("c", "d", "b", "a")]
+
+
+LABELLED = 'filter cluster.name == "b" if workload.label.app == "web"\n'
+
+
+def asked_by_policy(plane: ControlPlane) -> DecisionMaker:
+    maker = DecisionMaker(["fleet"], rules=FleetRules(policies(LABELLED), clock=lambda: 1.8e9))
+    plane.show_all(maker, 0.0)
+    return maker
+
+
+def test_a_template_that_cannot_be_read_just_now_is_asked_for_again_and_then_done_without() -> None:
+    plane = ControlPlane()
+    plane.set_cluster("a")
+    plane.add("web")
+    maker, now, tries = asked_by_policy(plane), 0.0, 0
+    while isinstance(work := maker.next(Steady(now)), Question):
+        tries += 1
+        maker.template_failed(work.key, "no answer", Steady(now))
+        now = max(now, maker.waiting.due() or 0.0)
+    assert isinstance(work, Work)
+    assert (tries, now, work.unread) == (TEMPLATE_TRIES, 7.0, "no answer")
+    assert maker.tallies.unread_templates == 1
+
+
+def test_a_template_that_could_not_be_read_is_read_before_a_later_decision() -> None:
+    plane = ControlPlane()
+    for name in ("a", "b"):
+        plane.set_cluster(name)
+    key = plane.add("web", replicas=2)
+    maker = asked_by_policy(plane)
+    question = maker.next(Steady(0.0))
+    assert isinstance(question, Question)
+    maker.set_template(key, Template(problem="forbidden"), Steady(0.0))
+    work = maker.next(Steady(0.0))
+    assert isinstance(work, Work)
+    assert work.unread == "forbidden"
+    plane.carry_out(maker, work, 0.0)
+    maker.set_binding(plane.binding(key), Steady(0.0))
+    assert plane.targets(key) == {"a": 1, "b": 1}
+    taken_away = [{"name": "b", "replicas": 1}]
+    plane.change(key, {"clusters": taken_away})
+    maker.set_binding(plane.binding(key), Steady(30.0))
+    assert isinstance(maker.next(Steady(30.0)), Work)  # it was asked for half a minute ago
+    plane.change(key, {"clusters": []})
+    maker.broke(key, Steady(30.0))
+    maker.set_binding(plane.binding(key), Steady(70.0))
+    assert isinstance(maker.next(Steady(70.0)), Question)
+    maker.set_template(key, Template({"app": "web"}, {}), Steady(70.0))
+    work = maker.next(Steady(70.0))
+    assert isinstance(work, Work)
+    assert work.outcome is not None
+    assert (work.unread, dict(work.outcome.targets)) == ("", {"b": 2})

@@ -183,6 +183,7 @@ def _decision(
         became=became,
         before={each.name: each.replicas for each in work.binding.spec.clusters or ()},
         trigger=work.trigger.value if work.trigger is not None else "",
+        unread=work.unread,
         attempt=attempt,
         problem=problem,
     )

@@ -106,6 +106,11 @@ class _Live(Collector):
         yield decisions
         yield _counter("conflicts", "Number of writes refused because the binding had changed.", tallies.conflicts)
         yield _counter("failed_writes", "Number of writes that failed otherwise.", tallies.failed_writes)
+        yield _counter(
+            "unread_templates",
+            "Number of workloads that were decided though the labels of their templates could not be read.",
+            tallies.unread_templates,
+        )
         estimates = CounterMetricFamily(
             f"{PREFIX}estimates",
             "Number of questions to estimators of clusters, by answer: room, none (no opinion), last (the last good"

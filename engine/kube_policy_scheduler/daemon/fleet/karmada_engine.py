@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import KubeError
+from kube_policy_scheduler.adapters.kube.errors import Forbidden, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.templates import MOST_KINDS, TemplateMetadata
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
@@ -125,8 +125,12 @@ class KarmadaEngine:
             room = await self._estimators.ask(question.binding, question.clusters)
             self.maker.set_room(question.key, room, self._now())
         else:
-            template = await self._templates.read(question.template)
-            self.maker.set_template(question.key, template, self._now())
+            try:
+                template = await self._templates.read(question.template)
+            except KubeError as error:
+                self.maker.template_failed(question.key, str(error), self._now())
+            else:
+                self.maker.set_template(question.key, template, self._now())
 
     def broke(self, work: Due, now: Steady) -> None:
         """Take note that the work on a binding broke through a fault of ours."""
@@ -149,6 +153,7 @@ class KarmadaEngine:
         return {
             "has": has,
             "missing": sorted(has.keys() - {each.name for each in self.maker.fleet.clusters}),
+            "unread": self.maker.unread(key),
             "reason": outcome.reason.value,
             "message": outcome.message,
             "targets": dict(outcome.targets),
@@ -168,14 +173,29 @@ class TemplateReader:
         self._told: set[tuple[str, str]] = set()
 
     async def read(self, template: ObjectReference) -> Template:
-        """Return labels and annotations; nothing if the template may not or cannot be read, which is logged once."""
+        """Return labels and annotations, or why the template may not be read or is not there.
+
+        Raises:
+            KubeError: it cannot be read just now.
+        """
         try:
             meta = await self._templates.read(template)
+        except (Forbidden, NotFound) as error:
+            self._tell(template, str(error))
+            return Template(problem=str(error))
         except KubeError as error:
-            kind = template.api_version, template.kind
-            if kind not in self._told and len(self._told) < MOST_KINDS:
-                self._told.add(kind)
-                fields = {"kind": template.kind, "apiVersion": template.api_version, "why": str(error)}
-                logger.warning("labels of templates cannot be read; to policies they are missing", extra=fields)
-            return Template()
-        return Template(meta.labels or {}, meta.annotations or {}) if meta is not None else Template()
+            self._tell(template, str(error))
+            raise
+        if meta is None:
+            problem = f"the API server does not serve {template.kind} of {template.api_version}"
+            self._tell(template, problem)
+            return Template(problem=problem)
+        return Template(meta.labels or {}, meta.annotations or {})
+
+    def _tell(self, template: ObjectReference, why: str) -> None:
+        """Log once for each kind that its templates cannot be read."""
+        kind = template.api_version, template.kind
+        if kind not in self._told and len(self._told) < MOST_KINDS:
+            self._told.add(kind)
+            fields = {"kind": template.kind, "apiVersion": template.api_version, "why": why}
+            logger.warning("labels of templates cannot be read; to policies they are missing", extra=fields)

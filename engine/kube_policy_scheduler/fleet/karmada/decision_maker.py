@@ -36,6 +36,10 @@ LOOKED_AT = 50
 """Workloads that are looked at in one look for moves: each takes as long as a decision."""
 Room: TypeAlias = Mapping[str, Mapping[str, int]]
 """Replicas by cluster and source, as in `Workload.room`."""
+TEMPLATE_TRIES = 4
+"""To read a template, with pauses of 1, 2 and 4 s. What is forbidden or not there is tried once."""
+REREAD_SECONDS = 60.0
+"""Until a template that could not be read is asked for again, before the next decision."""
 MISSING_SECONDS = 300.0
 """A binding that runs in a cluster that is not known is not decided for so long: an API server that shows no clusters
 for a while, or clusters that join again one by one, must not end what runs there. Karmada takes clusters away in
@@ -136,6 +140,8 @@ class Work(msgspec.Struct, frozen=True, eq=False):
     trigger: Trigger | None
     patch: Patch | None
     """Of the object; None if it has all of it."""
+    unread: str = ""
+    """Why labels and annotations of the template were missing; "" if they were not."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -156,6 +162,8 @@ class _Known(msgspec.Struct, eq=False):
     """Why it cannot be read."""
     template: Template | None = None
     """What was read of the template for this generation; None if it was not."""
+    read_at: float = -inf
+    """On the steady clock: when that was."""
     room: Room = msgspec.field(default_factory=dict)
     """What clusters said last."""
     asked_at: float = -inf
@@ -359,12 +367,22 @@ class DecisionMaker:
         """Take what was read of a template; its binding, which `next` handed out, is decided now."""
         known = self._known.get(key)
         if known is not None:
-            known.template = template
+            known.template, known.read_at = template, now
+            if template.problem:
+                self.tallies.unread_templates += 1
             if known.workload is not None:
                 known.workload = _with(known.workload, template)
                 self._count(key, known.workload, known)
             self.waiting.wake(key, Wake.OWN, now)
         self.waiting.settled(key, now)
+
+    def template_failed(self, key: Key, why: str, now: Steady) -> None:
+        """Take note that a template could not be read just now: it is asked for again after a pause, and after some
+        tries its binding is decided without it."""
+        if self.waiting.attempts(key) + 1 < TEMPLATE_TRIES:
+            self.waiting.refused(key, now)
+        else:
+            self.set_template(key, Template(problem=why), now)
 
     def set_room(self, key: Key, room: Room, now: Steady) -> None:
         """Take what clusters said of their room for a binding, which `next` handed out; it is decided now."""
@@ -388,6 +406,8 @@ class DecisionMaker:
         if template is not None:
             workload = _with(workload, template)
         known = self._known[key] = _Known(binding, workload, template=template)
+        if before is not None:
+            known.read_at = before.read_at
         if before is not None and _asks_for_the_same(before.binding, binding):
             known.room, known.asked_at, known.was_asked = before.room, before.asked_at, before.was_asked
         self._join_groups(workload, frozenset(workload.has))
@@ -527,6 +547,8 @@ class DecisionMaker:
             outcome = Outcome(Reason.ERROR, known.problem, {})
             return Work(key, binding, outcome, None, None)
         why = trigger(binding, is_leaving=self.is_leaving)
+        if why is not None and self._may_be_read_by_now(known, now):
+            return Question(key, binding.spec.resource)
         if (why is not None or self._rules.moves) and self._unread and self._rules.counts_others:
             self._held_back[key] = None
             return None
@@ -549,7 +571,13 @@ class DecisionMaker:
         patch = placement_patch(binding, outcome)
         if patch is not None:
             self._under_way(known, workload, outcome)
-        return Work(key, binding, outcome, why, patch)
+        return Work(key, binding, outcome, why, patch, unread=self.unread(key))
+
+    def _may_be_read_by_now(self, known: _Known, now: Steady) -> bool:
+        """Return whether a template that could not be read is to be asked for again."""
+        template = known.template
+        is_due = template is not None and bool(template.problem) and now - known.read_at >= REREAD_SECONDS
+        return is_due and self._rules.reads_templates
 
     def _wake_for_limits(self, now: Steady) -> None:
         """Have those decided that waited for templates of others, or for others to leave."""
