@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,8 +13,10 @@ from tests.benchmarks.changes import measure_changes
 from tests.benchmarks.chart import svg
 from tests.benchmarks.clauses import measure_clauses
 from tests.benchmarks.decisions import measure, start
+from tests.benchmarks.end_to_end.__main__ import BESIDE_KUBE_SCHEDULER
 from tests.benchmarks.end_to_end.__main__ import main as end_to_end
 from tests.benchmarks.end_to_end.beside import main as beside
+from tests.benchmarks.end_to_end.processes import end_in_order, schedulers
 from tests.benchmarks.growth import curves
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.reference import Reference
@@ -28,7 +31,7 @@ ASKED_FOR = ("beside",)
 """Parts that run only where they are named: they need a real control plane and kube-scheduler."""
 NODES = (100, 1_000, 5_000, 20_000)
 _END_TO_END = ("--nodes", "1000", "--rate", "50", "--rate", "100", "--seconds", "5")
-"""What is short enough for every run; `python -m tests.benchmarks.end_to_end` has scheduler_perf's numbers."""
+"""What is short enough for every run; where the part is named, a real control plane gets scheduler_perf's numbers."""
 
 
 def main(arguments: list[str]) -> int:
@@ -72,7 +75,7 @@ def main(arguments: list[str]) -> int:
     problems = [*missed(results), *slower(results)]
     for problem in problems:
         console.print(problem)
-    went_wrong = "end-to-end" in parts and end_to_end(["--out", str(options.out), *_END_TO_END])
+    went_wrong = "end-to-end" in parts and end_to_end(["--out", str(options.out), *_end_to_end(options, console)])
     if "beside" in parts:
         beside(["--out", str(options.out)])
     return 1 if went_wrong or (options.check and problems) else 0
@@ -88,10 +91,26 @@ def _parser() -> argparse.ArgumentParser:
         "--scale", action="store_true", help="the largest clusters; with --help: its own options; takes 15 minutes"
     )
     parser.add_argument("--long", action="store_true", help="scheduler_perf's numbers of pods: takes 10 minutes")
+    parser.add_argument(
+        "--times", type=int, default=5, help="how often each row of end-to-end is measured, in turn; default: 5"
+    )
     parser.add_argument("--store", action="store_true", help="make this run the baseline")
     parser.add_argument("--check", action="store_true", help="fail where a goal is missed or something is slower")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for JSON and chart")
     return parser
+
+
+def _end_to_end(options: argparse.Namespace, console: Console) -> Sequence[str]:
+    """Return the options of the part end-to-end: the whole table where it is named and a control plane is there."""
+    if not options.part:
+        return _END_TO_END
+    if schedulers() == ["ours", "kube"]:
+        return (*BESIDE_KUBE_SCHEDULER, "--times", str(options.times))
+    console.print(
+        "KUBEBUILDER_ASSETS names no folder with kube-apiserver, etcd and kube-scheduler: "
+        "measuring ours alone, on the embedded API server, with 1,000 nodes"
+    )
+    return _END_TO_END
 
 
 def _decisions(results: Results, reference: Reference, options: argparse.Namespace) -> None:
@@ -121,4 +140,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     raise SystemExit(main(sys.argv[1:]))

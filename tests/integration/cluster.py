@@ -48,13 +48,15 @@ class Cluster(ABC):
     def certificate(self, user: str, *, group: str = "") -> tuple[Path, Path]:
         """Return the files of a client certificate for a user, and of its key."""
 
-    def kubeconfig(self, path: Path) -> Path:
-        """Write the administrator's kubeconfig."""
+    def kubeconfig(self, path: Path, *, token_file: Path | None = None) -> Path:
+        """Write the administrator's kubeconfig, or that of whose token is in a file."""
         cluster: Json = {"server": self.endpoint.url}
         user: Json = {}
         if self.endpoint.ca_file is not None:
             cluster["certificate-authority"] = str(self.endpoint.ca_file)
-        if self.endpoint.certificate_file is not None:
+        if token_file is not None:
+            user["tokenFile"] = str(token_file)
+        elif self.endpoint.certificate_file is not None:
             user["client-certificate"] = str(self.endpoint.certificate_file)
             user["client-key"] = str(self.endpoint.key_file)
         config = {

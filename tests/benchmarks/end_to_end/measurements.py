@@ -112,7 +112,13 @@ async def throughput(
                 peak_rss_mb=round(process.peak_rss_mb, 1),
                 last_event_seconds=round(events_at - last, 2),
                 events=events,
-                wrong=[*overfull(placement), *workload.problems(placement), *twice, *_missing_events(events, pods)],
+                wrong=[
+                    *overfull(placement),
+                    *workload.problems(placement),
+                    *twice,
+                    *_missing_events(events, pods),
+                    *_forbidden(process),
+                ],
                 load_average=round(load_average, 2),
             )
 
@@ -187,6 +193,11 @@ async def _all_told(api: Api, process: Process, pods: int) -> int:
             break
         await asyncio.sleep(0.2)
     return events
+
+
+def _forbidden(process: Process) -> list[str]:
+    """Return what the account of the scheduler may not do: it would have less to do than it should."""
+    return [line for line in process.log.splitlines() if "forbidden" in line][:1]
 
 
 def _missing_events(events: int, pods: int) -> list[str]:

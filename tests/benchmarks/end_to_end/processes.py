@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -20,6 +21,7 @@ import psutil  # type: ignore[import-untyped]
 import kube_policy_scheduler
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.transport import Transport
+from tests.benchmarks.end_to_end.accounts import account_kubeconfigs
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.workloads import SCHEDULER
 from tests.benchmarks.manifests import Json
@@ -36,13 +38,23 @@ IDLE_SHARE = 0.15
 IDLE_PATIENCE_SECONDS = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Kubeconfigs:
+    """How to reach the API server of a cluster."""
+
+    administrator: Path
+    schedulers: Mapping[str, Path]
+    """By kind of scheduler; the others are the administrator."""
+
+
 class Scene:
     """A fresh cluster in a folder of its own, and the schedulers started on it."""
 
-    def __init__(self, directory: Path, kubeconfig: Path, api: Api) -> None:
+    def __init__(self, directory: Path, kubeconfigs: Kubeconfigs, api: Api) -> None:
         self.directory = directory
-        self.kubeconfig = kubeconfig
+        self.kubeconfig = kubeconfigs.administrator
         self.api = api
+        self._of_schedulers = kubeconfigs.schedulers
 
     @contextlib.contextmanager
     def scheduler(
@@ -91,7 +103,8 @@ class Scene:
         policies = self.directory / "policies"
         policies.mkdir(exist_ok=True)
         (policies / "bench.policy").write_text(policy)
-        arguments = [f"--kubeconfig={self.kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
+        kubeconfig = self._of_schedulers.get("ours", self.kubeconfig)
+        arguments = [f"--kubeconfig={kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
         profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
         program = (
             ["kube_policy_scheduler.daemon"] if stages is None else ["tests.benchmarks.end_to_end.stages", str(stages)]
@@ -111,7 +124,7 @@ class Scene:
         settings = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 5000},
+            "clientConnection": {"kubeconfig": str(self._of_schedulers["kube"]), "qps": 5000, "burst": 5000},
             "leaderElection": {"leaderElect": elects},
             "profiles": [profile],
         }
@@ -187,10 +200,11 @@ class Process:
 async def scene() -> AsyncIterator[Scene]:
     """Start a cluster and end it."""
     _compile_bytecode()  # before anything is measured
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _cluster(Path(folder)) as kubeconfig:
-        transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None), max_connections=64)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _cluster(Path(folder)) as kubeconfigs:
+        credentials = find_credentials(kubeconfig=str(kubeconfigs.administrator), context=None)
+        transport = Transport(credentials, max_connections=64)
         try:
-            yield Scene(Path(folder), kubeconfig, Api(transport))
+            yield Scene(Path(folder), kubeconfigs, Api(transport))
         finally:
             await transport.close()
 
@@ -219,22 +233,22 @@ def _compile_bytecode() -> None:
 
 
 @contextlib.contextmanager
-def _cluster(directory: Path) -> Iterator[Path]:
+def _cluster(directory: Path) -> Iterator[Kubeconfigs]:
     kubeconfig = directory / "admin.kubeconfig"
     programs = assets()
     if programs is not None:
         with ControlPlane(programs, directory / "control-plane") as plane:
             seen = Real(plane)
-            seen.kubeconfig(kubeconfig)
+            found = Kubeconfigs(seen.kubeconfig(kubeconfig), account_kubeconfigs(seen, directory))
             seen.api.close()
-            yield kubeconfig
+            yield found
         return
     command = [sys.executable, "-m", "kube_policy_scheduler.embedded", "--kubeconfig", str(kubeconfig)]
     with child(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()  # its address: it serves
-            yield kubeconfig
+            yield Kubeconfigs(kubeconfig, {})
         finally:
             process.terminate()
             process.wait(30)

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kube_policy_scheduler.adapters.kube.connection import Answer, Connection
+from kube_policy_scheduler.adapters.kube.binding import Unknown
+from kube_policy_scheduler.adapters.kube.client import Request
 from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.cluster.objects.likeness import ListedPod
 from kube_policy_scheduler.daemon.main import main
 from kube_policy_scheduler.daemon.scheduling.context import AssumedPod
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
@@ -26,7 +28,7 @@ from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 Passed = Mapping[str, Mapping[str, float]]
 """When a pod passed each stage, by its name."""
 STAGES = ("received", "decided", "sent")
-BINDING = re.compile(rb"POST \S*/pods/([^/\s]+)/binding ")
+BINDING = re.compile(r"\S*/pods/([^/\s]+)/binding")
 
 _passed: defaultdict[str, dict[str, float]] = defaultdict(dict)
 
@@ -37,24 +39,24 @@ def _note(name: str, stage: str) -> None:
 
 def _watch_stages() -> None:
     """Have the daemon's own steps tell when a pod comes to them."""
-    pod_changed, bind, exchange = EventHandlers.pod_changed, Scheduler.start_binding_cycle, Connection.exchange
+    pod_changed, bind, check = EventHandlers.pod_changed, Scheduler.start_binding_cycle, Request.check_fence
 
-    def received(self: EventHandlers, pod: Pod) -> None:
+    def received(self: EventHandlers, pod: Pod | ListedPod) -> None:
         _note(pod.metadata.name, "received")
         pod_changed(self, pod)
 
-    def decided(self: Scheduler, assumed: AssumedPod) -> None:
+    def decided(self: Scheduler, assumed: AssumedPod, *, after: Unknown | None = None) -> None:
         _note(assumed.queued.pod.name, "decided")
-        bind(self, assumed)
+        bind(self, assumed, after=after)
 
-    async def sent(self: Connection, request: bytes, *, timeout_seconds: float) -> Answer:
-        if (found := BINDING.match(request)) is not None:
-            _note(found[1].decode(), "sent")
-        return await exchange(self, request, timeout_seconds=timeout_seconds)
+    def sent(self: Request) -> None:
+        if (found := BINDING.fullmatch(self.path)) is not None:
+            _note(found[1], "sent")
+        check(self)
 
     EventHandlers.pod_changed = received  # type: ignore[method-assign]
     Scheduler.start_binding_cycle = decided  # type: ignore[method-assign]
-    Connection.exchange = sent  # type: ignore[method-assign]
+    Request.check_fence = sent  # type: ignore[method-assign]
 
 
 def quantiles(created: Mapping[str, float], passed: Passed, bound: Mapping[str, float]) -> dict[str, list[float]]:

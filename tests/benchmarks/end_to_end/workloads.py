@@ -129,7 +129,9 @@ def _uneven(placement: Placement) -> list[str]:
 
 
 def _together(placement: Placement) -> list[str]:
-    return [f"{name} holds {number} pods" for name, number in Counter(placement.values()).items() if number > 1]
+    return [
+        f"{name} holds {number} pods" for name, number in Counter(placement.values()).items() if name and number > 1
+    ]
 
 
 def _eight_a_node(placement: Placement) -> list[str]:
@@ -148,26 +150,26 @@ def _scattered(placement: Placement) -> list[str]:
 GANG = 4
 """Pods of a gang, as in scheduler_perf."""
 WORKLOADS = (
-    Workload("SchedulingBasic", 10_000, {}, 2.0),
+    Workload("SchedulingBasic", 10_000, {}, 4.0),
     Workload(
         "TopologySpreading",
         3_000,
         {"topologySpreadConstraints": spread("blue", action="DoNotSchedule")},
-        4.0,
+        8.0,
         _uneven,
     ),
     Workload(
         "SchedulingPodAntiAffinity",
         2_000,
         {"affinity": near("blue", key=HOSTNAME, kind="podAntiAffinity")},
-        4.0,
+        8.0,
         _together,
     ),
     Workload(
         "SchedulingPreferredPodAffinity",
         2_000,
         {"affinity": near("blue", key=HOSTNAME, required=False)},
-        3.0,
+        6.0,
     ),
     Workload("SchedulingWithResourceClaimTemplate", 5_000, {}, 3.0, _eight_a_node, claims=True),
     Workload("GangScheduling", 3_000, {}, 2.0, gang=GANG),
