@@ -38,7 +38,7 @@ def test_what_belongs_to_policies_of_another_subject_is_not_offered() -> None:
     of_workloads = "for workloads where true\n\n"
 
     assert not {"gang", "preempt", "reclaim"} & offered(of_workloads + "|").keys()
-    assert {"limit", "choose", "divide", "keep", "rebalance"} <= offered(of_workloads + "|").keys()
+    assert {"limit", "spread", "pack", "choose", "divide", "keep", "rebalance"} <= offered(of_workloads + "|").keys()
     assert not {"node", "pod"} & offered(of_workloads + "score |").keys()
     assert "new nodes" not in offered(of_workloads + "filter cluster.ready |")
     assert "also running" not in offered("filter node.ready |")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -102,6 +102,15 @@ class FleetFrame(msgspec.Struct, frozen=True):
     def at(self, rows: Rows) -> FleetFrame:
         """Return the same inputs with other rows."""
         return msgspec.structs.replace(self, rows=rows)
+
+
+def domains_of(topology: str | None, frame: FleetFrame) -> Mapping[str, str]:
+    """Return the domain of each cluster that is in one, by name. topology: a label key; None: each is a domain."""
+    rows = frame.columns.rows
+    if topology is None:
+        return {name: name for name in rows}
+    infos = frame.cluster.nodes.infos
+    return {name: domain for name, row in rows.items() if (domain := infos[row].labels.get(topology)) is not None}
 
 
 def _facts(cluster: FleetCluster) -> tuple[object, ...]:

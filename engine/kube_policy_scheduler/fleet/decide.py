@@ -14,7 +14,7 @@ import numpy as np
 
 from kube_policy_scheduler.fleet.choice import Option, TooFewError, Wanted, choose
 from kube_policy_scheduler.fleet.columns import FleetFrame
-from kube_policy_scheduler.fleet.division import TIERS, Level, Member, Together, divide
+from kube_policy_scheduler.fleet.division import TIERS, Level, Member, Together, bounds_of, divide
 from kube_policy_scheduler.fleet.judging import Given, Judged, StaysError, judge
 from kube_policy_scheduler.fleet.limits import NO_CAP
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Verdict, Workload
@@ -104,6 +104,10 @@ class _Division:
             for name in {name for cap in judged.caps for name in cap.clusters}
         }
         """By cluster: the most that it may have by a limit."""
+        self.counting: frozenset[str] = frozenset()
+        """The chosen clusters whose domains count for `max skew`."""
+        self.together: list[tuple[str, Together]] = []
+        """What limits and spreads say of several clusters, with the name of the clause."""
         self.how = self.rule.levels[-1].word if self.rule is not None else AS_PLACEMENT
 
     def outcome(self) -> Outcome:
@@ -114,6 +118,7 @@ class _Division:
             TooFewError: there are fewer clusters than `choose` asks for.
         """
         chosen = self._chosen()
+        self.counting = frozenset(each.name for each in chosen) - self.judged.confined
         if self.rule is None or self.how == AS_PLACEMENT:
             targets = assign(self.question, chosen)
             if self.question.fleet.keep_empty:
@@ -134,6 +139,10 @@ class _Division:
         for cap in self.judged.caps:
             if outcome.write and not cap.allows(outcome.targets, has):
                 raise StaysError(cap.reason)
+        for spread in self.judged.skews:
+            skew = spread.of(outcome.targets, self.counting)
+            if outcome.write and skew > spread.most and (not has or skew > spread.of(has, self.counting)):
+                raise StaysError(spread.reason)
         return outcome
 
     # --- which clusters ----------------------------------------------------------------------------------
@@ -211,13 +220,8 @@ class _Division:
         levels = [Level(level.word, level.targets) for level in rule.levels]
         if self.question.overflows:
             levels.insert(0, Level(TIERS, {}))
-        places = ranks({each.name: None for each in members}, self.workload.uid)
-        together = self._together()
-        found = (
-            divide(self.workload.replicas, members, levels, places, keep=self.keep, together=together)
-            if members
-            else {}
-        )
+        self.together = self._together(members, levels)
+        found = self._shared(members, levels, [bound for _, bound in self.together]) if members else {}
         count, asked = sum(found.values()), self.workload.replicas
         targets = {name: count for name, count in found.items() if count > 0}
         if count >= asked or (rule.partly and count > 0):
@@ -256,14 +260,26 @@ class _Division:
             )
         return found
 
-    def _together(self) -> list[Together]:
-        """Return what limits say of several clusters."""
+    def _together(self, members: Sequence[Member], levels: Sequence[Level]) -> list[tuple[str, Together]]:
+        """Return what limits and spreads say of several clusters, with the name of the clause."""
         has = self.workload.has if self.keep else {}
-        return [
-            Together(cap.clusters, max(cap.most, sum(has.get(name, 0) for name in cap.clusters)))
+        found = [
+            (cap.clause, Together(cap.clusters, max(cap.most, sum(has.get(name, 0) for name in cap.clusters))))
             for cap in self.judged.caps
-            if len(cap.clusters) > 1
         ]
+        capped = [bound for _, bound in found]
+        bounds = bounds_of(self.workload.replicas, members, keep=self.keep, together=capped)
+        for spread in self.judged.skews:
+            wish = self._shared(members, levels, capped)
+            groups = spread.together(wish, self.workload.replicas, members, bounds, self.counting)
+            found += [(spread.clause, group) for group in groups]
+        return found
+
+    def _shared(
+        self, members: Sequence[Member], levels: Sequence[Level], together: Sequence[Together]
+    ) -> dict[str, int]:
+        places = ranks({each.name: None for each in members}, self.workload.uid)
+        return divide(self.workload.replicas, members, levels, places, keep=self.keep, together=together)
 
     def _tier(self, each: Candidate) -> tuple[str, ...]:
         return (f"{each.tier:06}",) if self.question.overflows else ()
@@ -271,8 +287,14 @@ class _Division:
     # --- why ---------------------------------------------------------------------------------------------
 
     def _limited_by(self, found: Mapping[str, int]) -> str:
-        """Return which limits leave no more than was found."""
-        full = [cap.clause for cap in self.judged.caps if sum(found.get(name, 0) for name in cap.clusters) >= cap.most]
+        """Return which limits and spreads leave no more than was found."""
+        room = {each.name: each.available for each in self.judged.candidates}
+        full = [
+            clause
+            for clause, bound in self.together
+            if sum(found.get(name, 0) for name in bound.clusters) >= bound.most
+            and any(found.get(name, 0) < room.get(name, 0) for name in bound.clusters)
+        ]
         return f", by {some(list(dict.fromkeys(full)), limit=_MOST_NAMES)}" if full else ""
 
     def _say(self, name: str, message: str) -> None:

@@ -80,7 +80,12 @@ def divide(
         able = sum(bounds.most[each.name] for each in some)
         return _divided(min(seats, able), some, levels, bounds, places, depth=0) if some else {}
 
-    inside = [(each, [member for member in members if member.name in each.clusters]) for each in together]
+    places_of = {member.name: place for place, member in enumerate(members)}
+    inside = [
+        (each, [members[place] for place in sorted(places_of[name] for name in each.clusters if name in places_of)])
+        for each in together
+        if len(each.clusters) > 1 or each.least
+    ]
     while True:
         found = among(members, replicas)
         # a bound that is met is met for good: its clusters can have no more, or get no fewer, from then on
@@ -119,9 +124,15 @@ def bounds_of(replicas: int, members: Sequence[Member], *, keep: bool, together:
         left = replicas
     least = dict(base)
     spare = [max(0, each.most - sum(base.get(name, 0) for name in each.clusters)) for each in together]
+    within_of: dict[str, list[int]] = {}
+    for number, bound in enumerate(together):
+        for name in bound.clusters:
+            within_of.setdefault(name, []).append(number)
+            if len(bound.clusters) == 1 and name in most:
+                most[name] = max(min(most[name], bound.most), base[name])
     has_floor = False
     for member in members:
-        within = [number for number, each in enumerate(together) if member.name in each.clusters]
+        within = within_of.get(member.name, [])
         floor = min(member.floor, member.has) if shrinks else member.floor
         need = floor - base[member.name]
         if need <= 0:

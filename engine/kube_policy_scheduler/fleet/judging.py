@@ -11,8 +11,9 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.fleet.columns import FleetColumns, FleetFrame, Room
+from kube_policy_scheduler.fleet.groupings import Skew, groupings, score, skews
 from kube_policy_scheduler.fleet.limits import Cap, caps
-from kube_policy_scheduler.fleet.model import Fleet, Reason, Verdict, Workload
+from kube_policy_scheduler.fleet.model import Fleet, Reason, Running, Verdict, Workload
 from kube_policy_scheduler.fleet.placement.filters import FILTERS
 from kube_policy_scheduler.fleet.placement.place import feasible
 from kube_policy_scheduler.fleet.placement.question import Candidate, Question
@@ -20,7 +21,7 @@ from kube_policy_scheduler.fleet.placement.webster import ranks
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import full
-from kube_policy_scheduler.lang.compiling.compiled import CompiledPolicy, CompiledScore, CompiledTest
+from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping, CompiledPolicy, CompiledScore, CompiledTest
 from kube_policy_scheduler.wording import plural
 
 
@@ -55,6 +56,10 @@ class Judged(NamedTuple):
     frame: FleetFrame
     caps: list[Cap]
     """What limits leave to the workload."""
+    skews: list[Skew]
+    """How evenly its replicas are to be spread."""
+    confined: frozenset[str]
+    """Those that keep what they have, and get no more."""
 
 
 def frame_of(workload: Workload, given: Given, candidates: Sequence[Candidate] = ()) -> FleetFrame:
@@ -83,13 +88,16 @@ def judge(question: Question, policy: CompiledPolicy, given: Given, verdicts: di
     confined = _reject(found, policy, frame, verdicts)
     limits = caps(policy, frame, question.fleet.running)
     _reject_full(limits, question.workload, verdicts)
+    spreads = skews(policy, frame, question.fleet.running)
+    confined |= _reject_outside(spreads, found, verdicts)
     kept = [each for each in found if not verdicts[each.name].rejected_by]
     if not kept:
         message = f"the policy rejects {plural(len(found), 'cluster')}, all that could run the workload"
         raise StaysError(message, Reason.NO_CLUSTER_FITS)
     kept = [msgspec.structs.replace(each, room=0) if each.name in confined else each for each in kept]
-    ordered = _ordered(kept, confined, _scores(policy, frame, kept), question.workload.uid, verdicts)
-    return Judged(ordered, frame, limits)
+    scores = _scores(policy, frame, kept, question.fleet.running)
+    ordered = _ordered(kept, confined, scores, question.workload.uid, verdicts)
+    return Judged(ordered, frame, limits, spreads, confined)
 
 
 def _ordered(
@@ -151,6 +159,23 @@ def _reject_full(limits: Sequence[Cap], workload: Workload, verdicts: dict[str, 
                 verdicts[name] = msgspec.structs.replace(known, rejected_by=cap.clause, message=cap.reason)
 
 
+def _reject_outside(
+    spreads: Sequence[Skew], candidates: Sequence[Candidate], verdicts: dict[str, Verdict]
+) -> frozenset[str]:
+    """Note which clusters are in no domain of a spread; return those that are spared, as the workload runs there."""
+    spared: set[str] = set()
+    for spread in spreads:
+        for each in candidates:
+            known = verdicts[each.name]
+            if each.name in spread.domains or known.rejected_by:
+                continue
+            if each.has > 0:
+                spared.add(each.name)
+            else:
+                verdicts[each.name] = msgspec.structs.replace(known, rejected_by=spread.clause, message=spread.reason)
+    return frozenset(spared)
+
+
 def _column(value: object, size: int) -> BoolArray:
     column: BoolArray = full(value, size)
     return column
@@ -161,13 +186,21 @@ def _also_running(clause: CompiledTest) -> bool:
     return isinstance(tree, syntax.Filter) and tree.also_running
 
 
-def _scores(policy: CompiledPolicy, frame: FleetFrame, candidates: Sequence[Candidate]) -> dict[str, float] | None:
+def _scores(
+    policy: CompiledPolicy, frame: FleetFrame, candidates: Sequence[Candidate], running: Running | None
+) -> dict[str, float] | None:
     """Return the total score of each cluster; what is missing adds 0. None: the policy has no score."""
     clauses = [clause for clause in policy.clauses if isinstance(clause, CompiledScore)]
-    if not clauses:
+    spreads = groupings(policy, frame, hard=False)
+    if not clauses and not any(
+        isinstance(clause, CompiledGrouping) and clause.max_skew is None for clause in policy.clauses
+    ):
         return None
     among = frame.at(np.array([frame.columns.rows[each.name] for each in candidates], np.int64))
     total: FloatArray = np.zeros(among.size)
     for clause in clauses:
         total += np.nan_to_num(clause.evaluate(among), nan=0.0, posinf=0.0, neginf=0.0) * clause.weight
-    return {each.name: float(score) for each, score in zip(candidates, total, strict=True)}
+    afresh = frame.workload.fresh or policy.workloads is None or not policy.workloads.keeps_running
+    for spread in spreads:
+        total += score(spread, among, running, {} if afresh else frame.workload.has) * spread.weight
+    return {each.name: float(value) for each, value in zip(candidates, total, strict=True)}

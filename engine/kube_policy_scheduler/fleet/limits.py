@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from kube_policy_scheduler.fleet.columns import FleetFrame
+from kube_policy_scheduler.fleet.columns import FleetFrame, domains_of
 from kube_policy_scheduler.fleet.model import Running
-from kube_policy_scheduler.fleet.running import ONE, RunningWorkloads, amount_of, key_of
+from kube_policy_scheduler.fleet.running import NOTHING_RUNS, ONE, amount_of, key_of
 from kube_policy_scheduler.lang.checked import WORKLOADS
 from kube_policy_scheduler.lang.compiling.compiled import CompiledPolicy, CompiledWorkloadLimit
 from kube_policy_scheduler.lang.environment import CLUSTER
 
-_NOTHING_RUNS = RunningWorkloads()
 NO_CAP = 2**31 - 1
 """As many as a workload can ask for."""
 
@@ -48,7 +47,7 @@ class Cap(msgspec.Struct, frozen=True):
 
 def caps(policy: CompiledPolicy, frame: FleetFrame, running: Running | None) -> list[Cap]:
     """Return what the limits of a policy leave to a workload; without knowing what runs, as if nothing else did."""
-    known = running or _NOTHING_RUNS
+    known = running or NOTHING_RUNS
     return [
         cap
         for clause in policy.clauses
@@ -81,14 +80,9 @@ def _caps_of(clause: CompiledWorkloadLimit, frame: FleetFrame, running: Running)
 
 def _groups(topology: str | None, frame: FleetFrame) -> Mapping[str, set[str]]:
     """Return the names of the clusters of each domain; those outside every domain have no limit."""
-    names = frame.columns.rows
     if topology == CLUSTER:
-        return {"": set(names)}
-    if topology is None:
-        return {name: {name} for name in names}
+        return {"": set(frame.columns.rows)}
     found: dict[str, set[str]] = {}
-    for name, row in names.items():
-        domain = frame.cluster.nodes.infos[row].labels.get(topology)
-        if domain is not None:
-            found.setdefault(domain, set()).add(name)
+    for name, domain in domains_of(topology, frame).items():
+        found.setdefault(domain, set()).add(name)
     return found

@@ -113,6 +113,7 @@ CLAUSE_SUBJECTS: Mapping[str, str] = {
     "for fleet": WORKLOADS,
     "for cluster": PODS,
     "new nodes": PODS,
+    "counting": PODS,
     "of pods where": PODS,
     "of workloads where": WORKLOADS,
 }
@@ -601,11 +602,30 @@ STATEMENTS: tuple[Statement, ...] = (
                 " counts more domains.",
                 "spread by pod.label.tenant over zone max skew 1",
             ),
+            StatementForm(
+                "spread by KEY [over TOPOLOGY] [target VALUE SHARE, … | target by EXPR] [as NAME] [if CONDITION]"
+                " [weight N]",
+                "",
+                "Prefers the clusters, regions, zones, providers, or values of a label, with the fewest replicas of"
+                " the same key, or with the fewest for their share or size. The score is 0 to 100.",
+                "spread by workload.label.app over region",
+                subject=WORKLOADS,
+            ),
+            StatementForm(
+                'spread by KEY [over TOPOLOGY] max skew N [min domains N] [as NAME] [if CONDITION] [else "why"]',
+                "",
+                "No domain gets more than N replicas of the key above the domain with the fewest. A domain counts if"
+                " the workload may use a cluster of it, even if that is full. With fewer than `min domains` of them,"
+                " the fewest is 0.",
+                "spread by workload.name over region max skew 1",
+                subject=WORKLOADS,
+            ),
         ),
         rules=("spread",),
         clauses=("over", "target", "target by", "max skew", "min domains", "counting", "as", "if", "else", "weight"),
         joins=("by",),
         groups=True,
+        subjects=EVERY,
         foreign=("distribute", "balance"),
         advice="write `spread by pod.label.app over zone`",
     ),
@@ -618,11 +638,19 @@ STATEMENTS: tuple[Statement, ...] = (
                 "Prefers the domains with the most pods of the same key. The score is 0 to 100.",
                 "pack by pod.label.job over rack",
             ),
+            StatementForm(
+                "pack by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
+                "",
+                "Prefers the clusters or domains with the most replicas of the same key. The score is 0 to 100.",
+                "pack by workload.label.app over region",
+                subject=WORKLOADS,
+            ),
         ),
         rules=("pack",),
         clauses=("over", "as", "if", "weight"),
         joins=("by",),
         groups=True,
+        subjects=EVERY,
         foreign=("binpack", "colocate", "affinity"),
         advice="write `pack by pod.label.app over zone`, or a `score`",
     ),

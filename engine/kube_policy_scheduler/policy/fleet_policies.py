@@ -16,7 +16,12 @@ from kube_policy_scheduler.fleet.model import Fleet, Outcome, Workload
 from kube_policy_scheduler.fleet.rebalancing import Move, rebalance
 from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.lang.checked import CheckedPolicy
-from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledPolicy, CompiledWorkloadLimit
+from kube_policy_scheduler.lang.compiling.compiled import (
+    CompiledGrouping,
+    CompiledOrder,
+    CompiledPolicy,
+    CompiledWorkloadLimit,
+)
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.memo import Memo
@@ -80,8 +85,12 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def counts_others(self) -> bool:
-        """Return whether a policy limits what workloads have together."""
-        return any(isinstance(clause, CompiledWorkloadLimit) for policy in self.policies for clause in policy.clauses)
+        """Return whether a policy counts other workloads: by `limit`, `spread` or `pack`."""
+        return any(
+            isinstance(clause, CompiledWorkloadLimit | CompiledGrouping)
+            for policy in self.policies
+            for clause in policy.clauses
+        )
 
     @cached_property
     def orders(self) -> bool:

@@ -39,7 +39,7 @@ class FleetRules:
 
     @property
     def counts_others(self) -> bool:
-        """Return whether a policy limits what workloads have together."""
+        """Return whether a policy counts other workloads: by `limit`, `spread` or `pack`."""
         return self._policies.counts_others
 
     @property

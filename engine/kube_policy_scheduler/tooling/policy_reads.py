@@ -11,6 +11,7 @@ from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of, workload_values_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledPolicy
+from kube_policy_scheduler.lang.environment import CLUSTER
 from kube_policy_scheduler.policy.policy import Policy
 
 Reader: TypeAlias = Policy | CompiledPolicy
@@ -139,6 +140,8 @@ def _reads(policy: Reader) -> Iterator[KeyRead]:
         if isinstance(clause, checked.Grouping) and clause.topology is not None:
             values = tuple(clause.targets)
             yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span, values, needs_each=True)
+        elif isinstance(clause, checked.WorkloadLimit) and clause.topology is not None and clause.topology != CLUSTER:
+            yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span)
         elif isinstance(clause, checked.Quota):
             yield from (KeyRead(policy.name, "node", "label", key, clause.tree.span) for key in clause.labels)
         if isinstance(clause, checked.Gang):

@@ -48,11 +48,15 @@ def control() -> Iterator[Any]:
 
 
 def findings(
-    control: Any, folder: Path, capsys: pytest.CaptureFixture[str], user: User | None = None
+    control: Any,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    user: User | None = None,
+    policy: str = "divide evenly",
 ) -> tuple[int, dict[str, list[dict[str, Any]]]]:
     """Return the exit code, and the findings by their check."""
     control.kubeconfig(folder / "config", **({"user": user} if user is not None else {}))
-    (folder / "a.policy").write_text("for workloads where true\ndivide evenly\n")
+    (folder / "a.policy").write_text(f"for workloads where true\n{policy}\n")
     given = ["--policies", str(folder / "a.policy"), "--kubeconfig", str(folder / "config"), "--format=json"]
     code = run(["doctor", "--karmada", *given])
     found: dict[str, list[dict[str, Any]]] = {}
@@ -67,6 +71,23 @@ def test_a_fleet_in_which_all_is_well(control: Any, tmp_path: Path, capsys: pyte
     assert found["clusters"][0]["text"] == "2 clusters, all ready"
     assert found["workloads"][0]["text"] == "governs 1 of 1 workload"
     assert {each["status"] for each in found["permissions"]} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "limit sum(replicas) to 9 over region",
+        "spread by workload.name over region",
+        "spread by workload.name over region max skew 1",
+    ],
+)
+def test_what_clauses_are_over_is_looked_for_as_the_field_that_says_it(
+    clause: str, control: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = findings(control, tmp_path, capsys, policy=clause)
+    said = [(each["subject"], each["status"]) for each in found["fields"]]
+    assert said == [("cluster.region", "warning")]
+    assert "labels" not in found
 
 
 def test_what_the_account_may_not_do(control: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -806,7 +806,9 @@ class _Checker(Parts, kw_only=True):
         if value.info.type.kind is not Kind.NUMBER:
             self.found.append(operators.wrong_type(value, "a number after `target by`"))
         elif value.info.shape is not Shape.NODE:
-            message, advice = "this is the same for every node", "use the size of nodes, such as `node.allocatable.mem`"
+            row = self.inference.subject.row
+            message = f"this is the same for every {row}"
+            advice = f"use the size of {self.inference.subject.rows}, such as `{row}.allocatable.mem`"
             self.found.append(codes.NO_CHOICE.at(value.span, message, help=advice))
         return value
 

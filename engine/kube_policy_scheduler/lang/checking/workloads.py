@@ -23,7 +23,6 @@ _INSTEAD = {
     "preempt": "no running replicas are taken away for other workloads: write `order by workload.priority desc`, so"
     " that important ones are decided first",
     "gang": "remove it: without `partly`, all replicas of a workload are placed or none",
-    "pack": "write a `score`, such as `score cluster.used_fraction.cpu`",
     "queue": "write a `limit`, such as `limit sum(request.cpu) by workload.namespace to 100`",
     "backfill": "remove it: a workload without room does not keep others from being decided",
 }
@@ -55,6 +54,8 @@ def belongs(checker: Parts, tree: syntax.Statement) -> bool:
             problem, advice = "for cluster", "write `for fleet` for one value, or `by cluster` for one of each cluster"
         case syntax.Metric(for_fleet=True) if not fleet:
             problem, advice = "for fleet", "write `for cluster` for one value of the cluster"
+        case syntax.Spread(counting=syntax.Counting()) if fleet:
+            problem, advice = "counting", "remove it: a domain counts if the workload may use a cluster of it"
         case syntax.Order(strict=True) if fleet:
             problem, advice = "strict", "remove it: a workload without room does not keep others from being decided"
         case syntax.Canary() if fleet:

@@ -106,9 +106,22 @@ class CompiledScore(_Common, frozen=True, eq=False, kw_only=True):
     high: float
 
 
-class CompiledGrouping(_Common, frozen=True, eq=False, kw_only=True):
-    """`spread`, `pack`: pods of one key over domains."""
+class CountedWorkloads(msgspec.Struct, frozen=True, eq=False):
+    """The workloads that a clause counts; compared by identity, as counts are kept by it."""
 
+    measure: str
+    """As `checked.WorkloadLimit.measure`."""
+    key: Evaluate | None
+    """From a frame to the key, None if it is missing; it reads nothing but the workload. None: all count together."""
+    counts: Evaluate | None
+    """From a frame to whether the workload counts; it reads nothing but the workload. None: all do."""
+
+
+class CompiledGrouping(_Common, frozen=True, eq=False, kw_only=True):
+    """`spread`, `pack`: pods, or replicas of workloads, of one key over domains."""
+
+    counted: CountedWorkloads | None
+    """What counts in a policy of workloads; None: it is of pods, and `members` count."""
     members: Callable[[Any], Members]
     """From a frame to the set of pods with the pod's key."""
     key: Evaluate
@@ -174,17 +187,6 @@ class CompiledQuota(_Common, frozen=True, eq=False, kw_only=True):
     new_nodes_help: bool
     """Whether nodes that are added may help pods that it rejects; a limit of each domain does not hold in new ones."""
     condition: Evaluate | None
-
-
-class CountedWorkloads(msgspec.Struct, frozen=True, eq=False):
-    """The workloads that a clause counts; compared by identity, as counts are kept by it."""
-
-    measure: str
-    """As `checked.WorkloadLimit.measure`."""
-    key: Evaluate | None
-    """From a frame to the key, None if it is missing; it reads nothing but the workload. None: all count together."""
-    counts: Evaluate | None
-    """From a frame to whether the workload counts; it reads nothing but the workload. None: all do."""
 
 
 class CompiledWorkloadLimit(_Common, frozen=True, eq=False, kw_only=True):

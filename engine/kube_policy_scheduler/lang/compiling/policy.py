@@ -56,6 +56,7 @@ from kube_policy_scheduler.lang.compiling.over_time import CHANGING, moving
 from kube_policy_scheduler.lang.environment import (
     CLUSTER,
     OF_PODS,
+    OF_WORKLOADS,
     Environment,
     Item,
     Members,
@@ -330,6 +331,9 @@ class _Maker:
             case checked.Grouping(key=key):
                 return CompiledGrouping(
                     **common,
+                    counted=CountedWorkloads(checked.REPLICAS, self.compiler.compile(key), None)
+                    if self._subject is OF_WORKLOADS
+                    else None,
                     members=self._same_key(key),
                     key=self.compiler.compile(key),
                     topology=clause.topology,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kube_policy_scheduler.lang import syntax, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Test
+from kube_policy_scheduler.lang.checked import CheckedPolicy, Clause, ClauseKind, Grouping, Test
 from kube_policy_scheduler.lang.checking.missing import missing_part, remedy
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.lint.rule import Finding, rule, short
@@ -61,7 +61,7 @@ def best_first_without_score(policy: CheckedPolicy) -> Iterator[Finding]:
         divide best first
     """
     rules = policy.workloads
-    if rules is None or any(clause.kind is ClauseKind.SCORE for clause in policy.clauses):
+    if rules is None or _scores(policy):
         return
     for each in rules.divides:
         if each.levels[-1].word == _BEST_FIRST:
@@ -86,14 +86,15 @@ def score_of_no_use(policy: CheckedPolicy) -> Iterator[Finding]:
         divide best first
     """
     rules = policy.workloads
-    scores = [clause for clause in policy.clauses if clause.kind is ClauseKind.SCORE]
+    scores = _scores(policy)
     if rules is None or not scores or rules.chooses or not rules.divides:
         return
     bounded = any(each.least is not None or each.condition is not None for each in rules.divides)
     by_score = any(each.levels[-1].word in (_BEST_FIRST, _AS_PLACEMENT) for each in rules.divides)
     if not bounded and not by_score and not any(each.margin is not None for each in rules.rebalances):
         message = f"`{short(rules.divides[0].tree.span)}` does not ask for the score"
-        yield Finding(scores[0].tree.span, message, "write `divide best first`, or remove the score")
+        what = scores[0].kind.value
+        yield Finding(scores[0].tree.span, message, f"write `divide best first`, or remove the `{what}`")
 
 
 @rule("P0394")
@@ -232,3 +233,12 @@ def evicted_come_back(policy: CheckedPolicy) -> Iterator[Finding]:
 
 def _filters(policy: CheckedPolicy) -> list[Test]:
     return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind is ClauseKind.FILTER]
+
+
+def _scores(policy: CheckedPolicy) -> list[Clause]:
+    """Return the clauses that score clusters."""
+    return [
+        clause
+        for clause in policy.clauses
+        if clause.kind is ClauseKind.SCORE or (isinstance(clause, Grouping) and clause.max_skew is None)
+    ]

@@ -8,7 +8,7 @@ from math import isnan
 
 from kube_policy_scheduler.cluster.prices import PRICE_KEY, prices
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.fleet.columns import FleetColumns
+from kube_policy_scheduler.fleet.columns import PROVIDER_KEY, REGION_KEY, ZONE_KEY, FleetColumns
 from kube_policy_scheduler.fleet.model import FleetCluster, Workload
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.tooling.doctor.access import Access, Permission, access_findings
@@ -122,6 +122,8 @@ def _label_findings(inspection: FleetInspection) -> Iterator[Finding]:
     """Look at every label and annotation that the policies read."""
     groups: dict[tuple[str, str, str], list[KeyRead]] = {}
     for read in key_reads(inspection.policies.policies):
+        if read.key in _PLACES:
+            continue
         # spreading over a label is over one of clusters, which are the rows as nodes are elsewhere
         subject = "cluster" if read.subject in ("node", "cluster") else "workload"
         groups.setdefault((subject, read.what, read.key), []).append(read)
@@ -156,6 +158,13 @@ _SAID: Mapping[str, Callable[[FleetCluster], bool]] = {
 """Fields of the specification that a cluster may leave out: whether it says them."""
 
 
+_PLACES: Mapping[str, str] = {
+    PROVIDER_KEY: "cluster.provider",
+    REGION_KEY: "cluster.region",
+    ZONE_KEY: "cluster.zone",
+}
+"""What clauses are `over`, as the fields that say it."""
+
 _WRITTEN_AS: Mapping[str, str] = {"cluster.price": f"the annotation {PRICE_KEY}", "cluster.zone": "`spec.zones`"}
 """Fields that the object does not call so."""
 
@@ -169,7 +178,9 @@ def _field_findings(inspection: FleetInspection) -> Iterator[Finding]:
     def is_priced(each: FleetCluster) -> bool:
         return not isnan(costs[each.name])
 
-    for path, span in first_reads(inspection.policies.policies, (*_SAID, "cluster.price")).items():
+    policies = inspection.policies.policies
+    over = {_PLACES[each.key]: each.span for each in key_reads(policies) if each.key in _PLACES}
+    for path, span in (over | dict(first_reads(policies, (*_SAID, "cluster.price")))).items():
         says = _SAID.get(path, is_priced)
         without = [each.name for each in clusters if not says(each)]
         having = len(clusters) - len(without)
