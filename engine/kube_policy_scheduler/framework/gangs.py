@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -75,6 +75,13 @@ class GroupTree(msgspec.Struct, frozen=True):
             return number_of(self.group_of, self.group)
         return sum(child.members(number_of) for child in self.children)
 
+    def leaves(self) -> Iterator[tuple[GroupOf, Group]]:
+        """Yield the groups of pods in it."""
+        if not self.children:
+            yield self.group_of, self.group
+        for child in self.children:
+            yield from child.leaves()
+
     def complete(self, number_of: NumberOf) -> int:
         """Return how many children are complete."""
         return sum(not child.lacking(number_of) for child in self.children)
@@ -117,6 +124,14 @@ class GangRequirement(msgspec.Struct, frozen=True):
     def members(self, number_of: NumberOf) -> int:
         """Return how many members there are, needed or not."""
         return number_of(self.group_of, self.group) if self.tree is None else self.tree.members(number_of)
+
+    def leaves(self) -> Iterable[tuple[GroupOf, Group]]:
+        """Return the groups whose pods are its members: itself, or those in the composite group.
+
+        Pods are counted by these: to count them by a composite group, all pods would be looked at for each that there
+        is.
+        """
+        return ((self.group_of, self.group),) if self.tree is None else self.tree.leaves()
 
     def encloses(self, group: Group) -> bool:
         """Return whether all members of a group are members of this one, because it is a child of it or the same."""

@@ -50,6 +50,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, outermost_first
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.preempt.gang_units import rows_of
 from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Rejection
@@ -433,18 +434,6 @@ def largest_first(cluster: Cluster, members: Sequence[Members]) -> list[PodTempl
     """
     ordered = sorted(members, key=lambda each: int(np.count_nonzero(each.feasible)))
     return [kind.members.template for kind in kinds_of(cluster, ordered)]
-
-
-def rows_of(cluster: Cluster, requirement: GangRequirement) -> list[int]:
-    """Return the rows of the nodes of a group's members that have one."""
-    counters = cluster.counters
-    return [
-        row
-        for template in counters.placed_templates
-        if requirement.group_of(template) == requirement.group
-        for row, number in counters.pods_by_row(template).items()
-        if number > 0
-    ]
 
 
 def narrowed(

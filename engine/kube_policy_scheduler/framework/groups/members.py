@@ -13,10 +13,11 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds
-from kube_policy_scheduler.framework.decide.gang_domains import Rest, rows_of
+from kube_policy_scheduler.framework.decide.gang_domains import Rest
 from kube_policy_scheduler.framework.decide.gang_room import Members
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.attempt import Attempt
+from kube_policy_scheduler.framework.preempt.gang_units import rows_of
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod, SchedulingQueue
 

@@ -47,7 +47,6 @@ from kube_policy_scheduler.framework.quota import QUOTA, quota_message, rejectio
 from kube_policy_scheduler.times import Steady
 
 NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
-AWAITS_VICTIMS = "preemption: not attempted, because the gang waits until evicted pods are gone"
 NOT_PLANNED = Shortfall("it waits for its turn to be planned as a whole", is_known=False)
 MOST_DOMAINS_TRIED = 8
 """Domains in which evictions for a gang are tried in one attempt."""

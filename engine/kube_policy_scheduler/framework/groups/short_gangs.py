@@ -17,9 +17,9 @@ import msgspec
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
-from kube_policy_scheduler.framework.decide.gang_domains import rows_of
 from kube_policy_scheduler.framework.decide.gang_table import Loss
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.preempt.gang_units import members_of
 from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 from kube_policy_scheduler.times import Steady, duration
 from kube_policy_scheduler.wording import plural
@@ -129,9 +129,6 @@ class ShortGangs:
 
     def _rest(self, requirement: GangRequirement) -> Iterator[PodInfo]:
         """Yield the pods of a gang that run, without those that are on their way out."""
-        cluster, nodes = self._cluster, self._cluster.nodes
-        for row in sorted(set(rows_of(cluster, requirement))):
-            for pod in cluster.pods_on(nodes.infos[row].name).values():
-                is_member = requirement.group_of(pod.template) == requirement.group
-                if is_member and not pod.terminating and pod.uid not in cluster.assumed:
-                    yield pod
+        for pod in members_of(self._cluster, requirement):
+            if not pod.terminating and pod.uid not in self._cluster.assumed:
+                yield pod

@@ -28,7 +28,6 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     DomainCounts,
     Shortfall,
     domain_of,
-    rows_of,
 )
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.diagnosis import rejection_message
@@ -43,6 +42,7 @@ from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
+from kube_policy_scheduler.framework.preempt.gang_units import rows_of
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     NO_GROUPS,
@@ -57,11 +57,7 @@ from kube_policy_scheduler.times import Steady, rfc3339
 AssumedT = TypeVar("AssumedT", bound=WaitingPod)
 HeardT = TypeVar("HeardT", bound=WaitingPod, contravariant=True)
 
-NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
 AWAITS_VICTIMS = "preemption: not attempted, because the gang waits until evicted pods are gone"
-NOT_TRIED = "it waits for its turn to be planned as a whole"
-MOST_DOMAINS_TRIED = 8
-"""Domains in which evictions for a gang are tried in one attempt."""
 NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset()}
 """But other policies, which always do."""
 

@@ -14,7 +14,6 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Disrupted
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
@@ -104,18 +103,16 @@ def all_above_max(cluster: Cluster, rules: QuotaRules, *, now: float, most: int)
         most: how many at most.
     """
     found: list[AboveMax] = []
-    gone, budgets, disrupted = Departures(cluster, frees_devices=False), Budgets(cluster), Disrupted()
-    with cluster.ledger.silent():
-        try:
-            while len(found) < most:
-                following = next_above_max(cluster, rules, now=now, disrupted=disrupted)
-                if following is None:
-                    break
-                found.append(following)
-                disrupted.take(budgets.disruptions(following.unit.pods))
-                gone.take(following.unit.pods)
-        finally:
-            gone.put_all_back()
+    budgets, disrupted = Budgets(cluster), Disrupted()
+    with cluster.dry_run():
+        while len(found) < most:
+            following = next_above_max(cluster, rules, now=now, disrupted=disrupted)
+            if following is None:
+                break
+            found.append(following)
+            disrupted.take(budgets.disruptions(following.unit.pods))
+            for pod in following.unit.pods:
+                cluster.displace(pod.uid)
     return found
 
 

@@ -19,9 +19,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 class Departures:
     """The pods that are tried to be gone from their nodes; for callers within `Ledger.silent`."""
 
-    def __init__(self, cluster: Cluster, *, frees_devices: bool = True) -> None:
-        """frees_devices: whether devices are free without them, too."""
-        self._cluster, self._frees_devices = cluster, frees_devices
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._gone: dict[str, tuple[PodInfo, str]] = {}
         """By uid: the pods with their nodes, in the order in which they were taken away."""
         self._aside: dict[str, None] = {}
@@ -103,8 +102,6 @@ class Departures:
         self._cluster.resource_claims.set_aside(key)
 
     def _keys(self, pod: PodInfo) -> list[str]:
-        if not self._frees_devices:
-            return []
         made: objects.ResourceClaim | None = self._cluster.resource_claims.for_extended_resources(pod.uid)
         return [*claim_keys(pod), *([object_key(made.metadata)] if made is not None else ())]
 

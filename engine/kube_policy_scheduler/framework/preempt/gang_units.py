@@ -7,12 +7,11 @@ in a composite group, none is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
@@ -20,6 +19,25 @@ from kube_policy_scheduler.framework.preempt.victims import by_importance
 
 GangsOf = Callable[[Frame], Sequence[GangRequirement]]
 """The gangs of a running pod."""
+
+
+def rows_of(cluster: Cluster, requirement: GangRequirement) -> list[int]:
+    """Return the rows of the nodes with members of a gang that do not end; a row with different ones comes again."""
+    return [row for _, row in _templates_on(cluster, requirement)]
+
+
+def members_of(cluster: Cluster, requirement: GangRequirement) -> Iterator[PodInfo]:
+    """Yield the members of a gang that are on nodes, with some that end."""
+    infos = cluster.nodes.infos
+    for template, row in _templates_on(cluster, requirement):
+        yield from (pod for pod in cluster.pods_on(infos[row].name).values() if pod.template is template)
+
+
+def _templates_on(cluster: Cluster, requirement: GangRequirement) -> Iterator[tuple[PodTemplate, int]]:
+    counters = cluster.counters
+    for group_of, group in requirement.leaves():
+        for template in counters.group_templates(group_of, group):
+            yield from ((template, row) for row, number in counters.pods_by_row(template).items() if number)
 
 
 class Bundle(NamedTuple):
@@ -129,43 +147,27 @@ class Gangs:
     def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
         """Return the members of a gang that are on nodes and do not end, by uid."""
         group, group_of = requirement.group, requirement.group_of
-        infos, counters, found = self._cluster.nodes.infos, self._cluster.counters, dict[str, PodInfo]()
-        for template in counters.group_templates(group_of, group):
-            for row in counters.pods_by_row(template):
-                for pod in self._cluster.pods_on(infos[row].name).values():
-                    if pod.template is template:
-                        found[pod.uid] = pod
+        found = {pod.uid: pod for pod in members_of(self._cluster, requirement)}
         for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
             if group_of(pod.template) == group:
                 found[pod.uid] = pod
         return {uid: pod for uid, pod in found.items() if not (pod.terminating or self._is_leaving(uid))}
 
 
-@dataclass(slots=True)
-class _Size:
-    """How many of some pods are in a group."""
-
-    group_of: GroupOf
-    group: Group
-    pods: int
-
-
 class Number:
-    """How many pods of some are in each group; see `permit.NumberOf`."""
+    """How many pods of some are in each group; see `gangs.NumberOf`."""
 
     def __init__(self, pods: Iterable[PodInfo]) -> None:
         self._pods = {pod.uid: pod for pod in pods}
-        self._sizes: list[_Size] = []
+        self._known: dict[tuple[GroupOf, Group], int] = {}
         """Of the groups that were asked for: a gang, and its roles."""
 
     def __call__(self, group_of: GroupOf, group: Group) -> int:
         """Return the number of a group."""
-        for known in self._sizes:
-            if known.group == group:
-                return known.pods
-        pods = sum(group_of(pod.template) == group for pod in self._pods.values())
-        self._sizes.append(_Size(group_of, group, pods))
-        return pods
+        key = group_of, group
+        if key not in self._known:
+            self._known[key] = sum(group_of(pod.template) == group for pod in self._pods.values())
+        return self._known[key]
 
     def remove(self, pod: PodInfo) -> None:
         """Count a pod no longer."""
@@ -178,9 +180,9 @@ class Number:
         self._change(pod, 1)
 
     def _change(self, pod: PodInfo, step: int) -> None:
-        for known in self._sizes:
-            if known.group_of(pod.template) == known.group:
-                known.pods += step
+        for group_of, group in self._known:
+            if group_of(pod.template) == group:
+                self._known[group_of, group] += step
 
 
 class EvictableGangs:

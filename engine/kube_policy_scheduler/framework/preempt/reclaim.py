@@ -1202,21 +1202,18 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
                 heap.append((key(unit), unit.uid, unit))
     heapq.heapify(heap)
     found: list[Unit] = []
-    gone = Departures(cluster, frees_devices=False)
-    with cluster.ledger.silent():
-        try:
-            while heap and len(found) < most:
-                before, uid, unit = heapq.heappop(heap)
-                if (now_ := key(unit)) != before:
-                    heapq.heappush(heap, (now_, uid, unit))
-                    continue
-                if any(other not in found for other in units.surplus_of(unit)):
-                    continue  # its surplus goes first, and there is more of that than is shown
-                found.append(unit)
-                disrupted.take(budgets.disruptions(unit.pods))
-                gone.take(unit.pods)
-        finally:
-            gone.put_all_back()
+    with cluster.dry_run():
+        while heap and len(found) < most:
+            before, uid, unit = heapq.heappop(heap)
+            if (now_ := key(unit)) != before:
+                heapq.heappush(heap, (now_, uid, unit))
+                continue
+            if any(other not in found for other in units.surplus_of(unit)):
+                continue  # its surplus goes first, and there is more of that than is shown
+            found.append(unit)
+            disrupted.take(budgets.disruptions(unit.pods))
+            for pod in unit.pods:
+                cluster.displace(pod.uid)
     return found
 
 
