@@ -15,6 +15,7 @@ from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Pl
 from kube_policy_scheduler.fleet.model import Placement
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.times import Steady
 from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
@@ -70,7 +71,7 @@ def test_the_default_policy_leaves_everything_to_the_placement() -> None:
 
 def test_each_metric_has_a_row_in_the_page() -> None:
     maker = DecisionMaker(["fleet"], rules=PlacementAlone())
-    metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0))
+    metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0, now=Steady(0.0)))
     made = {family.name: family.documentation for family in metrics.registry.collect()}
     rows = dict(re.findall(r"^\| `(policy_scheduler_\w+)` \| (.+) \|$", PAGE, re.MULTILINE))
     told = {name.removesuffix("_total"): f"{text[0].upper()}{text[1:]}." for name, text in rows.items()}

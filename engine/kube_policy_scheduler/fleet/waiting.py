@@ -99,6 +99,10 @@ class Waiting(Generic[Key]):
         """Return how many workloads were last tried in vain."""
         return len(self._failing)
 
+    def longest_in_vain(self, now: Steady) -> float:
+        """Return for how many seconds a workload has waited that was last tried in vain; 0 if there is none."""
+        return now - min((self._entries[key].since for key in self._failing), default=now)
+
     def in_vain(self, most: int) -> list[tuple[Key, float]]:
         """Return workloads that were last tried in vain, each with the steady time since which it waits."""
         return [(key, self._entries[key].since) for key in islice(self._failing, most)]

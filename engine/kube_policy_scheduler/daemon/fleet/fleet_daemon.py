@@ -269,7 +269,16 @@ class FleetDaemon:
     # --- what others may ask -------------------------------------------------------------------------
 
     def _state(self) -> FleetState:
-        return FleetState(self._engine.maker, self._scheduler.leading, self._scheduler.writes_under_way)
+        reloads = self._records.reloads
+        return FleetState(
+            self._engine.maker,
+            self._scheduler.leading,
+            self._scheduler.writes_under_way,
+            now=Steady(time.monotonic()),
+            late_seconds=self._view.late_seconds,
+            newest_policies_decide=reloads[0].successful if reloads else None,
+            records=self._records.file.tallies(),
+        )
 
     async def _take_snapshot(self) -> FleetSnapshot:
         sources = FleetSources(

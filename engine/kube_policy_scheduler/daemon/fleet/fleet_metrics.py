@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,18 +12,26 @@ from prometheus_client.registry import Collector
 from kube_policy_scheduler.daemon.fleet.engine import Maker
 from kube_policy_scheduler.daemon.observing.live_metrics import label_value
 from kube_policy_scheduler.daemon.observing.metrics import Children
+from kube_policy_scheduler.fleet.model import NOTHING
+from kube_policy_scheduler.times import Steady
 
 PREFIX = "policy_scheduler_fleet_"
 SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 
 
-@dataclass(frozen=True)
-class FleetState:
+class FleetState(msgspec.Struct, frozen=True):
     """What is asked for each scrape."""
 
     maker: Maker
     leading: bool
     writes_under_way: int
+    now: Steady
+    late_seconds: float = 0.0
+    """For how long what is known may have been behind the control plane."""
+    newest_policies_decide: bool | None = None
+    """None: there is no folder of policies."""
+    records: Mapping[str, int] = NOTHING
+    """Of the decision log: how many were written to files, and how many were left out."""
 
 
 class FleetMetrics:
@@ -97,6 +105,34 @@ class _Live(Collector):
             len(maker.waiting),
         )
         yield _gauge("unplaced_bindings", "Number of bindings whose last decision failed.", maker.waiting.failing)
+        yield _gauge(
+            "longest_unplaced_seconds",
+            "Seconds for which a workload has waited whose last decision failed; 0 if there is none.",
+            maker.waiting.longest_in_vain(state.now),
+        )
+        clusters = maker.fleet.clusters
+        yield _gauge("ready_clusters", "Number of clusters that are ready.", sum(each.ready for each in clusters))
+        yield _gauge(
+            "watch_late_seconds",
+            "Seconds for which what is known may have been behind the control plane; 0 if it is current.",
+            state.late_seconds,
+        )
+        policies = GaugeMetricFamily(
+            f"{PREFIX}newest_policies_decide",
+            "1 if the newest policies decide, 0 if they were rejected or could not be read.",
+        )
+        if state.newest_policies_decide is not None:
+            policies.add_metric([], float(state.newest_policies_decide))
+        yield policies
+        records = CounterMetricFamily(
+            f"{PREFIX}decision_log_records",
+            "Number of records for the files of the decision log, by result: written, or dropped because the disk is"
+            " too slow.",
+            labels=["result"],
+        )
+        for result, count in sorted(state.records.items()):
+            records.add_metric([result], count)
+        yield records
         yield _gauge("writes_under_way", "Number of bindings that are being written.", state.writes_under_way)
         decisions = CounterMetricFamily(
             f"{PREFIX}decisions", "Number of decisions, by the reason of the condition.", labels=["reason"]
