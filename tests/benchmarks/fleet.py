@@ -10,6 +10,7 @@ import argparse
 import gc
 import time
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -21,6 +22,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
 from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC, raw_binding, raw_cluster
 
+Json: TypeAlias = dict[str, Any]
 CLUSTERS, SAMPLE = 500, 500
 NOW = Steady(0.0)
 SPREAD = {
@@ -44,9 +46,9 @@ divide best first
 """
 
 
-def cluster(number: int, cpu: int = 400) -> KarmadaCluster:
-    """Return one of the clusters."""
-    written = raw_cluster(
+def written_cluster(number: int, cpu: int = 400) -> Json:
+    """Return one of the clusters, as the API server has it."""
+    return raw_cluster(
         f"c{number}",
         cpu=cpu,
         region=f"r{number % 8}",
@@ -55,14 +57,23 @@ def cluster(number: int, cpu: int = 400) -> KarmadaCluster:
         labels={"tier": ("gold", "silver")[number % 2]},
         annotations={"policy-scheduler/hourly-price": str(1 + number % 7)},
     )
-    return msgspec.convert(written, KarmadaCluster)
+
+
+def cluster(number: int, cpu: int = 400) -> KarmadaCluster:
+    """Return one of the clusters."""
+    return msgspec.convert(written_cluster(number, cpu), KarmadaCluster)
+
+
+def written_binding(number: int, **given: Any) -> Json:
+    """Return one of the bindings, as the API server has it: it is not placed yet."""
+    placement = PLACEMENTS[number % len(PLACEMENTS)]
+    return raw_binding(f"w{number}", replicas=3 + number % 40, placement=placement, **given)
 
 
 def bindings(count: int) -> Iterator[ResourceBinding]:
     """Yield so many bindings that are not placed yet."""
     for number in range(count):
-        placement = PLACEMENTS[number % len(PLACEMENTS)]
-        yield msgspec.convert(raw_binding(f"w{number}", replicas=3 + number % 40, placement=placement), ResourceBinding)
+        yield msgspec.convert(written_binding(number), ResourceBinding)
 
 
 def rules(text: str) -> Rules:

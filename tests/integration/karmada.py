@@ -55,12 +55,14 @@ def serve(api: Api, group: str, version: str, wanted: Json) -> None:
         api.create("customresourcedefinitions", wanted)
         eventually(lambda: _is_served(api, path))
     for each in api.request("GET", path)["items"]:
-        namespace = each["metadata"].get("namespace", "")
+        namespace = each["metadata"].get("namespace")
+        folder = f"/namespaces/{namespace}" if namespace else ""
+        item = f"/apis/{group}/{version}{folder}/{plural}/{each['metadata']['name']}"
         if each["metadata"].get("finalizers"):
-            api.patch(plural, each["metadata"]["name"], {"metadata": {"finalizers": None}})
-        if each["metadata"].get("deletionTimestamp"):
-            continue
-        api.delete(plural, each["metadata"]["name"], namespace=namespace)
+            change = {"metadata": {"finalizers": None}}
+            api.request("PATCH", item, change, content_type="application/merge-patch+json")
+        if not each["metadata"].get("deletionTimestamp"):
+            api.request("DELETE", item)
 
 
 def _is_served(api: Api, path: str) -> bool:

@@ -72,10 +72,9 @@ def running(command: Sequence[str], *, log: Path) -> Iterator[subprocess.Popen[b
         print(f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}")
 
 
-@contextmanager
-def karmada_scheduler(kubeconfig: Path, *arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run karmada-scheduler as the scheduler `default-scheduler`; skip the test where there is none."""
-    command = [
+def karmada_scheduler_command(kubeconfig: Path) -> list[str]:
+    """Return how karmada-scheduler is started; skip the test where there is none."""
+    return [
         str(program("karmada-scheduler")),
         f"--kubeconfig={kubeconfig}",
         "--metrics-bind-address=0",
@@ -83,7 +82,11 @@ def karmada_scheduler(kubeconfig: Path, *arguments: str, log: Path) -> Iterator[
         "--leader-elect=false",
         "--kube-api-qps=5000",  # its own limit of 40 would be all that is measured
         "--kube-api-burst=5000",
-        *arguments,
     ]
-    with running(command, log=log) as process:
+
+
+@contextmanager
+def karmada_scheduler(kubeconfig: Path, *arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run karmada-scheduler as the scheduler `default-scheduler`; skip the test where there is none."""
+    with running([*karmada_scheduler_command(kubeconfig), *arguments], log=log) as process:
         yield process

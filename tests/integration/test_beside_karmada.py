@@ -16,12 +16,18 @@ from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.front import Front
 from tests.integration.karmada import NAMESPACE, Karmada
-from tests.integration.karmada_programs import karmada_scheduler
+from tests.integration.karmada_programs import karmada_scheduler, program
 from tests.integration.objects import Json
 from tests.integration.process import SchedulerProcess
 
 ROUNDS, PER_ROUND = 10, 30
 OURS, THEIRS = "fleet", DEFAULT_SCHEDULER
+
+
+@pytest.fixture(autouse=True)
+def programs() -> None:
+    """Skip the test before anything is started."""
+    program("karmada-scheduler")
 
 
 @pytest.fixture

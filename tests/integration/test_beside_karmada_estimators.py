@@ -23,6 +23,13 @@ from tests.integration.process import SchedulerProcess
 MEMBER, ADDRESS = "member1", "127.0.0.1"
 
 
+@pytest.fixture(autouse=True)
+def programs() -> None:
+    """Skip the test before anything is started."""
+    program("karmada-scheduler")
+    program("karmada-scheduler-estimator")
+
+
 @pytest.fixture
 def karmada(cluster: Cluster) -> Karmada:
     """A control plane whose API server is that of its only member, too: two nodes of ten cores."""

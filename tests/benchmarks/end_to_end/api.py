@@ -134,6 +134,11 @@ class Api:
 
     async def watch(self, path: str) -> AsyncIterator[Json]:
         """Yield the events of a watch, until it ends."""
+        async for line in self.watch_lines(path):
+            yield msgspec.json.decode(line)
+
+    async def watch_lines(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the events of a watch as they are written, until it ends."""
         stream = await self._transport.open_stream(path, idle_seconds=3600.0)
         rest = b""
         try:
@@ -141,7 +146,7 @@ class Api:
                 lines = (rest + chunk).split(b"\n")
                 rest = lines.pop()
                 for line in lines:
-                    yield msgspec.json.decode(line)
+                    yield line
         finally:
             stream.close()
 
