@@ -26,6 +26,7 @@ COMMANDS = {
         "rebalance": "rebalance --cluster cluster.yaml --policies p.policy --metrics metrics.yaml",
         "simulate": "simulate p.policy --cluster cluster.yaml --pods pods.yaml --metrics usage.csv --events events.yaml"
         " --autoscale shapes.yaml",
+        "simulate --fleet": "simulate w.policy --fleet fleet.yaml --workloads workloads.yaml --events losses.yaml",
         "simulate a cluster": "simulate q.policy --cluster cluster.yaml",
         "snapshot": "snapshot --anonymise --cluster cluster.yaml --key-file key --policies p.policy",
         "test": "test x.test.yaml",

@@ -50,8 +50,11 @@ class ArrivalSources:
         return [*self.clusters, *(path for path in others if path is not None)]
 
 
-def arrival_options(command: _CommandT) -> _CommandT:
-    """Add the options of commands in which pods arrive; the command gets them as `sources`."""
+def arrival_options(command: _CommandT, *, cluster_is_required: bool = True) -> _CommandT:
+    """Add the options of commands in which pods arrive; the command gets them as `sources`.
+
+    cluster_is_required: False if the command may be about something else than a cluster.
+    """
 
     @functools.wraps(command)
     def with_sources(*args: Any, **kwargs: Any) -> Any:
@@ -95,8 +98,8 @@ def arrival_options(command: _CommandT) -> _CommandT:
         ),
         kubernetes_option("that of the snapshot, or 1.36"),
         click.option(
-            "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
-            shell_complete=files.complete_path,
+            "--cluster", "clusters", multiple=True, required=cluster_is_required, type=click.Path(path_type=Path),
+            metavar="FILE", shell_complete=files.complete_path,
             help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
         ),
     ):  # fmt: skip
@@ -123,7 +126,7 @@ def with_metrics(
     sets = [variant.policy_set for variant in variants if variant.policy_set is not None]
     read = (query for policy_set in sets for query in policy_set.queries)
     queries = {query.promql: query for query in itertools.chain(read, also)}
-    found = _over_time(tuple(queries.values()), sources)
+    found = recorded_metrics(tuple(queries.values()), sources)
     if found is None:
         now = sources.now or 0.0
         signals = cluster_sources.signals_of(sets, metrics=sources.metrics, prometheus_url=None, now=now)
@@ -146,8 +149,14 @@ def with_metrics(
     return tuple(done), replace(sources, now=now)
 
 
-def _over_time(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime | None:
-    """Return metrics that change; None where the file has values that hold throughout, or there is none."""
+def recorded_metrics(queries: Sequence[Query], sources: ArrivalSources) -> MetricsOverTime | None:
+    """Return metrics that change; None where the file has values that hold throughout, or there is none.
+
+    Raises:
+        DocumentError: the file cannot be read.
+        click.ClickException: Prometheus does not answer, or not with samples.
+        click.UsageError: options contradict each other.
+    """
     from kube_policy_scheduler.tooling.simulation.metrics_over_time import (
         is_range_answer,
         is_table,

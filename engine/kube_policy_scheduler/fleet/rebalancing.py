@@ -31,7 +31,7 @@ def rebalance(
     """
     rules, asked = policy.workloads, given.of(fleet)
     frame = frame_of(workload, asked)
-    if rules is None or not rules.moves or _is_unsettled(workload):
+    if rules is None or _is_unsettled(workload) or all(_rests(workload, rule, given.now) for rule in rules.moves):
         return None
     ideal = decide(msgspec.structs.replace(workload, fresh=True), fleet, policy, asked)
     if not ideal.placed:

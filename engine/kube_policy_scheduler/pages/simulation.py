@@ -86,7 +86,7 @@ def _charts(found: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], mai
     def over_time(title: str, read: Callable[[Mapping[str, Any]], float], up: str, caption: str = seed) -> None:
         series = {each["name"]: _series(each["runs"][0]["samples"], place, read) for each in variants}
         chart = line_chart(title, series, across=across, up=up, steps=not is_dropped)
-        drawn.append((chart, caption, *_values(series, across, up)))
+        drawn.append((chart, caption, *chart_values(series, across, up)))
 
     over_time(f"{name} in use", lambda sample: 100 * sample["used"][main], "%")
     for resource in found["resources"][1:]:
@@ -136,14 +136,14 @@ def _queues_side_by_side(found: Mapping[str, Any], variants: Sequence[Mapping[st
             series[name] = (places, [100 * value for value in used])
         up = "% of capacity"
         chart = line_chart(f"{_name(resource)} of queue {queue}", series, across=across, up=up, steps=True)
-        yield (chart, "", *_values(series, across, up))
+        yield (chart, "", *chart_values(series, across, up))
 
 
 _MOST_ROWS = 13
 """Moments in the table of a chart."""
 
 
-def _values(
+def chart_values(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]], across: str, up: str
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the values of lines as a table: some moments, evenly spread, with what each line is at them."""
@@ -213,8 +213,13 @@ def _series(
 
 
 def _unit(variants: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
-    """Return the seconds of a unit in which the time can be read, and its name."""
+    """Return the seconds of a unit in which the time of some runs can be read, and its name."""
     longest = max((sample["at"] for each in variants for run in each["runs"] for sample in run["samples"]), default=0)
+    return unit_of_time(longest)
+
+
+def unit_of_time(longest: float) -> tuple[float, str]:
+    """Return the seconds of a unit in which so many seconds can be read, and its name."""
     for limit, size, unit in _UNITS:
         if longest >= limit:
             return size, unit

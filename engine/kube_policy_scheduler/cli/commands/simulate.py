@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import click
 from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.arrivals import ArrivalSources, arrival_options, scenarios, with_metrics
 from kube_policy_scheduler.cli.extenders import say_not_asked
+from kube_policy_scheduler.cli.fleet_simulation import KARMADA, FleetSources, simulate_fleet
 from kube_policy_scheduler.cli.owners import owner_options
 from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import interruptible, say, say_json, say_lines, terminal
@@ -43,10 +45,23 @@ Examples:
   policyctl simulate lends.policy fixed.policy --cluster cluster.yaml --pods pods.yaml --shares shares.svg   # queues
 
 \b
+For the workloads of a Karmada fleet:
+  policyctl snapshot --fleet --kubeconfig karmada-apiserver.config -o fleet.json.gz
+  policyctl simulate policies/ --fleet fleet.json.gz --events loss.yaml     # a region is lost, and comes back
+  policyctl simulate new.policy --against karmada --fleet fleet.yaml --workloads workloads.yaml --html both.html
+
+\b
 pods.yaml lists pods in the short form of policy tests, with times:
   pods:
   - {name: web, cpu: 500m, mem: 1Gi, count: 200, every: 5s, lasts: 2h}
   - {name: train, cpu: 8, mem: 32Gi, resources: {nvidia.com/gpu: 2}, at: 10min, lasts: 1d}
+
+\b
+loss.yaml says what happens to a fleet:
+  events:
+  - {at: 10min, lose: {region: eu}, for: 30min}
+  - {at: 2h, change: {name: iowa, price: 9}}
+  - {at: 3h, scale: {workload: shop/web, replicas: 20}}
 
 \b
 Ctrl-C ends the simulation and shows what is done so far.
@@ -76,7 +91,7 @@ SECTION = Section.CHANGE
 
 @click.command(epilog=EPILOG)
 @click.argument("policies", nargs=-1, metavar="POLICY...", shell_complete=files.complete_path)
-@arrival_options
+@partial(arrival_options, cluster_is_required=False)
 @click.option(
     "--until", type=Share(),
     help="Run the experiment with a trace: pods arrive one by one in random order until they request this share of"
@@ -99,12 +114,29 @@ SECTION = Section.CHANGE
     "--shares", type=click.Path(path_type=Path), metavar="FILE",
     help="Also write what each queue uses over time to this file: .csv, or a plot as .svg.",
 )  # fmt: skip
+@click.option(
+    "--fleet", "fleets", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    shell_complete=files.complete_path,
+    help="Simulate the workloads of a Karmada fleet instead of pods: a file with its Clusters and ResourceBindings, and"
+        " the Deployments or others that these name; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--workloads", type=click.Path(path_type=Path), metavar="FILE", shell_complete=files.complete_path,
+    help="With --fleet: workloads that arrive and end.",
+)  # fmt: skip
+@click.option(
+    "--duration", type=cluster_sources.Duration(), metavar="DURATION",
+    help="With --fleet: length in virtual time.  [default: until nothing has changed for an hour]",
+)  # fmt: skip
 @cluster_sources.price_option
 @cluster_sources.output_options
 @owner_options
 def command(
     policies: tuple[str, ...],
     sources: ArrivalSources,
+    fleets: tuple[Path, ...],
+    workloads: Path | None,
+    duration: float | None,
     until: float | None,
     all_nodes: bool,
     seed: int,
@@ -114,7 +146,7 @@ def command(
     form: str,
     html: Path | None,
 ) -> int:
-    """Simulate policies with a stream of pods.
+    """Simulate policies with a stream of pods, or with a fleet that loses clusters.
 
     The command compares each POLICY with the others: a file, a folder whose policies work together, or the word
     `kubernetes` for Kubernetes' own rules. Pods arrive and leave in virtual time, and use the scheduling queue and the
@@ -123,10 +155,24 @@ def command(
     GPU capacity that cannot be used, and the waiting times. With queues, the results also say what each queue used and
     borrowed, and how many of its pods were evicted. With several seeds, the results are mean and standard deviation.
     With --against, the results say for each measure whether it is better by more than chance.
+
+    With --fleet, workloads are decided over the clusters of a Karmada fleet, with the decision maker of
+    `policy-scheduler fleet`; `karmada` stands for the Placements of the workloads alone. The command prints what
+    happens, and what it comes to: where replicas are, how many were evicted and moved, what did not run, and the price.
     """
     from kube_policy_scheduler.documents.report import report_values
     from kube_policy_scheduler.tooling.simulation import results as reporting
 
+    fleet = FleetSources(fleets, workloads, duration)
+    if fleets:
+        _check_fleet(sources, until=until, all_nodes=all_nodes, seeds=seeds, shares=shares)
+        return simulate_fleet(
+            _names(policies, against, own=KARMADA), fleet, sources, against=against, form=form, html=html
+        )
+    if workloads is not None or duration is not None:
+        raise click.UsageError("--workloads and --duration require --fleet")
+    if not sources.clusters:
+        raise click.UsageError("specify --cluster FILE for pods, or --fleet FILE for the workloads of a Karmada fleet")
     if shares is not None and shares.suffix.lower() not in (".csv", ".svg"):
         raise click.UsageError(f"--shares {shares}: expected a file that ends with .csv or .svg")
     variants, sources = with_metrics(_variants(_names(policies, against)), sources)
@@ -169,10 +215,33 @@ def command(
     return _INTERRUPTED if interrupted else 0
 
 
-def _names(policies: Sequence[str], against: str | None) -> Sequence[str]:
+def _check_fleet(
+    sources: ArrivalSources, *, until: float | None, all_nodes: bool, seeds: int, shares: Path | None
+) -> None:
+    """Check that no option is about pods.
+
+    Raises:
+        click.UsageError: one is.
+    """
+    given = {
+        "--cluster": bool(sources.clusters),
+        "--pods": sources.pods is not None,
+        "--autoscale": sources.autoscale is not None,
+        "--until": until is not None,
+        "--all-nodes": all_nodes,
+        "--seeds": seeds > 1,
+        "--shares": shares is not None,
+        "--kubernetes": bool(sources.kubernetes),
+    }
+    wrong = [name for name, is_given in given.items() if is_given]
+    if wrong:
+        raise click.UsageError(f"{wrong[0]} is about pods: do not use it with --fleet")
+
+
+def _names(policies: Sequence[str], against: str | None, *, own: str = _KUBERNETES) -> Sequence[str]:
     """Return what is compared; the one that others are compared with comes first."""
     if against is None:
-        return policies or (_KUBERNETES,)
+        return tuple(dict.fromkeys(policies)) or (own,)
     if not policies or set(policies) == {against}:
         raise click.UsageError(f"--against {against}: also name the policy to compare with it")
     return (against, *policies)

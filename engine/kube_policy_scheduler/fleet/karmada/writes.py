@@ -25,13 +25,18 @@ def placement_patch(binding: ResourceBinding, outcome: Outcome) -> Patch | None:
     body: Patch = {}
     asked = binding.spec.placement or {}
     if not _is_applied(binding, asked):
-        body["metadata"] = {"annotations": {APPLIED: json.dumps(asked, separators=(",", ":"))}}
+        body["metadata"] = {"annotations": {APPLIED: placement_text(asked)}}
     if not _is_there(binding, outcome):
         body["spec"] = {"clusters": targets(outcome)}
     if not body:
         return None
     body.setdefault("metadata", {})["resourceVersion"] = binding.metadata.resource_version
     return body
+
+
+def placement_text(placement: dict[str, Any]) -> str:
+    """Return a placement as the annotation has it."""
+    return json.dumps(placement, separators=(",", ":"))
 
 
 def _is_applied(binding: ResourceBinding, asked: dict[str, Any]) -> bool:
