@@ -7,7 +7,6 @@ rules determine: `invariants.py` has that.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -302,20 +301,27 @@ class Model:
 
 
 def pending_units(state: State) -> Iterator[Unit]:
-    """Yield what waits, in units: a gang that has too few pods is none yet."""
+    """Yield what waits, in units: a gang that has too few pods, or too few of a role, is none yet."""
     gangs: dict[str, list[Pod]] = {}
-    running = Counter(pod.gang for pod in state.pods.values() if pod.gang and not pod.pending)
+    running: dict[str, list[Pod]] = {}
     for pod in state.pods.values():
-        if pod.pending and pod.gang:
-            gangs.setdefault(pod.gang, []).append(pod)
+        if pod.gang:
+            (gangs if pod.pending else running).setdefault(pod.gang, []).append(pod)
         elif pod.pending:
             yield Unit((pod,))
     for gang, members in gangs.items():
-        missing = max(0, members[0].size - running[gang])
+        line = sorted(members, key=lambda pod: (-pod.priority, pod.queued, pod.name))
+        there, needed, lacking = running.get(gang, []), list[Pod](), 0
+        open_to_all, others = members[0].size, len(there)
+        for role, number in members[0].needs:
+            has = min(number, sum(pod.role == role for pod in there))
+            needed += [pod for pod in line if pod.role == role][: number - has]
+            lacking += number - has
+            open_to_all -= number
+            others -= has
+        missing = lacking + max(0, open_to_all - others)
+        rest = [pod for pod in line if pod not in needed]
         if not missing:
             yield from (Unit((pod,), surplus=True) for pod in members)
-        elif len(members) >= missing:
-            line = sorted(members, key=lambda pod: (-pod.priority, pod.queued, pod.name))
-            needed = [pod for role, number in members[0].needs for pod in [p for p in line if p.role == role][:number]]
-            rest = [pod for pod in line if pod not in needed]
+        elif len(needed) == lacking and len(line) >= missing:
             yield Unit(tuple((needed + rest)[:missing]))

@@ -51,13 +51,13 @@ def policy_text(case: Case) -> str:
     if case.reclaim:
         lines.append(case.reclaim.value)
     pods = [pod for arrival in case.arrivals for pod in arrival.pods]
-    with_roles = next((pod for pod in pods if pod.needs), None)
-    if with_roles is not None:
-        needs = ", ".join(f"{number} of role={role}" for role, number in with_roles.needs)
-        rack = " one rack" if with_roles.rack else " 5min"
-        lines.append(f"gang by pod.label.job size {with_roles.size} with {needs} within{rack} if pod label job")
-    elif any(pod.gang for pod in pods):
-        lines.append("gang by pod.label.job size number(pod.label.size) ?? 1 within 5min if pod label job")
+    if any(pod.gang for pod in pods):
+        with_roles = next((pod for pod in pods if pod.needs), None)
+        needs = ", ".join(f"{number} of role={role}" for role, number in with_roles.needs) if with_roles else ""
+        within = "one rack" if with_roles is not None and with_roles.rack else "5min"
+        roles = f" with {needs}" if needs else ""
+        size = f"number(pod.label.size) ?? {2 if needs else 1}"
+        lines.append(f"gang by pod.label.job size {size}{roles} within {within} if pod label job")
     return "\n".join([*lines, ""])
 
 

@@ -27,8 +27,13 @@ def random_case(seed: int) -> Case:
 
 
 def varied_case(seed: int) -> Case:
-    """Return the case of a seed, in some with PodDisruptionBudgets, in others with a strict order and backfill."""
+    """Return the case of a seed, in some with PodDisruptionBudgets, in others with a strict order and backfill.
+
+    In some, gangs need a leader.
+    """
     case, chance = random_case(seed), Random(f"varied {seed}")
+    if Random(f"roles {seed}").random() < 0.25:
+        case = replace(case, arrivals=tuple(map(_with_leader, case.arrivals)))
     match chance.choice(("plain", "plain", "budgets", "backfill")):
         case "budgets":
             chosen = [each for each in case.arrivals if chance.random() < 0.5]
@@ -37,6 +42,14 @@ def varied_case(seed: int) -> Case:
         case "backfill":
             return _with_backfill(case, chance)
     return case
+
+
+def _with_leader(arrival: Arrival) -> Arrival:
+    """Return a gang of which the first member is a leader, which the gang needs."""
+    if not arrival.pods[0].gang:
+        return arrival
+    pods = (replace(pod, role="worker" if at else "leader") for at, pod in enumerate(arrival.pods))
+    return replace(arrival, pods=tuple(replace(pod, needs=(("leader", 1),)) for pod in pods))
 
 
 def _with_backfill(case: Case, chance: Random) -> Case:
