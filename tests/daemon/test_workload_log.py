@@ -98,6 +98,7 @@ def test_large_records_shorten_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"workload": "a"}, ["a"]),
         ({"workload": "shop/a"}, ["a"]),
         ({"workload": "shop/a-deployment"}, ["a"]),
+        ({"workload": "a-deployment"}, ["a"]),
         ({"cluster": "a"}, ["b"]),
         ({"outcome": "unplaced"}, ["a"]),
         ({"workload": "none"}, []),

@@ -73,6 +73,10 @@ def test_the_best_cluster_is_nominated_and_the_manager_goes_on(
     eventually(lambda: kueue.events(train) == [("Nominated", "nominated to c")])
     shown = json.loads(process.get(f"/debug/workloads?namespace={NAMESPACE}&name={train}")[1])
     assert (shown["nominate"], shown["clusters"]["c"]["score"]) == (["c"], 3.0)
+    (logged,) = [json.loads(line) for line in process.get(f"/debug/decisions?workload={train}")[1].splitlines()]
+    assert (logged["outcome"], list(logged["targets"]), logged["policy"]) == ("placed", ["c"], "fleet")
+    status_code, page = process.get("/")
+    assert (status_code, f"{NAMESPACE}/" in page) == (200, True)
     kueue.admit(train, "c")
     status = kueue.status(train)
     assert (status["clusterName"], status.get("nominatedClusterNames")) == ("c", None)

@@ -176,6 +176,7 @@ def test_each_cluster_has_the_scores_of_the_policies(
     eventually(lambda: hub.scores("b") == {"size": 11, "ready": -100})
     assert process.get("/debug/scores?name=b")[1] == '{"scores": {"ready": -100, "size": 11}}'
     assert process.get("/debug/scores?name=none")[0] == 404
+    assert process.get("/")[0] == 200
     assert process.metrics()["policy_scheduler_fleet_clusters"] == 3.0
     hub.ask("web", numberOfClusters=1)
     eventually(lambda: hub.selected("web") == {"web-decision-1": ["a"]})

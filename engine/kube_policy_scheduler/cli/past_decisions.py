@@ -29,8 +29,18 @@ class PastDecisions:
     """Whether they are of `policy-scheduler fleet`, so that records are about workloads, not pods."""
 
     def of_pods(self) -> list[DecisionRecord]:
-        """Return the records. Raises click.ClickException: a line is none."""
+        """Return the records.
+
+        Raises:
+            click.ClickException: a line is none, or they are about workloads.
+        """
         from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
+
+        if self.about_workloads:
+            advice = "`policyctl why` reads these"
+            raise click.ClickException(
+                f"{self.name}: expected decisions about pods, got decisions about workloads; {advice}"
+            )
 
         try:
             return list(decode_lines(self.lines, name=self.name, on_truncated=_cut))

@@ -129,6 +129,12 @@ class WorkloadRecord(Part, frozen=True, tag_field="version", tag=VERSION):
         """Return `namespace/name` of the workload."""
         return self.workload.key
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return how people may call it: the workload, and the object that was decided, each with its namespace or
+        not."""
+        return self.key, self.workload.name, self.object, self.object.rpartition("/")[2]
+
 
 decoder = msgspec.json.Decoder(WorkloadRecord)
 """Reads one line."""

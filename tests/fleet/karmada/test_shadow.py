@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from kube_policy_scheduler.fleet.karmada.shadow import DecidedByAnother, Onlooke
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 from tests.fleet.fleets import policies
-from tests.fleet.karmada.bindings import DUPLICATED
+from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
 from tests.fleet.karmada.control_plane import ControlPlane
 
 NOW = Steady(0.0)
@@ -197,3 +198,46 @@ def test_replicas_that_are_decided_by_the_other_count_but_not_those_of_the_bindi
     stage.let_other_decide()
     (found,) = stage.compared()
     assert found.compared is ShadowOutcome.NOT_PLACED  # those of another do
+
+
+AGGREGATED = {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_rules_agree_whatever_happens(seed: int) -> None:
+    random, stage = Random(seed), Stage()
+    keys = [
+        stage.add(f"w{number}", replicas=random.randint(1, 12), placement=placement)
+        for number, placement in enumerate((DYNAMIC, AGGREGATED, DUPLICATED, DYNAMIC))
+    ]
+    found: list[FleetDecision] = []
+    for _ in range(60):
+        key = random.choice(keys)
+        match random.choice(("scale", "evict", "end", "health", "cluster", "decide", "decide", "list")):
+            case "scale":
+                stage.plane.change(key, {"replicas": random.randint(1, 40)})
+            case "evict" if stage.plane.targets(key):
+                stage.plane.evict(key, random.choice(sorted(stage.plane.targets(key))))
+            case "end":
+                stage.plane.set_health(key, dict.fromkeys(stage.plane.targets(key), True))
+                stage.plane.end_evictions(key)
+            case "health":
+                stage.plane.set_health(key, {name: random.random() < 0.5 for name in stage.plane.targets(key)})
+            case "cluster":
+                stage.plane.set_cluster(name := random.choice("abc"), cpu=random.randint(1, 30))
+                for maker in (stage.maker, stage.other):
+                    maker.set_cluster(stage.plane.cluster(name), NOW)
+            case "decide":
+                stage.let_other_decide(patches=random.random() < 0.7)
+                found += stage.compared()
+            case "list":
+                listed = [stage.plane.binding(each) for each in keys]
+                stage.onlooker.replace_bindings(listed, NOW, namespaced=True)
+                found += stage.compared()
+        for maker in (stage.onlooker, stage.other):
+            maker.set_binding(stage.plane.binding(key), NOW)
+    assert len(found) > 5
+    assert {each.compared for each in found} == {ShadowOutcome.AGREED}
+    for key in keys:
+        stage.onlooker.delete_binding(key)
+    assert (stage.maker.bindings, stage.compared()) == ({}, [])

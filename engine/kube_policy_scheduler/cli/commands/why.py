@@ -132,6 +132,8 @@ def command(
 
     if fleets and karmada:
         raise click.UsageError("use --fleet for files, or --karmada for a live control plane, not both")
+    if (fleets or karmada) and (html is not None or record is not None or daemon is not None):
+        raise click.UsageError("--fleet and --karmada decide a workload now: leave --html, --record and --daemon out")
     if fleets or karmada:
         return _workload(given, pod, fleets, namespace=namespace, form=form)
     if record is not None and daemon is not None:
@@ -139,6 +141,8 @@ def command(
     past: Recorded | None = None
     if record is not None or daemon is not None:
         decisions = _past(pod, record, daemon, token_file=token_file, ca_file=ca_file)
+        if decisions.about_workloads and (html is not None or given.clusters):
+            raise click.UsageError("the decision is about a workload: --cluster and --html are only for pods")
         if decisions.about_workloads:
             return _past_workload(decisions, pod, namespace=namespace, form=form)
         past = _recorded(decisions, pod, namespace=namespace)

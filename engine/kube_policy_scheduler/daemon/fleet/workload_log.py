@@ -127,7 +127,7 @@ class WorkloadLog:
                 yield
             record = entry.record
             if (
-                (not workload or workload in (record.key, record.workload.name, record.object))
+                (not workload or workload in record.names)
                 and (not outcome or outcome == record.outcome.value)
                 and (not cluster or cluster in record.targets or cluster in record.before)
             ):

@@ -48,7 +48,7 @@ def past_workload(records: Sequence[WorkloadRecord], name: str, *, namespace: st
         UnknownWorkloadError: there is no decision about it, or several workloads have that name.
     """
     wanted = f"{namespace}/{name}" if namespace and "/" not in name else name
-    found = [each for each in records if wanted in (each.key, each.object) or wanted == each.workload.name]
+    found = [each for each in records if wanted in each.names]
     objects = sorted({each.object for each in found})
     if not found:
         known = {each.key for each in records}
