@@ -155,6 +155,7 @@ CASES: dict[str, tuple[str, object, str]] = {
     "fleet.parallelWrites": ("4", 4, "0"),
     "fleet.engine": ("multikueue", "multikueue", "kueue"),
     "fleet.nominateMoreAfter": ("1min", 60.0, "0s"),
+    "fleet.profilesNamespace": ("clusters", "clusters", "Not A Name"),
     "extender.kubernetesRules": ("true", True, "1"),
     "extender.maxRequestMebibytes": ("16", 16, "0"),
     "tracing.endpoint": ("https://collector:4318", "https://collector:4318", "collector"),

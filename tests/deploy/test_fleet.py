@@ -20,7 +20,8 @@ from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
 
-FOLDERS = [DEPLOY / "fleet" / name for name in ("control-plane", "shadow", "host", "multikueue", "ocm")]
+KINDS = "control-plane", "shadow", "host", "multikueue", "ocm", "clusterprofile"
+FOLDERS = [DEPLOY / "fleet" / name for name in KINDS]
 PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
 
 

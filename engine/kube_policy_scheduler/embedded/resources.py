@@ -369,6 +369,7 @@ _TABLE = (
         subresources=_STATUS,
         counts_generation=True,
     ),
+    Resource("multicluster.x-k8s.io", "v1alpha1", "placementdecisions", "PlacementDecision"),
     _kueue("admissionchecks", "AdmissionCheck", namespaced=False),
     _kueue("multikueueclusters", "MultiKueueCluster", namespaced=False),
     _kueue("multikueueconfigs", "MultiKueueConfig", namespaced=False),

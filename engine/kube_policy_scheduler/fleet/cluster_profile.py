@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.cluster.objects.structs import ApiStruct
+from kube_policy_scheduler.cluster.taints import TaintKey
 from kube_policy_scheduler.fleet.model import ClusterCondition, FleetCluster
 from kube_policy_scheduler.times import unix_seconds
 
@@ -47,6 +48,30 @@ class ClusterProfile(ApiStruct):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     status: ProfileStatus = field(default_factory=ProfileStatus)
+
+
+REGION_KEY, ZONE_KEY = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+"""Properties or labels that say where a cluster is."""
+HEALTHY = "ControlPlaneHealthy"
+UNHEALTHY = TaintKey("policy-scheduler/control-plane-unhealthy", "", "NoSchedule")
+"""Of a cluster whose control plane is not healthy, so that it is rejected as a cluster with a taint is."""
+
+
+def profile_cluster(profile: ClusterProfile) -> FleetCluster:
+    """Return the cluster of a profile, named like it; it is ready if its control plane is healthy."""
+    made = with_profile(FleetCluster(profile.metadata.name, summarized=False, counts_requests=False), profile)
+    conditions = dict(made.conditions)
+    if HEALTHY in conditions:
+        conditions.setdefault("Ready", conditions[HEALTHY])
+    zone = made.labels.get(ZONE_KEY, "")
+    return replace(
+        made,
+        conditions=conditions,
+        region=made.labels.get(REGION_KEY, ""),
+        zones=(zone,) if zone else (),
+        taints=(UNHEALTHY,) if HEALTHY in conditions and conditions[HEALTHY].status != "True" else (),
+        deleting=profile.metadata.deletion_timestamp is not None,
+    )
 
 
 def with_profile(cluster: FleetCluster, profile: ClusterProfile) -> FleetCluster:

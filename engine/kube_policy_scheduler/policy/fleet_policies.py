@@ -69,13 +69,22 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
     def decide_each(self, kind: str, fleet: Fleet, given: Given) -> dict[str, Outcome]:
         """Return what each policy says of the clusters, by its name: of those that govern a workload of this kind that
         is named like the policy."""
-        asked = ((policy, Workload(kind=kind, name=policy.name)) for policy in self.policies)
+        names = self.names_of(kind)
+        return {name: self.decide_by_name(Workload(kind=kind, name=name), fleet, given) for name in names}
+
+    def names_of(self, kind: str) -> tuple[str, ...]:
+        """Return the names of the policies that govern a workload of a kind that is named like the policy."""
         empty = Given(columns=_NO_CLUSTERS)
-        return {
-            policy.name: decide(workload, fleet, policy, given)
-            for policy, workload in asked
-            if policy.governs is None or policy.governs(frame_of(workload, empty))
-        }
+        return tuple(
+            policy.name
+            for policy in self.policies
+            if policy.governs is None or policy.governs(frame_of(Workload(kind=kind, name=policy.name), empty))
+        )
+
+    def decide_by_name(self, workload: Workload, fleet: Fleet, given: Given) -> Outcome:
+        """Return what becomes of a workload by the policy that has its name, which must be there."""
+        policy = next(each for each in self.policies if each.name == workload.name)
+        return _by(policy, decide(workload, fleet, policy, given))
 
     def rebalance(self, workload: Workload, fleet: Fleet, given: Given) -> tuple[Outcome, tuple[Move, ...]] | None:
         """Return the placement after the next pass of moves; None if nothing moves now."""

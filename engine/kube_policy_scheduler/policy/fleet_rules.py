@@ -60,6 +60,14 @@ class FleetRules:
         """Return what each policy says of the clusters to a workload of a kind, by the name of the policy."""
         return self._policies.decide_each(kind, fleet, self._given(fleet))
 
+    def names_of(self, kind: str) -> tuple[str, ...]:
+        """Return the names of the policies that govern a workload of a kind that is named like the policy."""
+        return self._policies.names_of(kind)
+
+    def decide_by_name(self, workload: Workload, fleet: Fleet) -> Outcome:
+        """Return what becomes of a workload by the policy that has its name, which must be there."""
+        return self._policies.decide_by_name(workload, fleet, self._given(fleet))
+
     def move(self, workload: Workload, fleet: Fleet) -> Outcome | None:
         """Return where a workload that has what it asks for is to go next; None: it stays."""
         found = self._policies.rebalance(workload, fleet, self._given(fleet))

@@ -7,6 +7,7 @@ from typing import Any
 
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
+from kube_policy_scheduler.fleet.inventory.objects import ProfileDecision
 from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.multikueue.objects import (
     AdmissionCheck,
@@ -30,13 +31,21 @@ CLUSTER_RESOURCE_BINDINGS = Resource("clusterresourcebindings", ClusterResourceB
 KARMADA: Sequence[Resource[Any]] = (CLUSTERS, RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
 """All of a Karmada control plane; nothing is decided before all are listed."""
 
+INVENTORY_GROUP = "multicluster.x-k8s.io"
+PROFILE_DECISIONS = Resource("placementdecisions", ProfileDecision, INVENTORY_GROUP, "v1alpha1", Read.FIRST)
+INVENTORY: Sequence[Resource[Any]] = (
+    Resource("clusterprofiles", ClusterProfile, INVENTORY_GROUP, "v1alpha1", Read.FIRST),
+    PROFILE_DECISIONS,
+)
+"""All of a cluster inventory; nothing is chosen before all are listed."""
+
 KUEUE = "kueue.x-k8s.io"
 KUEUE_WORKLOADS = Resource("workloads", KueueWorkload, KUEUE, "v1beta2", Read.FIRST)
 MULTIKUEUE: Sequence[Resource[Any]] = (
     Resource("multikueueclusters", MultiKueueCluster, KUEUE, "v1beta2", Read.FIRST),
     Resource("multikueueconfigs", MultiKueueConfig, KUEUE, "v1beta2", Read.FIRST),
     Resource("admissionchecks", AdmissionCheck, KUEUE, "v1beta2", Read.FIRST),
-    Resource("clusterprofiles", ClusterProfile, "multicluster.x-k8s.io", "v1alpha1", Read.WHERE_SERVED),
+    Resource("clusterprofiles", ClusterProfile, INVENTORY_GROUP, "v1alpha1", Read.WHERE_SERVED),
     KUEUE_WORKLOADS,
 )
 """All of Kueue's manager cluster; nothing is nominated before all are listed."""

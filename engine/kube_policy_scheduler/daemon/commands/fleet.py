@@ -36,6 +36,7 @@ Examples:
   policy-scheduler fleet --policies ./policies --shadow            # write nothing: compare with karmada-scheduler
   policy-scheduler fleet --for multikueue --policies ./policies     # nominate worker clusters of Kueue
   policy-scheduler fleet --for ocm --policies ./policies            # managed clusters of OCM
+  policy-scheduler fleet --for clusterprofile --policies ./policies # choose among ClusterProfiles
   policy-scheduler fleet --config /etc/policy-scheduler/config.yaml # as the manifests in deploy/fleet do
 
 \b
@@ -90,6 +91,9 @@ def fleet(
 
     With Open Cluster Management (`--for ocm`), each policy gives a score of managed clusters that Placements can name,
     and Placements that ask for it get their clusters by the policies.
+
+    With a cluster inventory (`--for clusterprofile`), each policy chooses among the ClusterProfiles, and its choice is
+    written as a PlacementDecision with its name.
     """
     ignored: list[str] = []
     try:

@@ -359,7 +359,7 @@ EstimatorAddress: TypeAlias = Annotated[
 KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
-FleetEngine: TypeAlias = Literal["karmada", "multikueue", "ocm"]
+FleetEngine: TypeAlias = Literal["karmada", "multikueue", "ocm", "clusterprofile"]
 
 
 class EstimatorsSettings(Section, frozen=True):
@@ -383,7 +383,8 @@ class FleetSettings(Section, frozen=True):
 
     engine: FleetEngine = "karmada"
     """`karmada`: decides its bindings. `multikueue`: nominates worker clusters for Workloads of Kueue. `ocm`: scores
-    managed clusters of Open Cluster Management, and decides the Placements that ask for it."""
+    managed clusters of Open Cluster Management, and decides the Placements that ask for it. `clusterprofile`: chooses
+    among the ClusterProfiles of a cluster inventory."""
     lease_name: Name = "policy-scheduler-fleet"
     """Name of its lease, in place of `leaderElection.leaseName`. Do not use the lease of karmada-scheduler."""
     feature_gates: Annotated[tuple[KarmadaGate, ...], EACH_ONCE] = ()
@@ -397,6 +398,9 @@ class FleetSettings(Section, frozen=True):
     """None: room follows from the status of the clusters. Only for Karmada."""
     nominate_more_after: PositiveDuration = seconds(300)
     """MultiKueue: if no cluster has admitted a Workload after this time, it is nominated to the next best, too."""
+    profiles_namespace: Name = "cluster-inventory"
+    """`clusterprofile`: namespace of the ClusterProfiles, of the PlacementDecisions that are written, and of the lease
+    unless `leaderElection.leaseNamespace` is set."""
 
 
 class TracingSettings(Section, frozen=True):

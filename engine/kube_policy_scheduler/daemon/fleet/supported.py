@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kube_policy_scheduler.adapters.kube.fleet_resources import KARMADA, MULTIKUEUE, OCM
+from kube_policy_scheduler.adapters.kube.fleet_resources import INVENTORY, KARMADA, MULTIKUEUE, OCM
 from kube_policy_scheduler.daemon.configuration.settings import FleetEngine, Settings
 from kube_policy_scheduler.daemon.fleet.engine import EngineKind
+from kube_policy_scheduler.daemon.fleet.inventory_engine import InventoryEngine
 from kube_policy_scheduler.daemon.fleet.karmada_engine import KarmadaEngine
 from kube_policy_scheduler.daemon.fleet.karmada_shadow import KarmadaShadow
 from kube_policy_scheduler.daemon.fleet.multikueue_engine import MultiKueueEngine
@@ -18,6 +19,7 @@ ENGINES: Mapping[FleetEngine, EngineKind] = MappingProxyType(
         "karmada": EngineKind(KARMADA, KarmadaEngine),
         "multikueue": EngineKind(MULTIKUEUE, MultiKueueEngine),
         "ocm": EngineKind(OCM, OcmEngine),
+        "clusterprofile": EngineKind(INVENTORY, InventoryEngine),
     }
 )
 
