@@ -34,6 +34,9 @@ SCHEDULERS = {"ours": "fleet", "karmada": "default-scheduler"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP_CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 BINDINGS = f"/apis/work.karmada.io/v1alpha2/namespaces/{NAMESPACE}/resourcebindings"
+EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
+AT_A_TIME = 500
+"""Objects that are deleted by one request: it answers with all of them."""
 MERGE = "application/merge-patch+json"
 IS_DECIDED = b'"type":"Scheduled"'
 NAME = re.compile(rb'"name":"([^"]+)"')
@@ -107,7 +110,7 @@ async def _add_cluster(api: Api, wanted: Json) -> None:
 
 
 async def measure(kind: str, count: int, there: Scene) -> Run:
-    """Have one scheduler decide so many bindings, and take them away again."""
+    """Have one scheduler decide so many bindings."""
     bindings = [written_binding(number, schedulerName=SCHEDULERS[kind]) for number in range(count)]
     for each in bindings:
         del each["status"]
@@ -128,8 +131,6 @@ async def measure(kind: str, count: int, there: Scene) -> Run:
         took, spent, rss = time.monotonic() - began, process.cpu_seconds - used, process.rss_mb
     await seen.aclose()
     reasons = await _reasons(there.api)
-    for path in (BINDINGS, f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"):
-        await there.api.send("DELETE", path, {})
     return Run(
         kind, count, round((count - 1) / took, 1), round(1000 * spent / count, 2), round(rss), round(load, 1), reasons
     )
@@ -156,6 +157,11 @@ async def _reasons(api: Api) -> dict[str, int]:
         more = f"&continue={token}"
 
 
+async def _take_away(api: Api, path: str) -> None:
+    while (await api.get(f"{path}?limit=1"))["items"]:
+        await api.send("DELETE", f"{path}?limit={AT_A_TIME}", {})
+
+
 async def run(counts: Sequence[int], kinds: Sequence[str], times: int) -> AsyncIterator[Run]:
     """Measure all on one control plane."""
     async with scene() as there:
@@ -164,6 +170,8 @@ async def run(counts: Sequence[int], kinds: Sequence[str], times: int) -> AsyncI
             for _ in range(times):
                 for kind in kinds:
                     yield await measure(kind, count, there)
+                    for path in (BINDINGS, EVENTS):
+                        await _take_away(there.api, path)
 
 
 async def _print(options: argparse.Namespace) -> None:

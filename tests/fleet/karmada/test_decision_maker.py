@@ -184,6 +184,44 @@ def test_members_of_a_workload_affinity_group_go_together(plane: ControlPlane) -
     assert [plane.targets(key) for key in (first, second, apart)] == [{"a": 3}, {"a": 3}, {"c": 3}]
 
 
+def test_bindings_of_other_schedulers_are_members_of_workload_affinity_groups(plane: ControlPlane) -> None:
+    apart = {"workloadAffinityGroups": {"antiAffinityGroup": "app=db"}}
+    in_a = plane.add("theirs", schedulerName="default-scheduler", has={"a": 3}, **apart)
+    one = maker(features=frozenset({"WorkloadAffinity"}))
+    plane.show_all(one, 0)
+
+    def where(name: str, now: float) -> set[str]:
+        key = plane.add(name, placement=DUPLICATED, replicas=1, **apart)
+        one.set_binding(plane.binding(key), Steady(now))
+        plane.settle(one, now)
+        found = set(plane.targets(key))
+        del plane.bindings[key]
+        one.delete_binding(key)
+        return found
+
+    assert where("one", 1) == {"b", "c"}
+    plane.change(in_a, {"clusters": [{"name": "b", "replicas": 3}]})
+    one.set_binding(plane.binding(in_a), Steady(2))
+    assert where("two", 2) == {"a", "c"}
+    one.replace_bindings([], Steady(3), namespaced=True)
+    assert where("three", 3) == {"a", "b", "c"}
+    one.set_binding(plane.binding(in_a), Steady(4))
+    one.delete_binding(in_a)
+    assert where("four", 4) == {"a", "b", "c"}
+
+
+def test_workloads_stay_apart_while_their_placements_are_being_written(plane: ControlPlane) -> None:
+    apart = {"workloadAffinityGroups": {"antiAffinityGroup": "app=db"}}
+    one_cluster = DYNAMIC | {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
+    for name in ("one", "two", "three"):
+        plane.add(name, placement=one_cluster, replicas=1, **apart)
+    one = maker(features=frozenset({"WorkloadAffinity"}))
+    plane.show_all(one, 0)
+    works = [one.next(Steady(0)) for _ in range(3)]
+    assert all(isinstance(work, Work) and work.outcome is not None for work in works)
+    assert {name for work in works for name in work.outcome.targets} == {"a", "b", "c"}  # type: ignore[union-attr]
+
+
 class Counting(PlacementAlone):
     """Rules that note what they are asked."""
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.fleet.claims import DECIDED_SECONDS, Claims, claims_of, unhealthy, with_claims
 from kube_policy_scheduler.fleet.karmada import reading
+from kube_policy_scheduler.fleet.karmada.affinity_groups import AffinityGroups
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
 from kube_policy_scheduler.fleet.karmada.writes import Patch, is_observed, observed_patch, placement_patch, status_patch
@@ -221,8 +222,7 @@ class DecisionMaker:
         """Whether a workload has left a cluster since the last decision."""
         self._held_back: dict[Key, None] = {}
         """Bindings that are decided as soon as all templates are read that limits count by."""
-        self._groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
-        self._anti_groups: dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]] = {}
+        self._groups = AffinityGroups()
         self.waiting: Waiting[Key] = Waiting(self._position)
         self.tallies = Tallies()
 
@@ -258,8 +258,8 @@ class DecisionMaker:
             decided = self._decided if self._rules.counts_decided else {}
             self._fleet = Fleet(
                 tuple(with_claims(self._clusters[name], decided.get(name)) for name in sorted(self._clusters)),
-                groups=self._groups,
-                anti_groups=self._anti_groups,
+                groups=self._groups.together,
+                anti_groups=self._groups.apart,
                 running=self._running,
                 features=self._features,
                 keep_empty=self._keep_empty,
@@ -332,6 +332,7 @@ class DecisionMaker:
         listed = {key_of(each) for each in bindings}
         for key in [key for key in self._known if bool(key[0]) is namespaced and key not in listed]:
             self.delete_binding(key)
+        self._groups.keep(listed, namespaced=namespaced)
         for each in bindings:
             self.set_binding(each, now)
 
@@ -339,7 +340,8 @@ class DecisionMaker:
         """Take a binding that is new or has changed. What is older than what we know, as of our own write, is not."""
         key = key_of(binding)
         if not serves(self._names, binding):
-            self.delete_binding(key)
+            self._forget(key)
+            self._groups.put(key, binding)
             return
         known = self._known.get(key)
         if known is not None and known.binding.metadata.uid == binding.metadata.uid:
@@ -355,11 +357,14 @@ class DecisionMaker:
             self.waiting.wake(key, Wake.OWN, now, priority=priority)
 
     def delete_binding(self, key: Key) -> None:
-        """Take note that a binding is gone, or no longer ours."""
+        """Take note that a binding is gone."""
+        self._groups.remove(key)
+        self._forget(key)
+
+    def _forget(self, key: Key) -> None:
         known = self._known.pop(key, None)
         self.waiting.forget(key)
         if known is not None and known.workload is not None:
-            self._join_groups(known.workload, frozenset())
             self._claim(known, {})
             self._count(key, known.workload, None)
 
@@ -393,9 +398,9 @@ class DecisionMaker:
         self.waiting.settled(key, now)
 
     def _know(self, key: Key, binding: ResourceBinding, now: Steady) -> None:
+        self._groups.put(key, binding)
         before = self._known.get(key)
         if before is not None and before.workload is not None:
-            self._join_groups(before.workload, frozenset())
             self._claim(before, {})
         try:
             workload = reading.workload(binding)
@@ -410,7 +415,6 @@ class DecisionMaker:
             known.read_at = before.read_at
         if before is not None and _asks_for_the_same(before.binding, binding):
             known.room, known.asked_at, known.was_asked = before.room, before.asked_at, before.was_asked
-        self._join_groups(workload, frozenset(workload.has))
         self._count(key, before.workload if before is not None else None, known)
         if before is not None and before.workload is not None and before.workload.has == workload.has:
             known.claims_until = before.claims_until
@@ -461,6 +465,7 @@ class DecisionMaker:
         after = outcome.targets
         has = {name: max(after.get(name, 0), workload.has.get(name, 0)) for name in {*after, *workload.has}}
         self._running.put(replace(workload, has=has))
+        self._groups.put(key_of(known.binding), known.binding, decided=after)
         begins = {name: count - workload.has.get(name, 0) for name, count in has.items()}
         not_there = unhealthy(workload)
         claimed = {name: not_there.get(name, 0) + begins.get(name, 0) for name in {*not_there, *begins}}
@@ -472,6 +477,7 @@ class DecisionMaker:
         if known is None or known.workload is None:
             return
         self._running.put(known.workload)
+        self._groups.put(key, known.binding)
         counts = now < known.claims_until
         self._claim(known, claims_of(known.workload, unhealthy(known.workload)) if counts else {})
 
@@ -481,22 +487,6 @@ class DecisionMaker:
             known = self._known.get(key)
             if known is not None and known.claims_until <= now:
                 self._claim(known, {})
-
-    def _join_groups(self, workload: Workload, clusters: frozenset[str]) -> None:
-        """Note where a member of workload affinity groups runs; nowhere takes it out."""
-        for groups, group in (
-            (self._groups, workload.affinity_group),
-            (self._anti_groups, workload.anti_affinity_group),
-        ):
-            if not group:
-                continue
-            place, member = (workload.namespace, group), (workload.kind, workload.name)
-            if clusters:
-                groups.setdefault(place, {})[member] = clusters
-            elif place in groups:
-                groups[place].pop(member, None)
-                if not groups[place]:
-                    del groups[place]
 
     # --- what is to be done -------------------------------------------------------------------------
 
