@@ -23,7 +23,7 @@ HELD = "- {name: x, pod: {cpu: 1}, expect: {held: true}}"
 def covered(folder: Path, policy: str, cases: str) -> FileCoverage:
     loaded = suite(folder, policy, cases)
     coverage = Coverage()
-    states = {result.state.value for result in loaded.run(observe=coverage.watch(loaded)).results()}
+    states = {result.state.value for result in coverage.run(loaded).results()}
     assert states == {"pass"}
     (file,) = coverage.measured()
     return file
@@ -220,7 +220,7 @@ def test_governing_is_covered_only_with_other_policies(tmp_path: Path) -> None:
         (tmp_path / "p.test.yaml").read_text().replace("policy: p.policy", "policy: [p.policy, other.policy]")
     )
     loaded, coverage = load_suite(path), Coverage()
-    list(loaded.run(observe=coverage.watch(loaded)).results())
+    list(coverage.run(loaded).results())
     both = next(file for file in coverage.measured() if file.source.name.endswith("p.policy"))
     assert seen(both)['condition pod.namespace == "default"'] == "true /false"
 
@@ -230,7 +230,7 @@ def test_the_tests_of_our_own_policies_cover_them() -> None:
     for path in SUITES:
         if path.parent.name in ("policies", "library"):
             loaded = load_suite(path)
-            list(loaded.run(observe=coverage.watch(loaded)).results())
+            list(coverage.run(loaded).results())
     clauses, branches = totals(coverage.measured())
     assert (clauses.percent, branches.percent) == (100, 100), "\n".join(
         lines(coverage.measured(), to=Terminal(width=100))

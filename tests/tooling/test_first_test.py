@@ -62,7 +62,7 @@ def test_of_our_own_policies_every_clause_and_branch_is_shown(
     path = tmp_path / "first.test.yaml"
     assert run(["test", "--init", str(policy), "-o", str(path)]) == 0, capsys.readouterr().err
     loaded, coverage = load_suite(path), Coverage()
-    results = list(loaded.run(shuffle=True, observe=coverage.watch(loaded)).results())
+    results = list(coverage.run(loaded, shuffle=True).results())
     assert {result.state.value for result in results} == {"pass"}
     clauses, branches = totals(coverage.measured())
     assert (clauses.percent, branches.percent) == (100, 100)

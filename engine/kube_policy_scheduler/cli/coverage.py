@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from kube_policy_scheduler.cli.files import replace_file
 from kube_policy_scheduler.cli.terminal import status_line, terminal
-from kube_policy_scheduler.wording import some
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.suites import LoadedSuite
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.coverage.measure import FileCoverage
     from kube_policy_scheduler.tooling.mutation.mutants import Mutant
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult, MutationTarget
-    from kube_policy_scheduler.tooling.tester.case_runner import Observe
-    from kube_policy_scheduler.tooling.tester.run import SuiteResult
+    from kube_policy_scheduler.tooling.tester.run import SuiteResult, SuiteRun
 
 
 class Coverage:
@@ -30,16 +28,19 @@ class Coverage:
 
         self._probe = Probe(environment().pods)
         self._sets: list[tuple[CheckedPolicy, ...]] = []
-        self._of_workloads: set[str] = set()
-        """Names of policies of workloads: what their cases decide with is not measured."""
 
-    def watch(self, loaded: LoadedSuite) -> Observe:
-        """Return what the run of a test file has to call."""
+    def run(self, loaded: LoadedSuite, *, shuffle: bool = False) -> SuiteRun:
+        """Return the run of a test file whose decisions are measured."""
         from kube_policy_scheduler.tooling.coverage.probe import watched_by
+        from kube_policy_scheduler.tooling.coverage.workload_probe import watched_workloads
 
         self._sets.append(tuple(policy.compiled.checked for policy in loaded.policy_set.policies))
-        self._of_workloads.update(policy.name for policy in loaded.policy_set.fleet.policies)
-        return watched_by(self._probe, loaded.policy_set)
+        self._sets.append(tuple(policy.checked for policy in loaded.policy_set.fleet.policies))
+        return loaded.run(
+            shuffle=shuffle,
+            observe=watched_by(self._probe, loaded.policy_set),
+            observe_workload=watched_workloads(self._probe),
+        )
 
     def measured(self) -> tuple[FileCoverage, ...]:
         """Return what was covered."""
@@ -52,9 +53,6 @@ class Coverage:
         from kube_policy_scheduler.tooling.coverage.report import lines
 
         yield from lines(self.measured(), to=terminal())
-        if self._of_workloads:
-            names = some(sorted(self._of_workloads))
-            yield f"policies of workloads are not measured ({names}): use `policyctl test --mutate`"
 
     def data(self) -> dict[str, Any]:
         """Return the coverage as plain values."""

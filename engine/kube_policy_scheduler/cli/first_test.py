@@ -127,7 +127,7 @@ def _run(path: Path, text: str) -> tuple[_FirstTest, frozenset[str]]:
 
     loaded = load_suite(path, Source(str(path), text))
     coverage = Coverage()
-    result = SuiteResult(loaded.suite, tuple(loaded.run(observe=coverage.watch(loaded)).results()))
+    result = SuiteResult(loaded.suite, tuple(coverage.run(loaded).results()))
     clauses, branches = totals(coverage.measured())
     failing = frozenset(case.case.name for case in result.cases if case.state is not State.PASSED)
     tried = mutated([loaded], [result]) if not failing else []

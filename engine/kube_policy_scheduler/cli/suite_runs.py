@@ -85,8 +85,10 @@ class Session:
         return Run(tuple(results), tuple(unusable), seconds)
 
     def _cases(self, loaded: LoadedSuite, seconds: dict[int, float]) -> Iterator[CaseResult]:
-        observe = self.coverage.watch(loaded) if self.coverage is not None else None
-        run = loaded.run(shuffle=self.shuffle, observe=observe)
+        if self.coverage is not None:
+            run = self.coverage.run(loaded, shuffle=self.shuffle)
+        else:
+            run = loaded.run(shuffle=self.shuffle)
         before = time.perf_counter()
         for result in run.results(lambda case: self.only.search(case.name) is not None):
             seconds[id(result)] = time.perf_counter() - before

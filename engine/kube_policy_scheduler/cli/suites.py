@@ -19,7 +19,7 @@ from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, NOTHING_CHOSEN
 if TYPE_CHECKING:
     from kube_policy_scheduler.kubernetes_rules import KubernetesRules
     from kube_policy_scheduler.policy.policy_set import PolicySet
-    from kube_policy_scheduler.tooling.tester.case_runner import Observe
+    from kube_policy_scheduler.tooling.tester.case_runner import Observe, ObserveWorkload
     from kube_policy_scheduler.tooling.tester.run import SuiteRun
     from kube_policy_scheduler.tooling.tester.suite_file import Fixtures, Part, Suite
 
@@ -42,7 +42,13 @@ class LoadedSuite:
     kubernetes: KubernetesRules
     """By whose rules pods are decided."""
 
-    def run(self, *, shuffle: bool = False, observe: Observe | None = None) -> SuiteRun:
+    def run(
+        self,
+        *,
+        shuffle: bool = False,
+        observe: Observe | None = None,
+        observe_workload: ObserveWorkload | None = None,
+    ) -> SuiteRun:
         """Return the suite, ready to run."""
         from kube_policy_scheduler.tooling.tester.outcome import CompiledPolicies
         from kube_policy_scheduler.tooling.tester.run import SuiteRun
@@ -55,6 +61,7 @@ class LoadedSuite:
             scheduler=self.scheduler,
             shuffle=shuffle,
             observe=observe,
+            observe_workload=observe_workload,
             kubernetes=self.kubernetes,
         )
 

@@ -133,10 +133,49 @@ def test_first_cases_are_for_pods_only(
     assert "write `clusters`, and cases with a `workload`" in capsys.readouterr().err
 
 
-def test_coverage_says_that_it_does_not_measure_them(tested: Any) -> None:
-    shown = tested(f"- name: x\n  {HOLDS[0]}\n", "--coverage")
+COVERED = """
+for workloads where workload.kind == "Deployment"
+hold if workload.label.paused == "true"
+filter cluster.region != "asia" if workload.label.home == "true"
+score 1000 if cluster.provider == "own"
+score -(cluster.price ?? 9)
+choose 2 clusters if workload.replicas > 8
+divide by cluster.room if workload.label.by == "room"
+divide best first
+rebalance at most 2 if cluster.condition_age.Ready ?? 0s > 10min
+"""
+CLUSTERS = "[{name: a, region: eu, provider: own, price: 3, cpu: 6}, {name: b, region: us, provider: aws, cpu: 12}]"
+COVERAGE = {
+    "little": ["{replicas: 2, cpu: 1}"],
+    "a workload that waits": ["{replicas: 2, cpu: 1, labels: {paused: 'true'}}"],
+    "moves": ["{replicas: 2, cpu: 1, has: {b: 2}, decided: 1h}"],
+    "much": [
+        "{replicas: 9, cpu: 1, labels: {home: 'true', by: room}}",
+        "{replicas: 2, cpu: 1, labels: {paused: 'true', home: x, by: x}}",
+        "{replicas: 2, cpu: 1, has: {b: 2}, decided: 1h, labels: {home: x, by: x, paused: x}}",
+    ],
+}
 
-    assert "policies of workloads are not measured (fleet): use `policyctl test --mutate`" in shown
+
+@pytest.mark.parametrize("name", COVERAGE)
+def test_coverage_counts_what_is_asked_over_clusters(
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("fleet.policy").write_text(COVERED)
+    passes = "\n  passes: 1" if "moves" in name or "much" in name else ""
+    cases = "".join(
+        f"- name: case {number}\n  workload: {form}{passes}\n  expect: {{clusters: {{a: 1}}}}\n"
+        for number, form in enumerate(COVERAGE[name])
+    )
+    Path("x.test.yaml").write_text(f"policy: fleet.policy\nclusters: {CLUSTERS}\ncases:\n{cases}")
+    run(["test", "x.test.yaml", "--coverage", "-q"])
+    shown = capsys.readouterr().out
+    assert shown[shown.index("fleet.policy: clauses") :] == snapshot
 
 
 def test_short_keys_and_the_schema_say_the_same() -> None:

@@ -5,7 +5,7 @@ Knows no decision: what was seen at a site is counted by `tooling.coverage.probe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -94,7 +94,8 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
     condition = policy.condition
     if condition is not None:
         sites = () if alone else _together(_walk(condition, NO_FACTS))
-        yield ClauseSites("for pods", "for pods", condition.span, sites)
+        word = "for pods" if policy.workloads is None else "for workloads"
+        yield ClauseSites(word, word, condition.span, sites)
     for queue in policy.queues if policy.canary is None else ():
         yield ClauseSites("queue", queue.name, queue.tree.span, _together(_of_queue(queue)))
     for reclaim in policy.reclaims if policy.canary is None else ():
@@ -103,7 +104,35 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
         sites = _together(_of_backfill(policy.backfill))
         yield ClauseSites("backfill", "backfill", policy.backfill.tree.span, sites)
     for clause in policy.clauses:
-        yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
+        # over clusters, a skew bounds the division: it does not only let pass or reject
+        bounds = is_bound(clause) and policy.workloads is None
+        sites = _together(_of_clause(clause, bounds=bounds))
+        yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, sites)
+    if policy.workloads is not None:
+        yield from _of_workloads(policy.workloads)
+
+
+def _of_workloads(rules: checked.OfWorkloads) -> Iterator[ClauseSites]:
+    """Yield what only policies of workloads say."""
+    for choose in rules.chooses:
+        wanted = (choose.fewest, choose.most, choose.least)
+        yield ClauseSites("choose", "choose", choose.tree.span, _together(_of_values(choose.condition, wanted)))
+    for divide in rules.divides:
+        values = (*(level.value for level in divide.levels), divide.least, divide.most)
+        yield ClauseSites("divide", "divide", divide.tree.span, _together(_of_values(divide.condition, values)))
+    for each in rules.rebalances:
+        yield ClauseSites("rebalance", "rebalance", each.tree.span, _together(_of_values(each.condition, ())))
+
+
+def _of_values(condition: typed.Typed | None, values: Sequence[typed.Typed | None]) -> Iterator[Site]:
+    """Yield the sites of values that count where a condition holds."""
+    given = NO_FACTS
+    if condition is not None:
+        yield from _walk(condition, NO_FACTS)
+        given = assume(condition, True) or NO_FACTS
+    for value in values:
+        if value is not None:
+            yield from _walk(value, given)
 
 
 def _of_queue(queue: checked.QueueDeclaration) -> Iterator[Site]:
@@ -187,13 +216,13 @@ def condition_site(value: typed.Typed, given: Facts = NO_FACTS) -> Site:
     return Site(SiteKind.CONDITION, value.span, tuple(outcomes))
 
 
-def _of_clause(clause: checked.Clause) -> Iterator[Site]:
+def _of_clause(clause: checked.Clause, *, bounds: bool) -> Iterator[Site]:
     condition = clause.condition
     given = NO_FACTS
     if condition is not None:
         yield from _walk(condition, NO_FACTS)
         given = assume(condition, True) or NO_FACTS
-    if is_bound(clause):
+    if bounds:
         yield bound_site(clause)
     match clause:
         case checked.Test(value=value):
@@ -207,6 +236,9 @@ def _of_clause(clause: checked.Clause) -> Iterator[Site]:
             below = tuple(key for key, _ in keys)
         case checked.Quota(measure=measure, key=key, bound=bound, of_pods=of_pods):
             below = (measure, key, bound, of_pods)
+        case checked.WorkloadLimit(key=key, bound=bound, of_workloads=of_workloads):
+            yield bound_site(clause)
+            below = (key, bound, of_workloads)
         case checked.Gang(key=key, size=size, roles=roles):
             below = (key, size, *(value for role in roles for value in (role.number, role.test)))
         case checked.Preemption(evict=evict):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,12 +25,15 @@ from kube_policy_scheduler.cluster.signals import About, Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
+from kube_policy_scheduler.fleet.judging import Given
+from kube_policy_scheduler.fleet.model import Fleet, Workload
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.reserve.claims_in_memory import make_claims, take_claims
 from kube_policy_scheduler.kubernetes_rules import KubernetesRules
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.policy.answer import Answer, Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import parse_duration
@@ -424,6 +427,14 @@ Observe = Callable[[Case, Frame, TestedPolicy], None]
 """Called before each decision, and for each pod of a queue, while the cluster is as the decision finds it."""
 
 
+class ObserveWorkload(Protocol):
+    """Called before each decision about a workload, and before its replicas may move."""
+
+    def __call__(self, workload: Workload, fleet: Fleet, policies: FleetPolicies, given: Given, *, moves: bool) -> None:
+        """Look at what is decided."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What all cases of a run have in common."""
@@ -437,6 +448,7 @@ class RunContext:
     """The clusters of a fleet."""
     workloads: Sequence[Part] = ()
     """What runs in them already."""
+    observe_workload: ObserveWorkload | None = None
 
 
 @dataclass(frozen=True, slots=True)

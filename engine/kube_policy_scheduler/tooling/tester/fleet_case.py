@@ -56,12 +56,17 @@ class FleetCase:
         if policies.governing(workload) is None:
             return Outcome(workload.name, error="no policy of workloads governs it", clusters={})
         given = Given(case.now, self._context.readings.signals(case, case.now)).of(self._fleet)
+        observe = self._context.observe_workload
         for _ in range(case.passes):
+            if observe is not None:
+                observe(workload, self._fleet, policies, given, moves=True)
             moved = policies.rebalance(workload, self._fleet, given)
             if moved is None:
                 break
             has = moved[0].targets
             workload = msgspec.structs.replace(workload, has=has, health=dict.fromkeys(has, HEALTHY))
+        if observe is not None:
+            observe(workload, self._fleet, policies, given, moves=False)
         return _outcome(workload, policies.decide(workload, self._fleet, given))
 
     # --- what the file says ------------------------------------------------------------------------------

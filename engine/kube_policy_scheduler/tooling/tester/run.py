@@ -22,6 +22,7 @@ from kube_policy_scheduler.tooling.tester.case_runner import (
     CaseRunner,
     Decided,
     Observe,
+    ObserveWorkload,
     Readings,
     RunContext,
     planned_names,
@@ -222,6 +223,7 @@ class SuiteRun:
         scheduler: str,
         shuffle: bool = False,
         observe: Observe | None = None,
+        observe_workload: ObserveWorkload | None = None,
         kubernetes: KubernetesRules | None = None,
     ) -> None:
         """Take a suite and what its files hold.
@@ -233,6 +235,7 @@ class SuiteRun:
             scheduler: the scheduler name of pods that name none.
             shuffle: decide every case a second time with the nodes in a different order, and demand the same.
             observe: called before each decision of the first time.
+            observe_workload: the same for workloads.
             kubernetes: by whose rules; None: as the suite says, else the default.
         """
         self.suite = suite
@@ -248,14 +251,23 @@ class SuiteRun:
             *(_property(each, self._fixtures) for each in suite.forall),
         )
         """In the order of the file."""
-        self._with(policies, observe)
+        self._with(policies, observe, observe_workload)
 
-    def _with(self, policies: TestedPolicies, observe: Observe | None) -> None:
+    def _with(
+        self, policies: TestedPolicies, observe: Observe | None, observe_workload: ObserveWorkload | None = None
+    ) -> None:
         self._queries = tuple(dict.fromkeys(policies.queries))
         readings = Readings(self.suite, self._queries)
         suite = self.suite
         context = RunContext(
-            suite.document, self._builder, readings, policies, observe, suite.fleet, workloads=suite.workloads
+            suite.document,
+            self._builder,
+            readings,
+            policies,
+            observe,
+            suite.fleet,
+            workloads=suite.workloads,
+            observe_workload=observe_workload,
         )
         self._context = context
 
