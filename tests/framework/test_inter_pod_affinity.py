@@ -176,6 +176,14 @@ def test_what_placed_pods_require(what: str, existing: Body, incoming: Body, exp
     assert found == (unwanted if expected == "unwanted" else "skip"), what
 
 
+def test_what_the_pod_and_placed_pods_keep_away_from_adds_up_over_one_key() -> None:
+    cluster = three_nodes()
+    add(cluster, pod_body("data", app="db"), "a")
+    add(cluster, pod_body("alone", app="other", affinity=apart(term(HOST))), "b")
+    found = verdicts(AFFINITY, cluster, pod_body(affinity=apart(term(HOST, app="db"))))
+    assert found == {"a": NEAR, "a2": OK, "b": UNWANTED, "z": OK}
+
+
 def test_terms_that_do_not_parse_reject_the_pod_in_kube_schedulers_words() -> None:
     wrong = term(labelSelector={"matchExpressions": [{"key": "app", "operator": "In", "values": ["{{.x}}"]}]})
     assert verdicts(AFFINITY, three_nodes(), pod_body(affinity=near(wrong))) == (

@@ -259,21 +259,20 @@ class Cycle:
                 tied = found.best() if isinstance(found, BlockMaxima) else found
                 row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
                 return row, tied.total + constant, len(tied)
+        if verdict is None and tie_break is not None and kernels is not None:
+            whole = _whole_totals(frame, cache, passing)
+            of_all = tie_break.first_of_all(whole, kernels) if whole is not None else None
+            if of_all is not None:
+                return of_all.row, of_all.total, of_all.ties
         if passing is not None:
-            if verdict is None and tie_break is not None and kernels is not None:
-                whole = _kept_totals(frame, cache, passing)
-                chosen_one = tie_break.first_of_all(whole, kernels) if whole is not None else None
-                if chosen_one is not None:
-                    return chosen_one.row, chosen_one.total, chosen_one.ties
             rows = passing.nonzero()[0]
             totals = _totals(frame.at(rows), cache)
             if verdict is not None:
                 totals = totals + verdict.scores(nodes, rows)
-        elif cache.count == nodes.size:
-            rows, totals = cache.passing(), _totals(frame.at(ALL_ROWS), cache, all_passing=True)
         else:
             rows = cache.passing()
-            totals = _totals(frame.at(rows), cache, all_passing=True)
+            all_rows = ALL_ROWS if cache.count == nodes.size else rows
+            totals = _totals(frame.at(all_rows), cache, all_passing=True)
         top = best(totals)
         row = smallest_name(rows[top], nodes) if tie_break is None else tie_break.first(rows[top])
         return row, float(totals[top[0]]), len(top)
@@ -595,11 +594,18 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
     return totals
 
 
-def _kept_totals(frame: Frame, cache: TemplateCache, passing: BoolArray) -> FloatArray | None:
+def _whole_totals(frame: Frame, cache: TemplateCache, passing: BoolArray | None) -> FloatArray | None:
     """Return `float64[nodes]`: what `_totals` returns for the nodes that pass, -inf for others.
 
     None: it takes these nodes to know that.
+
+    Args:
+        frame: of the pod.
+        cache: of its template.
+        passing: `bool[nodes]`: which pass; None: those that pass the kept filters.
     """
+    if passing is None:
+        return _totals(frame.at(ALL_ROWS), cache, all_passing=True) if cache.count == frame.cluster.nodes.size else None
     if cache.is_in_full or cache.is_bounded_in_full or cache.live_scores_added:
         return None
     for score in cache.volume_scores if frame.pod.volumes else cache.live_scores:
