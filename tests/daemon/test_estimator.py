@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ import trustme
 from kube_policy_scheduler.adapters.grpc import estimator_pb2 as messages
 from kube_policy_scheduler.adapters.grpc.estimator_client import EstimatorClient, EstimatorError
 from kube_policy_scheduler.adapters.grpc.estimator_messages import MOST_BYTES, REPLICAS, SERVICE, UNSCHEDULABLE
+from kube_policy_scheduler.adapters.grpc.estimator_probe import ProbedEstimator, probe
 from kube_policy_scheduler.adapters.grpc.estimator_server import EstimatorServer
 from kube_policy_scheduler.adapters.grpc.grpc_tls import Renewed, TlsFiles
 from kube_policy_scheduler.adapters.http.port import ServerError
@@ -32,6 +34,7 @@ from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.estimator_settings import EstimatorsSettings
 from kube_policy_scheduler.fleet.karmada.estimates import (
     Assumed,
     Demand,
@@ -492,6 +495,27 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
             async with client_of(address, stranger) as client:
                 with pytest.raises(EstimatorError, match="UNAVAILABLE"):
                     await client.ask(ASKED, seconds=5.0)
+
+
+async def test_a_probe_says_how_an_estimator_answers_and_until_when_its_certificate_lasts(tmp_path: Path) -> None:
+    ours, others, member = trustme.CA(), trustme.CA(), "127.0.0.1"
+    server, client = files(tmp_path / "server", ours, ours), files(tmp_path / "client", ours, ours)
+    stranger = files(tmp_path / "stranger", others, ours)
+    async with served(Stage(), Renewed(server)) as address:
+        port = address.rpartition(":")[2]
+
+        async def probed(cluster: str, tls: TlsFiles) -> ProbedEstimator:
+            asked = EstimatorsSettings(f"{{cluster}}:{port}", tls.authority, tls.certificate, tls.key, timeout=20.0)
+            (found,) = await asyncio.to_thread(probe, asked, [cluster])
+            return found
+
+        found = await probed(member, client)
+        assert (found.problem, found.room, found.source) == ("", -1, "capacity"), "it has another name"
+        assert found.version == metadata.version("kube-policy-scheduler")
+        assert found.expires is not None
+        assert found.expires > 1_800_000_000
+        assert "UNAVAILABLE" in (await probed(member, stranger)).problem
+        assert "UNAVAILABLE" in (await probed("localhost.invalid", client)).problem
 
 
 async def test_renewed_certificates_are_taken_over_and_wrong_ones_are_not(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_components_are_asked_about_as_sets() -> None:
 async def test_a_server_of_ours_says_that_its_answer_is_of_capacity() -> None:
     stage = Stage()
     stage.api.add({"app": "web"}, affinity=ANTI_AFFINITY)
-    async with EstimatorServer(stage.estimator, host="127.0.0.1", port=0, certificates=None) as server:
+    async with EstimatorServer(stage.estimator, stage.pods, host="127.0.0.1", port=0, certificates=None) as server:
         client = EstimatorClient(server.address, certificates=None)
         asked = Estimators(lambda name: client, timeout=5.0)
         assert await asked.ask(binding(), ["member1", "member2"]) == {"member1": {"capacity": 2}}

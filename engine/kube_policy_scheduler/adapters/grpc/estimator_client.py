@@ -16,6 +16,7 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
     SERVICE,
     SETS,
     SOURCE,
+    VERSION,
     metadata_of,
     replicas_request,
     sets_request,
@@ -40,6 +41,8 @@ class Estimate(NamedTuple):
     """Of replicas, or of sets; -1: it has no opinion."""
     source: str
     """`capacity` or `estimator`."""
+    version: str = ""
+    """Of the server; "" if it does not say it."""
 
 
 class EstimatorClient:
@@ -72,7 +75,8 @@ class EstimatorClient:
             calling = call(body, timeout=seconds, metadata=metadata_of(question.template))
             count = read(await calling)
             said = dict(await calling.trailing_metadata() or ())
-            return Estimate(count, CAPACITY if said.get(SOURCE) == CAPACITY else ESTIMATOR)
+            source = CAPACITY if said.get(SOURCE) == CAPACITY else ESTIMATOR
+            return Estimate(count, source, str(said.get(VERSION, ""))[:40])
         except grpc.aio.AioRpcError as error:
             raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:200]}") from None
         except ValueError:

@@ -31,6 +31,8 @@ OBJECT = "object"
 """Key of the metadata that names the template: `kind=Deployment, name=shop/web`."""
 SOURCE = "policy-scheduler-source"
 """Key of the metadata of an answer that says how it was found; servers of others send none."""
+VERSION = "policy-scheduler-version"
+"""Key of the metadata of an answer that says the version of the server, which others do not send either."""
 MOST_BYTES = 256 * 1024
 """Of a request: a pod with the longest node affinity that people write has a hundredth of it."""
 MOST_ITEMS = 1000

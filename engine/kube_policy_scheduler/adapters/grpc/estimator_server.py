@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib import metadata
 from typing import Any, Protocol, Self
 
 import grpc
@@ -18,6 +20,7 @@ from kube_policy_scheduler.adapters.grpc.estimator_messages import (
     SETS,
     SOURCE,
     UNSCHEDULABLE,
+    VERSION,
     WrongRequest,
     replicas_question,
     sets_question,
@@ -31,6 +34,7 @@ from kube_policy_scheduler.fleet.karmada.estimates import (
     SetsQuestion,
     UnschedulableQuestion,
 )
+from kube_policy_scheduler.installation import PACKAGE
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +147,11 @@ class EstimatorServer:
         return answer
 
 
+@cache
+def _version() -> str:
+    return metadata.version(PACKAGE)
+
+
 class _Ask(Protocol):
     def __call__(self, question: Any, /, *, seconds: float) -> Awaitable[int]: ...
 
@@ -153,7 +162,7 @@ async def _answered(body: bytes, context: Any, read: Callable[[bytes, str], Any]
         question = read(body, _template(context))
     except WrongRequest as error:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-    context.set_trailing_metadata(((SOURCE, CAPACITY),))
+    context.set_trailing_metadata(((SOURCE, CAPACITY), (VERSION, _version())))
     left = context.time_remaining()
     seconds = DEADLINE_SECONDS if left is None else min(DEADLINE_SECONDS, left - _SPARE_SECONDS)
     return await ask(question, seconds=max(0.0, seconds))

@@ -14,6 +14,9 @@ from kube_policy_scheduler.cli.sections import Section
 from kube_policy_scheduler.cli.terminal import say_json, say_lines, terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kube_policy_scheduler.fleet.model import FleetCluster
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
@@ -32,6 +35,7 @@ Examples:
   policyctl doctor --policies policies/ --cluster now.json.gz --html doctor.html
   policyctl doctor --policies policies/ --config config.yaml                  # its extenders, too
   policyctl doctor --policies policies/fleet/ --karmada --kubeconfig karmada.config    # a live Karmada fleet
+  policyctl doctor --policies policies/fleet/ --karmada --config config.yaml           # its estimators, too
   policyctl doctor --policies policies/fleet/ --fleet fleet.json.gz
   policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
@@ -86,6 +90,7 @@ def command(
       - with --config, HTTP extenders that do not answer, or are slow
       - fields of objects that this version does not know
       - with --fleet or --karmada: clusters without status, and what policies read that no cluster or template has
+      - with --karmada and --config, estimators that do not answer, or say what cannot be, and their certificates
       - in large clusters, whether compiled kernels are available, and how much memory kept results may take
     """
     from kube_policy_scheduler.tooling.doctor.examine import is_found
@@ -173,8 +178,40 @@ def _examined_fleet(
     is_measured = given.metrics is not None or given.prometheus_url is not None
     inspection = FleetInspection(fleet.state, policy_set.fleet, signals, failures, is_measured, unread)
     access = _fleet_access(given) if live else None
+    estimators = _estimators(fleet.state.fleet.clusters, now=fleet.now) if live else ()
     examined = "the live fleet" if live else ", ".join(str(path) for path in fleets)
-    return examined, examine_fleet(inspection, access=access)
+    return examined, (*examine_fleet(inspection, access=access), *estimators)
+
+
+def _estimators(clusters: Sequence[FleetCluster], *, now: float) -> tuple[Finding, ...]:
+    """Return what is found about the estimators that the configuration of `--config` names."""
+    from importlib import metadata
+
+    from kube_policy_scheduler.adapters.grpc.available import require_grpc
+    from kube_policy_scheduler.adapters.http.port import ServerError
+    from kube_policy_scheduler.adapters.tls.serving_certificate import CertificateError
+    from kube_policy_scheduler.cli.owners import config_file
+    from kube_policy_scheduler.documents.estimator_settings import read_estimators
+    from kube_policy_scheduler.installation import PACKAGE
+    from kube_policy_scheduler.tooling.doctor.estimators import EstimatorAnswer, estimator_findings
+    from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
+
+    config = config_file()
+    asked = read_estimators(config) if config is not None else None
+    if asked is None:
+        return ()
+    try:
+        require_grpc()
+        from kube_policy_scheduler.adapters.grpc.estimator_probe import probe
+
+        answers = probe(asked, [each.name for each in clusters])
+    except CertificateError as error:
+        return (Finding("estimators", "fleet", Status.PROBLEM, str(error), advice="look at `fleet.estimators`"),)
+    except ServerError as error:
+        return (Finding("estimators", "fleet", Status.UNCHECKED, str(error)),)
+    known = {each.name: each for each in clusters}
+    told = [EstimatorAnswer(*each) for each in answers]
+    return tuple(estimator_findings(told, known, timeout=asked.timeout, version=metadata.version(PACKAGE), now=now))
 
 
 def _fleet_access(given: Given) -> Access:

@@ -19,6 +19,7 @@ from kube_policy_scheduler.adapters.kube.lease import JITTER
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
+from kube_policy_scheduler.documents.estimator_settings import EstimatorsSettings, check_estimators
 from kube_policy_scheduler.documents.extender_settings import MOST_EXTENDERS, HttpExtenderSettings, check_extenders
 from kube_policy_scheduler.documents.http_url import PATTERN
 from kube_policy_scheduler.documents.owner_settings import OwnerSettings, check_owners, scope_problems
@@ -351,31 +352,10 @@ class EstimatorSettings(Section, frozen=True):
     is over. Nothing else happens meanwhile, and karmada-scheduler waits 3 s, so do not use more than 2 s."""
 
 
-EstimatorAddress: TypeAlias = Annotated[
-    str,
-    Meta(pattern=r"^[A-Za-z0-9.{}-]*\{cluster\}[A-Za-z0-9.{}-]*:[0-9]{1,5}$"),
-    expected("an address with `{cluster}` and a port, such as estimator.{cluster}.example.com:10352"),
-]
 KarmadaGate: TypeAlias = Literal["MultiplePodTemplatesScheduling", "SchedulingOvercommitProtection", "WorkloadAffinity"]
 
 
 FleetEngine: TypeAlias = Literal["karmada", "multikueue", "ocm", "clusterprofile"]
-
-
-class EstimatorsSettings(Section, frozen=True):
-    """Whom to ask how many more replicas a cluster has room for: servers of Karmada's estimator protocol."""
-
-    address: EstimatorAddress
-    """Address of the server of a cluster; `{cluster}` stands for its name, such as
-    `policy-scheduler-estimator.{cluster}.example.com:10352`."""
-    ca_file: Path | None = None
-    """CA certificates of the servers in PEM; read again when it changes. None: connections are not encrypted."""
-    certificate_file: Path | None = None
-    """Client certificate for mutual TLS; requires `keyFile` and `caFile`."""
-    key_file: Path | None = None
-    """Client key for mutual TLS; requires `certificateFile`."""
-    timeout: PositiveDuration = seconds(3)
-    """Time for an answer. Other bindings are decided meanwhile."""
 
 
 class FleetSettings(Section, frozen=True):
@@ -579,13 +559,7 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if settings.mode == "estimator" and estimator.cluster_name is None:
         message = "mode: estimator needs `estimator.clusterName`: the name of this cluster in Karmada"
         found.append(document.error(("mode",), MISSING_KEY, message=message))
-    asked = settings.fleet.estimators
-    if asked is not None:
-        files = {"certificateFile": asked.certificate_file, "keyFile": asked.key_file}
-        found += _all_or_none(document, ("fleet", "estimators"), files)
-        if asked.certificate_file is not None and asked.ca_file is None:
-            message = "fleet.estimators.certificateFile needs `caFile` beside it"
-            found.append(document.error(("fleet", "estimators", "certificateFile"), MISSING_KEY, message=message))
+    found += check_estimators(document, settings.fleet.estimators)
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"

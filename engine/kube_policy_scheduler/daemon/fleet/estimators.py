@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from kube_policy_scheduler.cluster.kept_views import KeptView
-from kube_policy_scheduler.daemon.configuration.settings import EstimatorsSettings
+from kube_policy_scheduler.documents.estimator_settings import EstimatorsSettings
 from kube_policy_scheduler.fleet.karmada.decision_maker import Room
 from kube_policy_scheduler.fleet.karmada.estimates import Question, question_about
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
@@ -152,6 +152,6 @@ def make_estimators(settings: EstimatorsSettings, *, count: Callable[[str], None
     certificates = Renewed(files) if settings.ca_file is not None else None
 
     def connect(cluster: str) -> EstimatorClient:
-        return EstimatorClient(settings.address.replace("{cluster}", cluster), certificates=certificates)
+        return EstimatorClient(settings.address_of(cluster), certificates=certificates)
 
     return Estimators(connect, timeout=settings.timeout, count=count)
