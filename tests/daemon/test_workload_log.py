@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,23 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot write to"):
         FleetRecords(DecisionLogSettings(directory=tmp_path / "file"), replica="r")
+
+
+@pytest.mark.parametrize(
+    ("became", "level", "text"),
+    [
+        (WorkloadOutcome.PLACED, "INFO", "Placed workload"),
+        (WorkloadOutcome.UNPLACED, "INFO", "Unable to place workload"),
+        (WorkloadOutcome.REFUSED, "WARNING", "The API server refused the decision about a workload"),
+        (WorkloadOutcome.FAILED, "WARNING", "Error writing the decision about a workload; retrying"),
+    ],
+)
+def test_each_decision_has_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, became: WorkloadOutcome, level: str, text: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    records = FleetRecords(DecisionLogSettings(), replica="r", clock=lambda: 7.0)
+    for _ in range(2):
+        records.note(decision(Outcome(Reason.UNSCHEDULABLE, "no room"), became), 0.0)
+    lines = [(each.levelname, each.message) for each in caplog.records]
+    assert lines == [(level, text)] * (2 if became is WorkloadOutcome.PLACED else 1)  # the same failure once

@@ -287,6 +287,7 @@ def test_decisions_are_logged(karmada: Karmada, fleet: Fleet, tmp_path: Path) ->
     assert all(text in page for text in ("a 2, b 4, c 6", "1 workload without a place", f"{NAMESPACE}/huge-deployment"))
     assert process.get("/debug/decisions?pod=web")[0] == 400
     assert process.get("/debug/decisions?outcome=lost")[0] == 400
+    assert '"Placed workload","workload":"shop/web"' in process.log()
     assert process.terminate() == 0
     written = (tmp_path / "log/decisions.jsonl").read_text().splitlines()
     assert [json.loads(line)["workload"]["name"] for line in written] == ["web", "huge"]
@@ -420,6 +421,8 @@ def test_policies_decide_and_are_taken_over_while_it_runs(
     assert process.metrics()["policy_scheduler_fleet_unread_templates_total"] == 1.0
     policies.update({"fleet.policy": f"{OWN_FIRST}divide worst first\n"})
     eventually(lambda: "policies refused" in process.log())
+    served = json.loads(process.get("/policies")[1])
+    assert (served["generation"], served["accepted"], served["active"] == served["candidate"]) == (1, False, False)
     karmada.change(web, {"replicas": 14})
     karmada.wait_placed(web, {"a": 6, "c": 8})
     policies.update({"fleet.policy": OWN_FIRST.replace("best first", "evenly")})

@@ -99,6 +99,10 @@ class Waiting(Generic[Key]):
         """Return how many workloads were last tried in vain."""
         return len(self._failing)
 
+    def queued(self) -> int:
+        """Return how many workloads wait for nothing but their turn."""
+        return sum(1 for _ in self._now)
+
     def longest_in_vain(self, now: Steady) -> float:
         """Return for how many seconds a workload has waited that was last tried in vain; 0 if there is none."""
         return now - min((self._entries[key].since for key in self._failing), default=now)

@@ -205,7 +205,7 @@ class FleetDaemon:
             stack.push_async_callback(self._records.file.close)
             await stack.enter_async_context(self._port)
             certificate = await asyncio.to_thread(make_certificate, self._settings.http)
-            routes = FleetRoutes(self._records)
+            routes = FleetRoutes(self._records, reloader=self._reloader)
             report = self._records.shadow
             status = StatusPage(self._take_snapshot, make=_status_page, stopwatch=time.monotonic)
             server = http_server(
@@ -215,6 +215,7 @@ class FleetDaemon:
                     {
                         "/": status.show,
                         "/status": status.show,
+                        "/policies": routes.policies,
                         "/debug/decisions": routes.decisions,
                         **{path: routes.now(shown) for path, shown in self._engine.shown.items()},
                         **(shadow_routes(report) if report is not None else {}),

@@ -106,6 +106,11 @@ class _Live(Collector):
         )
         yield _gauge("unplaced_bindings", "Number of bindings whose last decision failed.", maker.waiting.failing)
         yield _gauge(
+            "queued_bindings",
+            "Number of bindings that wait for nothing but their turn to be decided.",
+            maker.waiting.queued(),
+        )
+        yield _gauge(
             "longest_unplaced_seconds",
             "Seconds for which a workload has waited whose last decision failed; 0 if there is none.",
             maker.waiting.longest_in_vain(state.now),

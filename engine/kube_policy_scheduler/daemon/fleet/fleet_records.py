@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -17,7 +18,15 @@ from kube_policy_scheduler.daemon.observing.decision_file import DecisionFile
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES, FleetPolicies
 from kube_policy_scheduler.tooling.decision_record import encode
-from kube_policy_scheduler.tooling.workload_record import WorkloadRecord, recorded_clusters, rejections
+from kube_policy_scheduler.tooling.why.past_workload import shares
+from kube_policy_scheduler.tooling.workload_record import (
+    WorkloadOutcome,
+    WorkloadRecord,
+    recorded_clusters,
+    rejections,
+)
+
+logger = logging.getLogger(__name__)
 
 RECENT_RELOADS = 10
 
@@ -71,39 +80,67 @@ class FleetRecords:
     def note(self, decision: FleetDecision, seconds: float) -> None:
         """Keep what became of a workload. seconds: that the decision took."""
         outcome, now = decision.outcome, self._clock()
-        verdict = decision.compared.value if decision.compared is not None else ""
-        self.log.note(
-            WorkloadRecord(
-                time=now,
-                workload=decision.workload,
-                object="/".join(filter(None, decision.key)),
-                outcome=decision.became,
-                generation=decision.generation,
-                trigger=decision.trigger,
-                reason=outcome.reason.value,
-                message=decision.problem or outcome.message,
-                policy=outcome.policy,
-                hash=self.hash,
-                unread=decision.unread,
-                before=dict(decision.before),
-                targets=dict(outcome.targets),
-                theirs=dict(decision.theirs),
-                verdict=verdict,
-                term=outcome.term or "",
-                clusters=recorded_clusters(outcome, {**dict.fromkeys(decision.theirs, 0), **decision.before}),
-                total=len(outcome.verdicts),
-                rejected=rejections(outcome),
-                attempt=decision.attempt,
-                seconds=seconds,
-                replica=self._replica,
-            )
-        )
+        record = self._record(decision, seconds, now)
+        _tell(record, is_new=self.log.note(record))
         if decision.compared is not None and self.shadow is not None:
-            self._compared(outcome.policy or "", verdict, decision.clauses)
+            self._compared(outcome.policy or "", record.verdict, decision.clauses)
             self.shadow.count(outcome.policy or "", decision.compared, decision.clauses, _told(decision, now))
+
+    def _record(self, decision: FleetDecision, seconds: float, now: float) -> WorkloadRecord:
+        outcome = decision.outcome
+        return WorkloadRecord(
+            time=now,
+            workload=decision.workload,
+            object="/".join(filter(None, decision.key)),
+            outcome=decision.became,
+            generation=decision.generation,
+            trigger=decision.trigger,
+            reason=outcome.reason.value,
+            message=decision.problem or outcome.message,
+            policy=outcome.policy,
+            hash=self.hash,
+            unread=decision.unread,
+            before=dict(decision.before),
+            targets=dict(outcome.targets),
+            theirs=dict(decision.theirs),
+            verdict=decision.compared.value if decision.compared is not None else "",
+            term=outcome.term or "",
+            clusters=recorded_clusters(outcome, {**dict.fromkeys(decision.theirs, 0), **decision.before}),
+            total=len(outcome.verdicts),
+            rejected=rejections(outcome),
+            attempt=decision.attempt,
+            seconds=seconds,
+            replica=self._replica,
+        )
 
     def _write(self, record: WorkloadRecord, size: int) -> None:
         self.file.put(partial(encode, record), size=size)
+
+
+def _tell(record: WorkloadRecord, *, is_new: bool) -> None:
+    """Log what became of a workload; what says the same again is for those who look closely."""
+    text, level = _LOGGED[record.outcome]
+    fields = {
+        "workload": record.key,
+        "object": record.object,
+        "clusters": shares(record.targets) if record.targets else "",
+        "policy": record.policy,
+        "verdict": record.verdict,
+        "why": record.message if record.outcome not in _GOOD else "",
+    }
+    shown = {name: value for name, value in fields.items() if value}
+    logger.log(level if is_new else logging.DEBUG, text, extra=shown)
+
+
+_GOOD = (WorkloadOutcome.PLACED, WorkloadOutcome.MOVED)
+_LOGGED = {
+    WorkloadOutcome.PLACED: ("Placed workload", logging.INFO),
+    WorkloadOutcome.MOVED: ("Moved replicas of workload", logging.INFO),
+    WorkloadOutcome.UNPLACED: ("Unable to place workload", logging.INFO),
+    WorkloadOutcome.REFUSED: ("The API server refused the decision about a workload", logging.WARNING),
+    WorkloadOutcome.FAILED: ("Error writing the decision about a workload; retrying", logging.WARNING),
+    WorkloadOutcome.SHADOW: ("Compared workload", logging.INFO),
+}
 
 
 def _told(decision: FleetDecision, now: float) -> dict[str, Any]:

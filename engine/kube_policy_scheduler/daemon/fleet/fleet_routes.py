@@ -9,7 +9,15 @@ from aiohttp import web
 
 from kube_policy_scheduler.daemon.fleet.engine import Shown
 from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
-from kube_policy_scheduler.daemon.serving.server import DEFAULT_LIMIT, JSON_LINES, MOST_ANSWER_BYTES, wrong
+from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
+from kube_policy_scheduler.daemon.serving.server import (
+    DEFAULT_LIMIT,
+    JSON_LINES,
+    MOST_ANSWER_BYTES,
+    policies_in_force,
+    wrong,
+)
+from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.tooling.decision_record import encode
 from kube_policy_scheduler.tooling.workload_record import WorkloadOutcome
 
@@ -17,8 +25,9 @@ from kube_policy_scheduler.tooling.workload_record import WorkloadOutcome
 class FleetRoutes:
     """The answers."""
 
-    def __init__(self, records: FleetRecords) -> None:
+    def __init__(self, records: FleetRecords, *, reloader: PolicyReloader[FleetPolicies] | None) -> None:
         self._records = records
+        self._reloader = reloader
 
     @staticmethod
     def now(shown: Shown) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -34,6 +43,12 @@ class FleetRoutes:
             return web.json_response(found)
 
         return answer
+
+    async def policies(self, _: web.Request) -> web.Response:
+        """Answer which policies are active, and what became of the newest."""
+        if self._reloader is None:
+            return web.Response(status=404, text="there is no folder of policies: what users ask for alone decides\n")
+        return web.json_response(policies_in_force(self._reloader))
 
     async def decisions(self, request: web.Request) -> web.Response:
         """Answer the newest decisions, oldest first: `?workload=shop/web&cluster=berlin&outcome=placed&limit=10`."""

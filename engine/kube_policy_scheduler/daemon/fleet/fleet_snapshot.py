@@ -61,6 +61,8 @@ class FleetSnapshot(msgspec.Struct, frozen=True):
     rooms: Mapping[str, LastRoom]
     workloads: int
     failing: int
+    queued: int
+    """That wait for nothing but their turn."""
     waiting: Sequence[WaitingWorkload]
     decided: int
     policies: FleetPolicies
@@ -120,6 +122,7 @@ def take(sources: FleetSources) -> Generator[None, None, FleetSnapshot]:
         rooms=rooms,
         workloads=len(maker.waiting),
         failing=maker.waiting.failing,
+        queued=maker.waiting.queued(),
         waiting=waiting,
         decided=records.log.decided,
         policies=records.policies,

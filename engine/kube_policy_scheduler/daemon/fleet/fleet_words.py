@@ -48,6 +48,7 @@ def put_into_words(taken: FleetSnapshot) -> shown.FleetStatus:
         figures=(
             (amount(taken.workloads), "workloads"),
             (amount(taken.failing), "of these, without a place"),
+            (amount(taken.queued), "of these, next in the queue"),
             (amount(len(taken.clusters)), "clusters"),
             (amount(sum(not each.ready for each in taken.clusters)), "of these, not ready"),
             (amount(taken.decided), "decisions since the start"),

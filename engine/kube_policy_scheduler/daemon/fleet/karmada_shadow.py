@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +15,6 @@ from kube_policy_scheduler.fleet.karmada.triggers import condition
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.workload_record import WorkloadOutcome
 from kube_policy_scheduler.wording import some
-
-logger = logging.getLogger(__name__)
 
 MOST_DIFFERENCES = 5
 """Clusters that are named where both differ."""
@@ -48,10 +45,7 @@ class KarmadaShadow(KarmadaEngine):
             await self.answer(work)
             return None
         self.maker.waiting.settled(work.key, self._now())
-        found = compared(work)
-        fields = {"binding": "/".join(filter(None, work.key)), "verdict": found.compared, "why": found.problem}
-        logger.info("Compared binding", extra={name: value for name, value in fields.items() if value})
-        return found
+        return compared(work)
 
     def look_again(self, now: Steady) -> None:
         """Do nothing: the other moves what it wants to move."""

@@ -60,16 +60,16 @@ class WorkloadLog:
         self.decided = 0
         """Decisions so far, repeated ones included."""
 
-    def note(self, record: WorkloadRecord) -> None:
-        """Keep a decision; one that says what the last one about the object said is counted there."""
+    def note(self, record: WorkloadRecord) -> bool:
+        """Keep a decision, and return whether it says anything new: else it is counted with the one before."""
         self.decided += 1
         if self._is_repeated(record):
-            return
+            return False
         parts = len(record.clusters) + (len(record.before) + len(record.targets) + len(record.theirs)) // 4
         size = _RECORD_BYTES + _CLUSTER_BYTES * parts + len(record.message)
         self._hand_on(record, size)
         if not self._most:
-            return
+            return True
         entry = LoggedDecision(record, size)
         self._entries.append(entry)
         self._latest[record.object] = entry
@@ -79,6 +79,7 @@ class WorkloadLog:
             self._bytes -= oldest.size
             if self._latest.get(oldest.record.object) is oldest:
                 del self._latest[oldest.record.object]
+        return True
 
     def _is_repeated(self, record: WorkloadRecord) -> bool:
         entry = self._latest.get(record.object)

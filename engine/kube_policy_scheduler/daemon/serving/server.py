@@ -110,18 +110,8 @@ class DaemonServer:
         return take_snapshot(sources, await self._records.spare_time.run(look(sources)))
 
     async def _policies(self, _: web.Request) -> web.Response:
-        last, active = self._reloader.last, self._reloader.active_record
-        return web.json_response(
-            {
-                "active": active.hash if active is not None else None,
-                "generation": self._reloader.generation,
-                "restored": active.origin or None if active is not None else None,
-                "candidate": last.hash if last is not None else None,
-                "accepted": last.successful if last is not None else False,
-                "problems": list(last.problems) if last is not None else [],
-                "owners": {state.owner: state.as_data() for state in self._owners()},
-            }
-        )
+        owners = {state.owner: state.as_data() for state in self._owners()}
+        return web.json_response({**policies_in_force(self._reloader), "owners": owners})
 
     async def _decisions(self, request: web.Request) -> web.Response:
         wanted: dict[str, Any] = {name: request.query.get(name, "") for name in ("pod", "node", "outcome")}
@@ -154,6 +144,19 @@ class DaemonServer:
     async def _state(self, request: web.Request) -> web.Response:
         state = await self._records.spare_time.run(self._records.dump(recount="recount" in request.query))
         return web.Response(body=await asyncio.to_thread(_pretty, state), content_type="application/json")
+
+
+def policies_in_force(reloader: PolicyReloader[Any]) -> dict[str, Any]:
+    """Return which policies are active, and what became of the newest."""
+    last, active = reloader.last, reloader.active_record
+    return {
+        "active": active.hash if active is not None else None,
+        "generation": reloader.generation,
+        "restored": active.origin or None if active is not None else None,
+        "candidate": last.hash if last is not None else None,
+        "accepted": last.successful if last is not None else False,
+        "problems": list(last.problems) if last is not None else [],
+    }
 
 
 def _pretty(state: State) -> bytes:
