@@ -30,7 +30,6 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     GangTopology,
     Shortfall,
     domains_of,
-    narrowed,
 )
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
@@ -41,7 +40,7 @@ from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.compiling.compiled import CompiledOrder, CompiledTest
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.policy.whole_gang import decide_with_gang, seats_of
+from kube_policy_scheduler.policy.whole_gang import decide_with_gang, domains_by_room, seats_of
 from kube_policy_scheduler.times import Steady, duration, rfc3339
 
 _MOST_NODES = 5
@@ -261,10 +260,10 @@ class Answers:
                 return short
             if inputs.pending is not None and verdict is None:
                 return self._with_gang(inputs, requirements, preempts=preempts)
-            found = narrowed(frame, inputs.profile, requirements, self._cycle)
+            found = domains_by_room(_queued(inputs), inputs, self._cycle)
             if isinstance(found, Shortfall):
                 return NoDomain(inputs=inputs, requirements=requirements, shortfall=found)
-            inside = inputs.under(found)
+            inside = _inside(inputs, found)
         decision = self._decide(inside, preempts=preempts, verdict=verdict)
         if decision.host is None:
             return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
@@ -276,14 +275,14 @@ class Answers:
     ) -> Answer:
         """Return the answer about a pod whose gangs lack no pods: all that they need get nodes, or it gets none."""
         decision, domains = decide_with_gang(inputs, requirements, self._cycle, preempts=preempts)
-        inside = inputs.under(inputs.profile.narrowed(GangTopology(domains))) if domains else inputs
+        inside = _inside(inputs, domains)
         if decision.host is not None:
             return Placed(inputs=inside, requirements=requirements, decision=decision)
         if decision.preemption is None or not decision.preemption.victims:
-            found = narrowed(inputs.frame(), inputs.profile, requirements, self._cycle)
+            found = domains_by_room(_queued(inputs), inputs, self._cycle)
             if isinstance(found, Shortfall):
                 return NoDomain(inputs=inputs, requirements=requirements, shortfall=found)
-            inside = inputs.under(found)
+            inside = _inside(inputs, found)
             if self._decide(inside, preempts=False, verdict=None).host is not None:
                 on_nodes = inputs.cluster.counters.group_size
                 first = next((each for each in requirements if each.filled(on_nodes) < each.size), requirements[0])
@@ -409,6 +408,11 @@ def _nodes(reservation: StartReservation) -> str:
     names = list(reservation.needed)
     more = f" and {len(names) - _MOST_NODES} more" if len(names) > _MOST_NODES else ""
     return ", ".join(names[:_MOST_NODES]) + more
+
+
+def _inside(inputs: DecisionInputs, domains: tuple[Domain, ...]) -> DecisionInputs:
+    """Return inputs on the nodes of domains alone."""
+    return inputs.under(inputs.profile.narrowed(GangTopology(domains))) if domains else inputs
 
 
 def _queued(inputs: DecisionInputs) -> QueuedPod:

@@ -13,9 +13,11 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.backfill.reservation import Seat
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.decide.gang_domains import Domain
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainCounts, Shortfall
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.attempt import WaitingPod
+from kube_policy_scheduler.framework.groups.members import GangMembers
+from kube_policy_scheduler.framework.groups.seating import Seating
 from kube_policy_scheduler.framework.groups.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue, gates, priority_position
@@ -39,6 +41,23 @@ def decide_with_gang(
         decision, _ = gangs.decide(queued, gangs.membership(queued).requirements)
     found = (gangs.gangs.domain(requirement.group) for requirement in requirements if requirement.levels)
     return decision, tuple(domain for domain in found if domain is not None)
+
+
+def domains_by_room(queued: QueuedPod, inputs: DecisionInputs, cycle: Cycle) -> tuple[Domain, ...] | Shortfall:
+    """Return the domains that the gangs of a pod get, if their other members are pods like it, or which finds none.
+
+    Args:
+        queued: the pod.
+        inputs: of the decision about it.
+        cycle: decides.
+    """
+    requirements = inputs.gang_requirements()
+    if not any(each.levels for each in requirements):
+        return ()
+    algorithm, queue = _ByRules(inputs, cycle), SchedulingQueue()
+    members = GangMembers(inputs.cluster, queue, algorithm)
+    seating = Seating(inputs.cluster, queue, algorithm, members, domains=DomainCounts())
+    return seating.confine(queued, requirements)
 
 
 def seats_of(inputs: DecisionInputs, requirements: Sequence[GangRequirement], cycle: Cycle) -> Sequence[Seat] | None:

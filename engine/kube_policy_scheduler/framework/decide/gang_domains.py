@@ -8,7 +8,7 @@ placing them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
 from functools import partial
 from typing import TypeAlias
@@ -22,8 +22,8 @@ from kube_policy_scheduler.cluster.domains import Topology, label_states, topolo
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.bounded_counts import BoundedCounts
-from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.decide.device_room import DeviceKind, claimed_kinds, provided_kind
+from kube_policy_scheduler.framework.decide.cycle import Decision
+from kube_policy_scheduler.framework.decide.device_room import DeviceKind, provided_kind
 from kube_policy_scheduler.framework.decide.gang_room import (
     MOST_KINDS,
     FreeOf,
@@ -47,10 +47,9 @@ from kube_policy_scheduler.framework.decide.placements import (
     scored_resources,
 )
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.gangs import GangRequirement, outermost_first
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.preempt.gang_units import rows_of
 from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Rejection
@@ -434,39 +433,6 @@ def largest_first(cluster: Cluster, members: Sequence[Members]) -> list[PodTempl
     """
     ordered = sorted(members, key=lambda each: int(np.count_nonzero(each.feasible)))
     return [kind.members.template for kind in kinds_of(cluster, ordered)]
-
-
-def narrowed(
-    frame: Frame, profile: Profile, requirements: Iterable[GangRequirement], cycle: Cycle
-) -> Profile | Shortfall:
-    """Return the profile that places a pod in the domains of its groups, where pods are decided one by one.
-
-    Members that have no node yet count as pods like this one.
-    """
-    cluster, found = frame.cluster, list[Domain]()
-    within: BoolArray | None = None
-    confined = [requirement for requirement in outermost_first(requirements) if requirement.levels]
-    for number, requirement in enumerate(confined):
-        needed = max(1, requirement.size - requirement.filled(cluster.counters.group_size))
-        feasible, devices = cycle.passing(frame, profile), claimed_kinds(frame)
-        rows = rows_of(cluster, requirement)
-        members = [Members(frame.template, needed, feasible, devices)]
-        rest = Rest(requirement.levels, members, needed, np.array(rows, np.intp) if rows else None)
-        usable = within
-        for inner in confined[number + 1 :]:
-            if not inner.members(cluster.counters.group_size):
-                alike = [Members(frame.template, inner.size, feasible, devices)]
-                mask = holding(cluster, Rest(inner.levels, alike, inner.size), within=within)
-                usable = inside_of(usable, mask)
-        domain = choose(cluster, rest, prefers=preference(profile, frame, requirement), within=usable)
-        if isinstance(domain, Shortfall):
-            best = roomiest(cluster, rest, within=within)
-            return Shortfall(f"{requirement}: {domain.message}", tuple(best))
-        if isinstance(domain, Domain):
-            found.append(domain)
-            mask = domain.mask(cluster)
-            within = mask if within is None else within & mask
-    return profile.narrowed(GangTopology(tuple(found))) if found else profile
 
 
 def domains_of(profile: Profile) -> tuple[Domain, ...]:

@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import (
     largest_first,
     numbers_in,
     preference,
+    roomiest,
 )
 from kube_policy_scheduler.framework.decide.gang_room import (
     Members,
@@ -229,6 +230,24 @@ class Seating:
         return (yield from self._fill(attempt, members, (requirement,), every=True))
 
     # --- domains ---------------------------------------------------------------------------------------
+
+    def confine(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> tuple[Domain, ...] | Shortfall:
+        """Return the domains that the groups of a pod get, by the room that there is, or which of them finds none.
+
+        Nothing is placed. Members that are in no queue count as pods like this one.
+        """
+        around: tuple[GangRequirement, ...] = ()
+        for requirement in outermost_first(requirements):
+            if not requirement.levels:
+                continue
+            found = self._domain(queued, requirement, around, ())
+            if isinstance(found, Shortfall):
+                best = roomiest(self._cluster, self._members.rest(queued, requirement), within=self._around(around))
+                return Shortfall(f"{requirement}: {found.message}", tuple(best))
+            self._gangs.settle(requirement.group, found)
+            around = (*around, requirement)
+        domains = (self._gangs.domain(each.group) for each in around)
+        return tuple(domain for domain in domains if domain is not None)
 
     def _domain(
         self,
