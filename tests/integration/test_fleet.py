@@ -168,13 +168,19 @@ def test_a_quota_that_refuses_is_told_and_what_runs_stays(
         return Reply(403, "QuotaExceeded", "the quota of shop is used up") if is_placement and is_full else None
 
     front.plan = plan
-    fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    process = fleet(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
     web = karmada.add_binding(replicas=12, has={"a": 3})
     said = karmada.wait_reason(web, "QuotaExceeded")
+    (logged,) = eventually(lambda: [json.loads(line) for line in refused(process)])
+    assert (logged["reason"], logged["targets"]) == ("QuotaExceeded", {"a": 3})
     assert (said["status"], said["message"]) == ("False", "the quota of shop is used up")
     assert karmada.targets(web) == {"a": 3}
     is_full = False
     assert sum(eventually(lambda: karmada.scheduled(web)["status"] == "True" and karmada.targets(web)).values()) == 12
+
+
+def refused(process: SchedulerProcess) -> list[str]:
+    return process.get("/debug/decisions?outcome=refused")[1].splitlines()
 
 
 def test_another_writer_is_never_overwritten(karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path) -> None:

@@ -310,10 +310,11 @@ class ShadowSettings(Section, frozen=True):
     """Settings for `mode: shadow`."""
 
     scheduler_names: Annotated[tuple[Name, ...], Meta(min_length=1), EACH_ONCE] = ("default-scheduler",)
-    """`spec.schedulerName` of the pods that another scheduler places. The scheduler decides them as if they used one of
-    the top-level `schedulerNames`."""
+    """`spec.schedulerName` of the pods that another scheduler places, or with `policy-scheduler fleet` of the bindings.
+    The scheduler decides them as if they used one of the top-level `schedulerNames`."""
     give_up_after: PositiveDuration = seconds(600)
-    """Time after which a pod counts as `not-bound`: the policies select a node, but no scheduler has bound the pod."""
+    """Time after which a pod counts as `not-bound`: the policies select a node, but no scheduler has bound the pod. For
+    bindings, the other scheduler says itself that it did not place them."""
     kept: Annotated[int, Meta(ge=0, le=100_000)] = 1000
     """Number of comparisons for `/debug/shadow`."""
 

@@ -54,9 +54,8 @@ def past_workload(records: Sequence[WorkloadRecord], name: str, *, namespace: st
         known = {each.key for each in records}
         meant = closest(wanted, known)
         there = f"there are decisions about {plural(len(known), 'workload')}" if known else "there are no decisions"
-        raise UnknownWorkloadError(
-            f"there is no decision about `{wanted}`: {f'did you mean `{meant}`?' if meant else there}"
-        )
+        advice = f"did you mean `{meant}`?" if meant else f"{there}; --karmada explains what would be decided now"
+        raise UnknownWorkloadError(f"there is no decision about `{wanted}`: {advice}")
     if len(objects) > 1:
         listed = ", ".join(objects[:8])
         raise UnknownWorkloadError(f"several objects decide a workload `{name}`: {listed}; use one of these names")
