@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.manifests import DEPLOY, Json, key, pod_spec, with_components
+from tests.deploy.manifests import DEPLOY, Json, in_namespace, key, pod_spec, with_components
 
 CHART = DEPLOY / "chart"
 BY_HAND = "configuration.yaml"
@@ -26,6 +26,16 @@ COMPONENTS = {
     "webhook-self-managed": ".Values.webhook.enabled",
 }
 """Components of deploy/components, each with the condition under which its objects are made."""
+INSTEAD = {
+    "estimator": "overlays/estimator",
+    "karmada": "fleet/host",
+    "multikueue": "fleet/multikueue",
+    "ocm": "fleet/ocm",
+    "clusterprofile": "fleet/clusterprofile",
+}
+"""Values of `install` other than `scheduler`, each with the folder whose objects are made in place of all others."""
+_PROFILES = "cluster-inventory"
+"""The namespace that a configuration names: it is that of the release."""
 _CONDITIONS = {
     "NetworkPolicy": ".Values.networkPolicy.enabled",
     "ResourceQuota": ".Values.resourceQuota.enabled",
@@ -59,7 +69,40 @@ def templates() -> dict[str, str]:
         made = with_components(component, namespace=_NAMESPACE)
         found[component] = [(condition, o) for o in made if key(o) not in base or o["kind"] == "PodDisruptionBudget"]
     found["webhook-self-managed"] = [*_with_and_without_policies(found["webhook-self-managed"])]
-    return {f"{name}.yaml": _HEAD + "".join(_guarded(*each) for each in objects) for name, objects in found.items()}
+    texts = {name: "".join(_guarded(*each) for each in objects) for name, objects in found.items()}
+    made = {f"{name}.yaml": f"{_HEAD}{_only('scheduler', text)}" for name, text in texts.items()}
+    for name, folder in INSTEAD.items():
+        others = [o for o in in_namespace(folder, _NAMESPACE) if o["kind"] != "Namespace"]
+        text = "".join(f"---\n{_config_map(o) if o['kind'] == 'ConfigMap' else _template(o)}" for o in others)
+        made[f"instead-{name}.yaml"] = f"{_HEAD}{_only(name, text)}"
+    return made
+
+
+def _only(install: str, text: str) -> str:
+    """Return a template that makes its objects only for one value of `install`."""
+    return f'{{{{- if eq .Values.install "{install}" }}}}\n{text}{{{{- end }}}}\n'
+
+
+def _config_map(made: Json) -> str:
+    """Return the configuration or the policies; `fleet.config` and `fleet.policies` take their place."""
+    data = made.pop("data")
+    head = yaml.dump(made, Dumper=_Text, sort_keys=False).replace(_NAMESPACE, "{{ .Release.Namespace }}")
+    if "config.yaml" in data:
+        text = data["config.yaml"].replace(_PROFILES, "{{ .Release.Namespace }}")
+        lines = "".join(f"    {line}\n" for line in text.splitlines())
+        inside = "    {{- tpl (toYaml .Values.fleet.config) . | nindent 4 }}\n"
+        return f"{head}data:\n  config.yaml: |\n{_either('config', 4, inside, lines)}"
+    lines = "".join(f"  {line}\n" for line in yaml.dump(data, Dumper=_Text, sort_keys=False).splitlines())
+    inside = "  {{- toYaml .Values.fleet.policies | nindent 2 }}\n"
+    return f"{head}data:\n{_either('policies', 2, inside, lines)}"
+
+
+def _either(value: str, indent: int, given: str, otherwise: str) -> str:
+    space = " " * indent
+    return (
+        f"{space}{{{{- if .Values.fleet.{value} }}}}\n{given}{space}{{{{- end }}}}\n"
+        f"{space}{{{{- if not .Values.fleet.{value} }}}}\n{otherwise}{space}{{{{- end }}}}\n"
+    )
 
 
 def _with_and_without_policies(objects: list[tuple[str, Json]]) -> Iterator[tuple[str, Json]]:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 _ACTION = re.compile(
-    r"\s*\{\{-\s+(?P<trimmed>.*?)\s+(?P<cut>-?)\}\}(?P<after>\s*)|\{\{\s+(?P<plain>.*?)\s+\}\}", re.DOTALL
+    r"\s*\{\{-\s+(?P<trimmed>.*?)\s+(?P<cut>-?)\}\}(?=(?P<after>\s*))|\{\{\s+(?P<plain>.*?)\s+\}\}", re.DOTALL
 )
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[()|]|[^\s()|]+')
 
@@ -36,7 +36,7 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
         yield "text", text[at : found.start()]
         action = found["plain"] if found["plain"] is not None else found["trimmed"]
         yield "action", action
-        at = found.end() if found["plain"] is not None or found["cut"] else found.end() - len(found["after"])
+        at = found.end() + (len(found["after"]) if found["cut"] else 0)
     yield "text", text[at:]
 
 
@@ -125,6 +125,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "default": lambda fallback, value: value or fallback,
     "printf": lambda form, *values: form % values,
     "int": int,
+    "eq": lambda a, b: a == b,
     "gt": lambda a, b: a > b,
     "not": lambda value: not value,
     "and": lambda *values: all(values),

@@ -91,6 +91,31 @@ def _with_components(names: tuple[str, ...], namespace: str) -> str:
         return _built(mine)
 
 
+@functools.cache
+def _in_namespace(folder: str, namespace: str) -> str:
+    text = {
+        "namespace": namespace,
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"../deploy/{folder}"],
+    }
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(DEPLOY, Path(copy, "deploy"))
+        mine = Path(copy, "mine")
+        mine.mkdir()
+        (mine / "kustomization.yaml").write_text(yaml.safe_dump(text))
+        return _built(mine)
+
+
+def in_namespace(folder: str, namespace: str) -> list[Json]:
+    """Return what a folder of deploy/ makes, in another namespace."""
+    found = list(yaml.safe_load_all(_in_namespace(folder, namespace)))
+    for each in found:
+        if each["kind"].startswith("ValidatingAdmissionPolicy"):
+            each["metadata"].pop("namespace", None)
+    return found
+
+
 def with_components(*names: str, namespace: str = "policy-scheduler") -> list[Json]:
     """Return the base with these components, for a namespace."""
     return list(yaml.safe_load_all(_with_components(names, namespace)))

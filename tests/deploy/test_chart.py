@@ -16,7 +16,18 @@ from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.daemon.configuration.settings import load_settings
 from tests.deploy import chart
 from tests.deploy.go_template import render
-from tests.deploy.manifests import BASE, ROOT, Json, built, key, named, pod_spec, with_components
+from tests.deploy.manifests import (
+    BASE,
+    DEPLOY,
+    ROOT,
+    Json,
+    built,
+    in_namespace,
+    key,
+    named,
+    pod_spec,
+    with_components,
+)
 from tests.deploy.test_manifests import VERSIONS, invalid
 
 pytestmark = pytest.mark.needs("kubectl")
@@ -42,7 +53,16 @@ CASES: dict[str, Json] = {
         "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
         "policies": {"default.policy": "filter node.ready\n", "web.policy": "score 1\n"},
     },
+    **{name: {"install": name} for name in chart.INSTEAD},
+    "own fleet": {
+        "install": "karmada",
+        "fleet": {
+            "config": {"apiVersion": "policy-scheduler/v1alpha1", "kind": "PolicySchedulerConfiguration"},
+            "policies": {"web.policy": "for workloads where true\ndivide evenly\n"},
+        },
+    },
 }
+SCHEDULER = [case for case, given in CASES.items() if given.get("install", "scheduler") == "scheduler"]
 
 
 def values(case: str) -> Json:
@@ -115,8 +135,40 @@ def test_each_switch_makes_the_objects_of_its_component() -> None:
     assert len(webhook["webhooks"]) == 1
 
 
+@pytest.mark.parametrize(("name", "folder"), chart.INSTEAD.items())
+def test_it_makes_what_the_manifests_of_a_fleet_make_in_any_namespace(name: str, folder: str) -> None:
+    own = yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["namespace"]
+    for namespace in (own, "elsewhere"):
+        made = {key(o): o for o in rendered(name, namespace=namespace)}
+        wanted = {key(o): o for o in in_namespace(folder, namespace) if o["kind"] != "Namespace"}
+        assert made.keys() == wanted.keys()
+        for each, object_ in wanted.items():
+            if each[0] == "Deployment":
+                theirs, ours = pod_spec(object_), pod_spec(made[each])
+                assert {key: ours[key] for key in ("volumes", "serviceAccountName")} == {
+                    key: theirs[key] for key in ("volumes", "serviceAccountName")
+                }
+                (container,), (wanted_container,) = ours["containers"], theirs["containers"]
+                assert container["args"] == wanted_container["args"]
+                assert container["ports"] == wanted_container["ports"]
+            elif each[0] == "ConfigMap":
+                text = yaml.safe_dump(object_["data"]).replace("cluster-inventory", namespace)
+                assert made[each]["data"] == yaml.safe_load(text)
+            else:
+                assert made[each] == object_
+
+
+def test_values_take_the_place_of_the_configuration_and_policies_of_a_fleet(tmp_path: Path) -> None:
+    made = rendered("own fleet")
+    config = named("ConfigMap", "policy-scheduler-fleet", among=made)["data"]["config.yaml"]
+    (tmp_path / "config.yaml").write_text(config)
+    assert load_settings(tmp_path / "config.yaml").fleet.engine == "karmada"
+    policies = named("ConfigMap", "policy-scheduler-fleet-policies", among=made)["data"]
+    assert policies == {"web.policy": "for workloads where true\ndivide evenly\n"}
+
+
 def test_its_configuration_and_policies_are_taken(tmp_path: Path) -> None:
-    for case in CASES:
+    for case in SCHEDULER:
         made = rendered(case, namespace="here")
         (tmp_path / "config.yaml").write_text(named("ConfigMap", "policy-scheduler", among=made)["data"]["config.yaml"])
         assert load_settings(tmp_path / "config.yaml").policies.config_map == "here/policies"
