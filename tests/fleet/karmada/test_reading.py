@@ -9,6 +9,7 @@ import pytest
 
 from kube_policy_scheduler.fleet.karmada import objects, reading
 from kube_policy_scheduler.fleet.model import Workload
+from kube_policy_scheduler.fleet.placement import affinity
 
 SPEC = {
     "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "u"},
@@ -144,3 +145,26 @@ def test_nodes_that_are_not_counted_by_grades_count_by_sums(counts: list[dict[st
         "status": {"resourceSummary": {"allocatableModelings": counts}},
     }
     assert reading.cluster(msgspec.convert(written, objects.KarmadaCluster)).grades == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "matches"),
+    [
+        ("provider", "In", ["aws"], True),
+        ("provider", "NotIn", ["gcp"], True),
+        ("provider", "NotIn", [], False),
+        ("region", "NotIn", None, False),
+        ("provider", "In", ["aws", "Alibaba Cloud"], False),
+        ("region", "NotIn", ["x" * 64], False),
+        ("zone", "NotIn", [], True),
+        ("zone", "In", ["z1", "any text"], True),
+    ],
+)
+def test_a_test_of_a_field_that_karmada_cannot_read_matches_no_cluster(
+    key: str, operator: str, values: list[str] | None, matches: bool
+) -> None:
+    test = {"key": key, "operator": operator, "values": values}
+    written = msgspec.convert({"fieldSelector": {"matchExpressions": [test]}}, objects.ClusterAffinity)
+    spec = {"provider": "aws", "region": "eu", "zones": ["z1", "z2"]}
+    cluster = reading.cluster(msgspec.convert({"metadata": {"name": "a"}, "spec": spec}, objects.KarmadaCluster))
+    assert affinity.matches(reading.affinity(written), cluster) is matches

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.cluster.label_syntax import requirement_error
 from kube_policy_scheduler.cluster.objects.structs import Resources
 from kube_policy_scheduler.cluster.selectors import EVERYTHING, Selector, SelectorError, label_selector
 from kube_policy_scheduler.cluster.taints import TaintKey
@@ -55,10 +56,16 @@ def placement(written: Mapping[str, Any] | None) -> model.Placement:
 
 
 def affinity(written: objects.ClusterAffinity) -> model.ClusterAffinity:
-    """Return a cluster affinity; a selector that is not valid matches no cluster."""
+    """Return a cluster affinity; one with a selector that is not valid matches no cluster.
+
+    Karmada reads tests of provider and region as label selectors: they need values, and these must be those of labels.
+    """
     fields = (written.field_selector.match_expressions if written.field_selector is not None else None) or ()
+    is_valid = all(
+        each.key == "zone" or requirement_error(each.key, each.operator, each.values or ()) is None for each in fields
+    )
     return model.ClusterAffinity(
-        labels=_selector(written),
+        labels=_selector(written) if is_valid else None,
         fields=tuple(model.FieldTest(each.key, each.operator, frozenset(each.values or ())) for each in fields),
         names=frozenset(written.cluster_names or ()),
         exclude=frozenset(written.exclude or ()),
