@@ -44,7 +44,7 @@ def evictions(
     left = yield from place_free(attempt, gang, members, requirement)
     found: Nominations = {}
     for number, member in enumerate(left):
-        if requirement.roles and gang.is_surplus(member, requirement.group):
+        if gang.is_surplus(member, requirement):
             continue
         placed = gang.placed(requirement)
         if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
@@ -84,7 +84,7 @@ def place_free(
             break
         if member.pod.uid in attempt.placed:
             continue
-        if requirement.roles and gang.is_surplus(member, requirement.group):
+        if gang.is_surplus(member, requirement):
             continue
         decision = attempt.decide(member)
         if decision.host is not None:

@@ -47,14 +47,15 @@ class GangMembers:
         """Return whether any members of a group have a node."""
         return requirement.members(self._cluster.counters.group_size) > 0
 
-    def is_surplus(self, member: QueuedPod, group: Group) -> bool:
-        """Return whether a member would fill no place that a group needs, which is not complete."""
-        for each in self._algorithm.gang_requirements(member):
-            if each.group == group:
-                placed = self.placed(each)
-                if placed < each.size and placed == each.filled(self._number_of, joining=1):
-                    return True
-        return False
+    def is_surplus(self, member: QueuedPod, requirement: GangRequirement) -> bool:
+        """Return whether a member would fill no place that a group needs, which is not complete: others have its role.
+
+        requirement: of the group, for any of its members.
+        """
+        if not requirement.roles:
+            return False
+        mine = (each for each in self._algorithm.gang_requirements(member) if each.group == requirement.group)
+        return any(self.placed(each) == each.filled(self._number_of, joining=1) < each.size for each in mine)
 
     def _number_of(self, group_of: GroupOf, group: Group) -> int:
         noted = self.attempt.number_of(group) if self.attempt is not None else 0

@@ -78,7 +78,7 @@ class SeatSearch:
         if state in self._failed:
             return False
         member, rest = members[0], members[1:]
-        if not (requirement.roles and self._members.is_surplus(member, requirement.group)):
+        if not self._members.is_surplus(member, requirement):
             seen, rows = set[object](), algorithm.by_fullness(member, most=_MOST_ROWS + 1)
             self._is_partial = self._is_partial or len(rows) > _MOST_ROWS
             for row in rows[:_MOST_ROWS]:

@@ -403,7 +403,7 @@ class Seating:
                 return Shortfall(WORK_CUT, cut=WORK_CUT)
             if member.pod.uid in attempt.placed:
                 continue
-            if requirement.roles and self._members.is_surplus(member, requirement.group):
+            if self._members.is_surplus(member, requirement):
                 continue
             inner = self._next_inside(member, inside) if not known.issuperset(member.groups) else None
             if inner is None:
