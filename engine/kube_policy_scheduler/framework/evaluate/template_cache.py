@@ -381,6 +381,10 @@ class _Answers(Shared):
         self.version += 1
         return True
 
+    def is_beside(self, reader: ChangedRows) -> bool:
+        """Return whether these are as old as what a reader of the same journals took a moment ago."""
+        return self._changes.is_beside(reader)
+
     def refresh_and_add(
         self,
         frame: Frame,
@@ -809,6 +813,8 @@ class TemplateCache(Shared):
         """Take over changed rows by one compiled loop where only resources depend on them; return whether it could."""
         kernels, maxima, live = self._accelerator.kernels, self._maxima, self._live_parts
         if kernels is None or maxima is None or len(live) != 1 or self._scaled:
+            return False
+        if not live[0].is_beside(self._changes):  # other templates that share them were decided meanwhile
             return False
         if len(self._ok) != frame.cluster.nodes.size or self._renewals != self._count_renewals():
             return False
