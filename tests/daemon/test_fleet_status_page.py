@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -88,7 +88,7 @@ class Scene:
                 0.001,
             )
 
-    def taken(self) -> FleetSnapshot:
+    def steps(self) -> Generator[None, None, FleetSnapshot]:
         metric = SignalRow("load", 3.0, degraded=True, series=2, missing_nodes=1, fetch_seconds=0.01)
         sources = FleetSources(
             engine=Engine(self.maker),  # type: ignore[arg-type]  # all that is asked
@@ -99,13 +99,18 @@ class Scene:
             clock=lambda: NOW,
             steady=lambda: 40.0,
         )
-        steps = take(sources)
+        return take(sources)
+
+    def taken(self, meanwhile: Callable[[], object] = lambda: None) -> FleetSnapshot:
+        """Return what the page shows. meanwhile: happens between two steps."""
+        steps = self.steps()
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 found: FleetSnapshot = end.value
                 return found
+            meanwhile()
 
 
 def text_of(scene: Scene) -> str:
@@ -166,6 +171,18 @@ def test_no_more_are_looked_at_than_a_page_needs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(fleet_snapshot, "MOST_WAITING", 2)
     status = put_into_words(Scene(huge=5).taken())
     assert (sum(each.workloads for each in status.waiting), status.waiting_left_out) == (2, 3)
+
+
+def test_workloads_may_come_and_go_while_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_snapshot, "_AT_ONCE", 1)
+    scene = Scene(huge=5)
+
+    def meanwhile() -> None:
+        scene.maker.delete_binding(next(iter(scene.maker.bindings)))
+        scene.plane.show_all(scene.maker, 0.0)
+        scene.decide()
+
+    assert put_into_words(scene.taken(meanwhile)).clusters
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])

@@ -120,7 +120,7 @@ class Engine(Protocol):
         ...
 
     def placements(self) -> Iterable[Mapping[str, int]]:
-        """Return the replicas by cluster of each workload."""
+        """Return the replicas by cluster of each workload of now; others may come and go while they are read."""
         ...
 
     @property

@@ -94,7 +94,7 @@ def take(sources: FleetSources) -> Generator[None, None, FleetSnapshot]:
     """Take the state of now, in steps; between two of them anything may happen."""
     maker, records = sources.engine.maker, sources.records
     running: dict[str, Running] = {}
-    for number, targets in enumerate(list(sources.engine.placements())):
+    for number, targets in enumerate(sources.engine.placements()):
         for name, replicas in targets.items():
             each = running.setdefault(name, Running())
             each.workloads += 1

@@ -76,7 +76,7 @@ class InventoryEngine:
 
     def placements(self) -> Iterable[Mapping[str, int]]:
         """Return the clusters that each policy chose; there are no replicas."""
-        return (dict.fromkeys(names, 0) for names in self.maker.selected())
+        return (dict.fromkeys(names, 0) for names in list(self.maker.selected()))
 
     def _shown(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return what a policy would choose now, by its name."""

@@ -113,7 +113,7 @@ class OcmEngine:
 
     def placements(self) -> Iterable[Mapping[str, int]]:
         """Return the clusters of each Placement that is decided here; OCM knows no replicas."""
-        return (dict.fromkeys(names, 0) for names in self.maker.selected())
+        return (dict.fromkeys(names, 0) for names in list(self.maker.selected()))
 
     def _shown_scores(self, key: tuple[str, str]) -> Mapping[str, Any] | None:
         """Return the scores of a cluster by its name."""
