@@ -15,6 +15,7 @@ from kube_policy_scheduler.cli.terminal import say
 from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.lang.compiling.compiled import CompiledPolicy
     from kube_policy_scheduler.tooling.first_test.search import Change, Found, Search
     from kube_policy_scheduler.tooling.mutation.trial import MutantResult, MutationTarget
 
@@ -67,10 +68,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
 
     policies = compiled([read_source(policy_path)])
     if policies.fleet.policies:
-        advice = "write `clusters`, and cases with a `workload`"
-        raise click.ClickException(
-            f"{policy_path} is about workloads, and first cases are made for pods only: {advice}"
-        )
+        return _text_of_workloads(policy_path, policies.fleet.policies[0], target)
     if len(policies.policies) != 1 or not (policies.policies[0].clauses or policies.queues):
         raise click.ClickException(f"{policy_path} has no clauses to test")
     (policy,) = policies.policies
@@ -89,6 +87,28 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     if any(one.status is MutantStatus.SURVIVED for one in first.tried):
         message += f"\nto see what no case detects yet: policyctl test --mutate -q {target or 'FILE'}"
     return first.text, message
+
+
+def _text_of_workloads(policy_path: Path, policy: CompiledPolicy, target: Path | None) -> tuple[str, str]:
+    """Return the same for a policy of workloads."""
+    from kube_policy_scheduler.builtins.environment import environment
+    from kube_policy_scheduler.tooling.first_test.workload_cases import WorkloadCases
+    from kube_policy_scheduler.tooling.mutation.report import summary
+    from kube_policy_scheduler.tooling.mutation.trial import MutantStatus
+
+    search = WorkloadCases(policy, pods=environment().pods)
+    cases = search.run()
+    if not cases:
+        raise click.ClickException(f"{policy_path}: no useful case was found; write the first case by hand")
+    shown_as = target if target is not None else Path(f"<stdout>{files.TEST_SUFFIX}")
+    path = Path(os.path.relpath(policy_path, shown_as.parent)).as_posix()
+    made, failing = _run(shown_as, search.text(cases, policy=path, name=policy.name))
+    if failing:
+        made, _ = _run(shown_as, search.text(cases, policy=path, name=policy.name, without=failing))
+    message = f"{plural(made.count, 'case')}, {made.coverage}, {summary(made.tried)}"
+    if any(one.status is MutantStatus.SURVIVED for one in made.tried):
+        message += f"\nto see what no case detects yet: policyctl test --mutate -q {target or 'FILE'}"
+    return made.text, message
 
 
 @dataclass(frozen=True, slots=True)

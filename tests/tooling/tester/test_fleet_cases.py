@@ -123,16 +123,6 @@ def test_changes_of_the_policy_are_tried(replicas: int, survives: list[str], tes
     assert [each for each in ("keep nothing", "at most 8 each") if each in shown] == survives
 
 
-def test_first_cases_are_for_pods_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "fleet.policy").write_text(POLICY)
-
-    assert run(["test", "--init", "fleet.policy"]) == 2
-    assert "write `clusters`, and cases with a `workload`" in capsys.readouterr().err
-
-
 COVERED = """
 for workloads where workload.kind == "Deployment"
 hold if workload.label.paused == "true"

@@ -114,7 +114,7 @@ def case_names(written: Sequence[Written]) -> list[str]:
 def _name(case: CoveringCase) -> str:
     """Return the clause and what the case shows of it."""
     sites = {site.key: site for site in case.clause.sites}
-    answers = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in case.goals if outcome is not None)
+    answers = dict.fromkeys(answered(sites[key], outcome) for key, outcome in case.goals if outcome is not None)
     about = "; ".join(list(answers)[:3]) or case.notices
     clause = " ".join(case.clause.span.text.split()).split(" else ")[0]
     name = f"{clause}: {about}" if about else clause
@@ -123,7 +123,8 @@ def _name(case: CoveringCase) -> str:
     return shortened(name, _LONGEST_NAME)
 
 
-def _answer(site: Site, outcome: Outcome) -> str:
+def answered(site: Site, outcome: Outcome) -> str:
+    """Return how a site answered, for people."""
     text = " ".join(site.span.text.split())
     match site.kind, outcome:
         case SiteKind.BOUND, Outcome.TRUE:
@@ -144,7 +145,7 @@ def _not_shown(clause: ClauseSites, site: Site | None, outcome: Outcome | None) 
         name = clause.name if clause.name.startswith(f"{clause.keyword} ") else f"{clause.keyword} {clause.name}"
         return f"{name} (line {line}) has a say"
     line, _ = site.span.source.position(site.span.start)
-    return f"{_answer(site, outcome)} (line {line})"
+    return f"{answered(site, outcome)} (line {line})"
 
 
 # --- what cases share ------------------------------------------------------------------------------------

@@ -582,6 +582,7 @@ WIDTH = 100
 _ORDER = (
     "policy",
     "cluster",
+    "clusters",
     "kubernetes",
     "featureGates",
     "now",
@@ -597,7 +598,7 @@ _ORDER = (
     "invalid",
 )
 _CASE_ORDER = ("name", "skip", "todo", "each", "now", "at", "tie", "queued", "attempts", "nodes", "pods", "metrics")
-_WRITTEN_OUT = frozenset({"nodes", "pods", "metrics", "templates", "cases", "forall", "invalid"})
+_WRITTEN_OUT = frozenset({"clusters", "nodes", "pods", "metrics", "templates", "cases", "forall", "invalid"})
 """Keys of a file whose entries are on separate lines."""
 _WHOLE = 1e15
 """Below this, whole floats are written as whole numbers."""
