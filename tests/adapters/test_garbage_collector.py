@@ -45,6 +45,18 @@ def test_what_is_in_use_for_a_short_time_is_seldom_looked_at() -> None:
     assert collections == []
 
 
+def test_a_collector_that_goes_through_old_objects_bit_by_bit_does_so_as_fast_as_python_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[tuple[int, ...]]()
+    monkeypatch.setattr(gc, "get_threshold", lambda: (2_000, 10, 0))
+    monkeypatch.setattr(gc, "set_threshold", lambda *numbers: asked.append(numbers))
+    with short_collections():
+        pass
+    assert [numbers[1:] for numbers in asked] == [(10, 0), (10, 0)]
+    assert asked[-1] == (2_000, 10, 0)
+
+
 def test_few_new_objects_are_looked_at_by_one_full_collection() -> None:
     looked_at = list[int]()
 

@@ -41,7 +41,8 @@ def short_collections(
             freeze()
 
     before = gc.get_threshold()
-    gc.set_threshold(*THRESHOLDS)
+    is_incremental = before[2] == 0  # as in Python 3.14.0: the second number says how fast it goes through old objects
+    gc.set_threshold(THRESHOLDS[0], *(before[1:] if is_incremental else THRESHOLDS[1:]))
     gc.callbacks.append(collected)
     try:
         yield
