@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.fleet.choice import Option, TooFewError, Wanted, choose
@@ -32,7 +36,8 @@ def test_as_many_are_chosen_as_are_asked_for_in_enough_places(options: list[Opti
     try:
         chosen = choose(options, wanted)
     except TooFewError:
-        assert len(able) < wanted.fewest or len({each.place for each in able}) < wanted.places
+        different = len({each.place for each in able})
+        assert len(able) < wanted.fewest or different < wanted.places or wanted.places > wanted.most
         return
     by_name = {each.name: each for each in options}
     running = [each.name for each in able if each.runs]
@@ -50,6 +55,57 @@ def test_with_enough_room_the_best_are_chosen(options: list[Option], wanted: Wan
     fresh = [Option(each.name, False, each.most, each.place) for each in options]
     if len(fresh) >= plain.fewest:
         assert choose(fresh, plain) == [each.name for each in fresh[: plain.most]]
+
+
+def within(names: Sequence[str], places: dict[str, str | None], wanted: Wanted) -> bool:
+    """Return whether clusters keep to what is asked for of their places."""
+    counts = Counter(places[name] for name in names)
+    return (
+        len(counts) >= wanted.places
+        and (not wanted.most_places or len(counts) <= wanted.most_places)
+        and (not wanted.each or max(counts.values(), default=0) <= wanted.each)
+    )
+
+
+BOUNDED = st.builds(
+    lambda fewest, more, least, most, each: Wanted(
+        fewest, fewest + more, min(least, most or 9, fewest + more), 0, most, each
+    ),
+    st.integers(1, 4), st.integers(0, 2), st.integers(0, 2), st.integers(0, 3), st.integers(0, 3),
+)  # fmt: skip
+
+
+@given(OPTIONS, BOUNDED)
+@settings(max_examples=200)
+def test_clusters_are_found_whenever_there_are_enough(options: list[Option], wanted: Wanted) -> None:
+    """No set of clusters that keeps to the places is overlooked, and none that does not is chosen."""
+    fresh = [Option(each.name, False, each.most, each.place) for each in options]
+    able = [each for each in fresh if each.place is not None] if wanted.looks_at_places else fresh
+    places = {each.name: each.place for each in able}
+    sizes = range(wanted.fewest, wanted.most + 1)
+    possible = any(within(names, places, wanted) for size in sizes for names in combinations(places, size))
+    try:
+        chosen = choose(fresh, wanted)
+    except TooFewError:
+        assert not possible
+        return
+    assert possible
+    assert wanted.fewest <= len(chosen) <= wanted.most
+    assert within(chosen, places, wanted)
+
+
+@given(OPTIONS, BOUNDED)
+def test_what_runs_stays_and_nothing_is_added_where_there_is_too_much(options: list[Option], wanted: Wanted) -> None:
+    try:
+        chosen = choose(options, wanted)
+    except TooFewError:
+        return
+    able = {each.name: each for each in options if each.place is not None or not wanted.looks_at_places}
+    running = Counter(each.place for each in able.values() if each.runs)
+    counts = Counter(able[name].place for name in chosen)
+    assert {each.name for each in able.values() if each.runs} <= set(chosen)
+    assert not wanted.each or all(count <= max(wanted.each, running[place]) for place, count in counts.items())
+    assert not wanted.most_places or len(counts) <= max(wanted.most_places, len(running))
 
 
 CASES = {

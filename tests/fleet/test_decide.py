@@ -86,6 +86,21 @@ PLACED: dict[str, tuple[str, Fleet, Workload, dict[str, int]]] = {
         "choose 2 clusters over provider at least 2\ndivide copies", PROVIDERS, workload(3), {"a": 3, "c": 3},
     ),
     "as few clusters as have room": ("choose 1 to 2 clusters\ndivide evenly", THREE, workload(30), {"b": 12, "c": 18}),
+    "at most one region": (
+        "choose 2 clusters over region at most 1\ndivide evenly", THREE, workload(8), {"a": 4, "b": 4},
+    ),
+    "one in each region": (
+        "score -(cluster.price ?? 9)\nchoose 2 clusters over region each at most 1\ndivide evenly", THREE, workload(8),
+        {"a": 4, "c": 4},
+    ),
+    "the spread constraints of the Placement apply, too": (
+        "choose 1 to 3 clusters\ndivide evenly", THREE,
+        workload(8, placement=Placement(spread=(SpreadConstraint("cluster", least=2, most=2),))), {"b": 4, "c": 4},
+    ),
+    "and what they say of regions": (
+        "choose 2 clusters\ndivide evenly", THREE,
+        workload(8, placement=Placement(spread=(SpreadConstraint("region", least=1, most=1),))), {"a": 4, "b": 4},
+    ),
     "clusters where it runs are chosen first": (
         "score -(cluster.price ?? 9)\nchoose 1 clusters\ndivide evenly", THREE, workload(8, {"b": 4}), {"b": 8},
     ),
@@ -141,6 +156,19 @@ STAYS: dict[str, tuple[str, Workload, dict[str, int], str]] = {
         "filter cluster.has > 9 also running", workload(3, {"a": 3}), {"a": 3}, "the policy rejects 3 clusters",
     ),
     "too few clusters": ("choose 4 clusters", workload(3, {"a": 3}), {"a": 3}, "4 clusters needed, 3 can be chosen"),
+    "too few in one region": (
+        "choose 3 clusters over region at most 1", workload(3), {},
+        "3 clusters in 1 place needed, 2 can be chosen",
+    ),
+    "the Placement asks for more clusters": (
+        "choose 1 clusters", workload(3, placement=Placement(spread=(SpreadConstraint("cluster", least=2, most=3),))),
+        {}, "`choose` asks for 1 clusters, and the Placement for 2 to 3",
+    ),
+    "the Placement asks for other regions": (
+        "choose 2 clusters over provider at least 2",
+        workload(3, placement=Placement(spread=(SpreadConstraint("region", least=3, most=3),))), {},
+        "the Placement asks for 3 regions, and `choose` leads to 2",
+    ),
     "too few regions": (
         "choose 3 clusters over region at least 3", workload(3), {},
         "clusters in 3 different places needed, there are 2",

@@ -6,22 +6,22 @@ Without a policy, and for all that a policy does not say, the Placement of the w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from kube_policy_scheduler.fleet.choice import Option, TooFewError, Wanted, choose
-from kube_policy_scheduler.fleet.columns import FleetFrame
+from kube_policy_scheduler.fleet.columns import REGION_KEY, FleetFrame
 from kube_policy_scheduler.fleet.division import TIERS, Level, Member, Together, bounds_of, divide
 from kube_policy_scheduler.fleet.judging import Given, Judged, StaysError, judge
 from kube_policy_scheduler.fleet.limits import NO_CAP
-from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Verdict, Workload
+from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, SpreadConstraint, Verdict, Workload
 from kube_policy_scheduler.fleet.placement.division import assign
 from kube_policy_scheduler.fleet.placement.place import by_terms, failed, place, placed
 from kube_policy_scheduler.fleet.placement.question import Candidate, PlacementError, Question
-from kube_policy_scheduler.fleet.placement.selection import select
+from kube_policy_scheduler.fleet.placement.selection import checked_constraints, select
 from kube_policy_scheduler.fleet.placement.webster import ranks
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledChoose,
@@ -151,9 +151,9 @@ class _Division:
         candidates = [self._limited(each) for each in self.judged.candidates if self._fits(each)]
         if self.choose is None:
             return self._selected(candidates)
-        frame = self.judged.frame
         divides = self.how not in _WHOLE
-        topology = self.choose.topology
+        constraints = checked_constraints(self.question)
+        topology = self.choose.topology or (REGION_KEY if "region" in constraints else None)
         options = [
             Option(
                 each.name,
@@ -164,13 +164,42 @@ class _Division:
             for each in candidates
             if not divides or self._most(each) > 0
         ]
-        fewest = _whole(self.choose.fewest(frame))
-        places = _whole(self.choose.least(frame)) if self.choose.least is not None else 0
-        most = max(fewest, _whole(self.choose.most(frame)))
-        wanted = Wanted(fewest, most, places, self.workload.replicas if divides else 0)
+        wanted = self._wanted(self.choose, topology, replicas=self.workload.replicas if divides else 0)
         names = set(choose(options, wanted))
+        self._keep_to_regions(names)
         self._pass_over(names, f"not among the {len(names)} chosen")
         return [each for each in candidates if each.name in names]
+
+    def _wanted(self, rule: CompiledChoose, topology: str | None, *, replicas: int) -> Wanted:
+        """Return how many clusters are chosen; the Placement's spread constraints apply, too, where Karmada's do.
+
+        Raises:
+            TooFewError: the two contradict each other.
+        """
+        frame, constraints = self.judged.frame, checked_constraints(self.question)
+        numbers = (rule.least, rule.most_places, rule.most_each)
+        places, most_places, each = (_whole(number(frame)) if number is not None else 0 for number in numbers)
+        fewest = _whole(rule.fewest(frame))
+        most = max(fewest, _whole(rule.most(frame)))
+        clusters, regions = constraints.get("cluster", _ANY), constraints.get("region", _ANY)
+        fewest, most = _both(fewest, most, clusters, "clusters")
+        if topology == REGION_KEY:
+            places, most_places = _both(places, most_places, regions, "regions")
+        return Wanted(fewest, most, places, replicas, most_places, each)
+
+    def _keep_to_regions(self, names: Collection[str]) -> None:
+        """Keep to what the Placement says of regions, if the policy chooses by something else.
+
+        Raises:
+            TooFewError: it is not met.
+        """
+        regions = checked_constraints(self.question).get("region", _ANY)
+        chosen = [each for each in self.judged.candidates if each.name in names]
+        count = len({self._group(each, REGION_KEY) for each in chosen} - {None})
+        if count < regions.least or count > (regions.most or count):
+            raise TooFewError(
+                f"the Placement asks for {_range(regions.least, regions.most)} regions, and `choose` leads to {count}"
+            )
 
     def _selected(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the clusters by the spread constraints of the Placement; those where it runs stay among them."""
@@ -328,6 +357,29 @@ def _reason(each: Candidate, got: int, by: str, full: Sequence[str], limits: Map
         return f"not needed: {by}"
     rest = f"rest after {some(full, limit=_MOST_NAMES)} {'was' if len(full) == 1 else 'were'} full" if full else by
     return f"{got}: {rest}{kept}"
+
+
+_ANY = SpreadConstraint()
+
+
+def _both(fewest: int, most: int, asked: SpreadConstraint, what: str) -> tuple[int, int]:
+    """Return the range that a policy and a constraint of the Placement leave; 0 is no upper end.
+
+    Raises:
+        TooFewError: there is none.
+    """
+    least = max(fewest, asked.least)
+    highest = min(most or asked.most, asked.most or most)
+    if highest and least > highest:
+        said = f"`choose` asks for {_range(fewest, most)} {what}"
+        raise TooFewError(f"{said}, and the Placement for {_range(asked.least, asked.most)}")
+    return least, highest
+
+
+def _range(least: int, most: int) -> str:
+    if not most:
+        return f"at least {least}"
+    return f"{least} to {most}" if least < most else str(most)
 
 
 def _whole(value: Any) -> int:

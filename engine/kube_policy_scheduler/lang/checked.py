@@ -166,7 +166,11 @@ class Choose(msgspec.Struct, frozen=True, eq=False):
     topology: str | None
     """Label key of the domains; None: they do not matter."""
     least: Typed | None
-    """In how many of them the clusters are; None: in one."""
+    """In how many of them the clusters are at least; None: in one."""
+    most_places: Typed | None
+    """In how many of them they are at most; None: in any number."""
+    most_each: Typed | None
+    """How many clusters of one of them may be chosen; None: any number."""
     condition: Typed | None
 
 
@@ -400,7 +404,11 @@ def workload_values_of(rules: OfWorkloads) -> tuple[Typed, ...]:
     """Return the expressions of what only policies of workloads say."""
     levels = (level for divide in rules.divides for level in divide.levels)
     given = (
-        *(part for each in rules.chooses for part in (each.fewest, each.most, each.least, each.condition)),
+        *(
+            part
+            for each in rules.chooses
+            for part in (each.fewest, each.most, each.least, each.most_places, each.most_each, each.condition)
+        ),
         *(level.value for level in levels),
         *(part for each in rules.divides for part in (each.least, each.most, each.condition)),
         *(each.condition for each in rules.rebalances),

@@ -100,6 +100,7 @@ CLAUSES: Mapping[str, str] = {
     "rest": "rest",
     "lasts": "lasts",
     "at least": "least",
+    "each at most": "most_each",
     "partly": "partly",
     "also running": "also_running",
 }
@@ -802,17 +803,19 @@ STATEMENTS: tuple[Statement, ...] = (
         keyword="choose",
         forms=(
             StatementForm(
-                "choose N [to M] clusters [over TOPOLOGY] [at least K] [if CONDITION]",
+                "choose N [to M] clusters [over TOPOLOGY] [at least K] [at most L] [each at most P] [if CONDITION]",
                 "",
                 "How many clusters it may use, N to M, the best by the total score. With"
-                " `over`, they are in at least K different regions, zones, providers, or values of a label. Without"
-                " this statement, any number of clusters. The first whose condition is true for the workload applies.",
+                " `over`, they are in K to L different regions, zones, providers, or values of a label, and at most P"
+                " in each. Without this statement, any number of clusters. What the spread constraints of the"
+                " PropagationPolicy say of clusters and regions applies, too. The first whose condition is true for"
+                " the workload applies.",
                 "choose 2 to 3 clusters over zone at least 2",
                 subject=WORKLOADS,
             ),
         ),
         rules=("choose",),
-        clauses=("over", "at least", "if"),
+        clauses=("over", "at least", "at most", "each at most", "if"),
         joins=("to",),
         words=("clusters",),
         subjects=(WORKLOADS,),

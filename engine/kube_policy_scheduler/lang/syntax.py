@@ -412,13 +412,18 @@ class Preempt(Tree, frozen=True):
 
 
 class Choose(Tree, frozen=True):
-    """`choose N [to M] clusters [over TOPOLOGY] [at least K] [if COND]`"""
+    """`choose N [to M] clusters [over TOPOLOGY] [at least K] [at most L] [each at most P] [if COND]`"""
 
     fewest: expressions.Expr
-    most: expressions.Expr | None
-    """None: as `fewest`."""
+    largest: expressions.Expr | None
+    """The most clusters; None: as `fewest`."""
     topology: Topology | None
     least: expressions.Expr | None
+    """The fewest domains."""
+    most: expressions.Expr | None
+    """The most domains."""
+    most_each: expressions.Expr | None
+    """The most clusters of one domain."""
     condition: expressions.Expr | None
     span: Span
 

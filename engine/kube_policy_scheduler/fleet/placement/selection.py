@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -36,6 +36,13 @@ def _by_static_weights(question: Question) -> bool:
     if scheduling is None or not question.divided or scheduling.preference != "Weighted":
         return False
     return not scheduling.weighted or bool(scheduling.weights and not scheduling.dynamic)
+
+
+def checked_constraints(question: Question) -> Mapping[str, SpreadConstraint]:
+    """Return the spread constraints that Karmada keeps to, by field: those of clusters and regions."""
+    if _by_static_weights(question):
+        return {}
+    return {each.field: each for each in question.workload.placement.spread if each.field in ("cluster", "region")}
 
 
 def _error(text: str) -> PlacementError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kube_policy_scheduler.diagnostics import Span
@@ -73,20 +75,17 @@ def belongs(checker: Parts, tree: syntax.Statement) -> bool:
 def choose(checker: Parts, tree: syntax.Choose) -> checked.Choose:
     """Return what `choose` means."""
     fewest = _count(checker, tree.fewest, "choose", low=1)
-    most = _count(checker, tree.most, "to", low=1) if tree.most is not None else fewest
-    least = _count(checker, tree.least, "at least", low=1) if tree.least is not None else None
-    low, high = constant_of(fewest), constant_of(most)
-    if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-        message, advice = f"`choose` names {low:g} to {high:g} clusters", f"write `choose {high:g} to {low:g} clusters`"
-        checker.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=advice))
-    spans = constant_of(least) if least is not None else None
-    if isinstance(spans, int | float) and isinstance(high, int | float) and spans > high:
-        message = f"{high:g} clusters cannot be in {spans:g} places"
-        advice = f"write `choose {spans:g} clusters`, or a smaller number after `at least`"
-        checker.found.append(codes.OUT_OF_RANGE.at(least.span if least else tree.span, message, help=advice))
-    if (tree.topology is None) != (tree.least is None):
-        message = "`over` and `at least` belong together: in how many different places the clusters are"
-        advice = "write `choose 2 to 3 clusters over region at least 2`"
+    most = _count(checker, tree.largest, "to", low=1) if tree.largest is not None else fewest
+    words = (("at least", tree.least), ("at most", tree.most), ("each at most", tree.most_each))
+    counts = {word: _count(checker, part, word, low=1) for word, part in words if part is not None}
+    least, places, each = (counts.get(word) for word, _ in words)
+    _report_empty(checker, tree, fewest, most, counts)
+    if (tree.topology is None) != (not counts):
+        word = next(iter(counts), "at least")
+        message = f"`over` and `{word}` belong together: in how many different places the clusters are"
+        if word == "each at most":
+            message = "`over` and `each at most` belong together: how many clusters of one place are chosen"
+        advice = f"write `choose 2 to 3 clusters over region {word} 2`"
         checker.found.append(codes.PART.at(tree.span, message, help=advice))
     topology = checker.topology(tree.topology)
     if tree.topology is not None and topology is None:
@@ -95,7 +94,37 @@ def choose(checker: Parts, tree: syntax.Choose) -> checked.Choose:
             codes.NO_CHOICE.at(tree.topology.span, message, help="name a region, zone, provider or label")
         )
     condition = checker.condition(tree.condition, Scope("choose", nodes=False))
-    return checked.Choose(tree, fewest, most, topology, least, condition)
+    return checked.Choose(tree, fewest, most, topology, least, places, each, condition)
+
+
+def _report_empty(
+    checker: Parts, tree: syntax.Choose, fewest: typed.Typed, most: typed.Typed, counts: Mapping[str, typed.Typed]
+) -> None:
+    """Report numbers that contradict each other."""
+    low, high = _constant(fewest), _constant(most)
+    if low is not None and high is not None and low > high:
+        message, advice = f"`choose` names {low:g} to {high:g} clusters", f"write `choose {high:g} to {low:g} clusters`"
+        checker.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=advice))
+    least, places, each = (_constant(counts.get(word)) for word in ("at least", "at most", "each at most"))
+    if least is not None and high is not None and least > high:
+        message = f"{high:g} clusters cannot be in {least:g} places"
+        advice = f"write `choose {least:g} clusters`, or a smaller number after `at least`"
+        checker.found.append(codes.OUT_OF_RANGE.at(counts["at least"].span, message, help=advice))
+    if least is not None and places is not None and least > places:
+        message, advice = (
+            f"`at most {places:g}` is less than `at least {least:g}`",
+            "write a larger number after `at most`",
+        )
+        checker.found.append(codes.OUT_OF_RANGE.at(counts["at most"].span, message, help=advice))
+    elif low is not None and places is not None and each is not None and low > places * each:
+        message = f"{places:g} places with {each:g} each are fewer than {low:g} clusters"
+        advice = "write a larger number after `at most`, or after `each at most`"
+        checker.found.append(codes.OUT_OF_RANGE.at(counts["each at most"].span, message, help=advice))
+
+
+def _constant(value: typed.Typed | None) -> float | None:
+    found = constant_of(value) if value is not None else None
+    return found if isinstance(found, int | float) else None
 
 
 def divide(checker: Parts, tree: syntax.Divide) -> checked.Divide:

@@ -304,7 +304,11 @@ class CompiledChoose(msgspec.Struct, frozen=True, eq=False):
     topology: str | None
     """Label key of the domains; None: they do not matter."""
     least: Evaluate | None
-    """In how many of them the clusters are."""
+    """In how many of them the clusters are at least."""
+    most_places: Evaluate | None
+    """In how many of them they are at most."""
+    most_each: Evaluate | None
+    """How many clusters of one of them may be chosen."""
     condition: Evaluate | None
 
 

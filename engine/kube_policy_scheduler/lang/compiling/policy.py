@@ -138,6 +138,8 @@ def _of_workloads(rules: checked.OfWorkloads, maker: _Maker) -> CompiledForWorkl
                 maker.compiler.compile(each.most),
                 each.topology,
                 compiled(each.least),
+                compiled(each.most_places),
+                compiled(each.most_each),
                 maker.compile_condition(each.condition),
             )
             for each in rules.chooses

@@ -148,8 +148,8 @@ class _Printer(msgspec.Struct, frozen=True):
             case syntax.UseKarmada(without=without):
                 names = ", ".join(plugin.name for plugin in without)
                 return f"use karmada without {names}" if names else "use karmada"
-            case syntax.Choose(fewest=fewest, most=most):
-                return f"choose {self.show(fewest)}{self._part('to', most)} clusters" + self._clauses(
+            case syntax.Choose(fewest=fewest, largest=largest):
+                return f"choose {self.show(fewest)}{self._part('to', largest)} clusters" + self._clauses(
                     "choose", statement
                 )
             case syntax.Divide(levels=levels):

@@ -639,6 +639,9 @@ class Statements:
     def part_at_most(self, items: list[Any]) -> Part:
         return Part("at most", items[2], whole(items))
 
+    def part_each_at_most(self, items: list[Any]) -> Part:
+        return Part("each at most", items[3], whole(items))
+
     def part_at_least(self, items: list[Any]) -> Part:
         return Part("at least", items[2], whole(items))
 

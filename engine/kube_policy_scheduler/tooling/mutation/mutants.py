@@ -332,9 +332,9 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
 def _of_workloads(statement: syntax.Choose | syntax.Divide | syntax.Keep) -> Iterator[Mutant]:
     parts: tuple[expressions.Expr | None, ...]
     match statement:
-        case syntax.Choose(fewest=fewest, most=most, least=least, condition=condition):
+        case syntax.Choose(fewest=fewest, largest=largest, condition=condition):
             yield _left_out(statement.span, "a case with more clusters than are chosen")
-            parts = (fewest, most, least)
+            parts = (fewest, largest, statement.least, statement.most, statement.most_each)
         case syntax.Divide(levels=levels, least=fewest, most=most, condition=condition):
             yield _left_out(statement.span, "a case that the Placement would divide otherwise")
             parts = (*(level.value for level in levels), fewest, most)
