@@ -46,6 +46,17 @@ def test_what_belongs_to_policies_of_another_subject_is_not_offered() -> None:
     assert "of pods where" not in offered(of_workloads + "limit count() to 3 |")
     assert {"replicas", "request"} <= offered(of_workloads + "limit sum(|").keys()
     assert "of workloads where" not in offered("limit count() to 3 |")
+
+
+def test_the_nodes_and_pods_of_members_are_offered_in_aggregates_of_a_cluster() -> None:
+    of_workloads = "for workloads where true\n\n"
+
+    assert {"cluster", "fleet", "region"} <= offered(of_workloads + "score count(n in |").keys()
+    assert {"nodes", "pods"} <= offered(of_workloads + "score count(n in cluster.|").keys()
+    assert {"ready", "free"} <= offered(of_workloads + "score count(n in cluster.nodes where n.|) ?? 0").keys()
+    assert {"label", "node"} <= offered(of_workloads + "score count(p in cluster.pods where p.|) ?? 0").keys()
+    assert "room" not in offered(of_workloads + "score count(n in cluster.nodes where n.|) ?? 0")
+    assert "room" in offered(of_workloads + "score count(c in region.clusters where c.|) ?? 0")
     assert not {"fits", "least_allocated"} & offered(of_workloads + "score |").keys()
 
 

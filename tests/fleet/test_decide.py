@@ -97,6 +97,14 @@ PLACED: dict[str, tuple[str, Fleet, Workload, dict[str, int]]] = {
         "choose 1 to 3 clusters\ndivide evenly", THREE,
         workload(8, placement=Placement(spread=(SpreadConstraint("cluster", least=2, most=2),))), {"b": 4, "c": 4},
     ),
+    "if they contradict the policy, it has to give way": (
+        "choose 1 clusters\ndivide evenly", THREE,
+        workload(8, placement=Placement(spread=(SpreadConstraint("cluster", least=2, most=3),))), {"b": 4, "c": 4},
+    ),
+    "also if it asks for more": (
+        "choose 3 clusters\ndivide evenly", THREE,
+        workload(8, placement=Placement(spread=(SpreadConstraint("cluster", least=1, most=2),))), {"b": 4, "c": 4},
+    ),
     "and what they say of regions": (
         "choose 2 clusters\ndivide evenly", THREE,
         workload(8, placement=Placement(spread=(SpreadConstraint("region", least=1, most=1),))), {"a": 4, "b": 4},
@@ -159,10 +167,6 @@ STAYS: dict[str, tuple[str, Workload, dict[str, int], str]] = {
     "too few in one region": (
         "choose 3 clusters over region at most 1", workload(3), {},
         "3 clusters in 1 place needed, 2 can be chosen",
-    ),
-    "the Placement asks for more clusters": (
-        "choose 1 clusters", workload(3, placement=Placement(spread=(SpreadConstraint("cluster", least=2, most=3),))),
-        {}, "`choose` asks for 1 clusters, and the Placement for 2 to 3",
     ),
     "the Placement asks for other regions": (
         "choose 2 clusters over provider at least 2",

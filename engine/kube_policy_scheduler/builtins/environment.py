@@ -74,7 +74,7 @@ def environment() -> Environment:
     """Return what a policy may name; always the same, but for `install_extensions`."""
     fields, functions = _own()
     functions = dict(sorted((functions | _extensions[1]).items()))
-    return Environment(
+    of_pods = Environment(
         fields=_fields_of(OF_PODS, fields),
         builtins=MappingProxyType(functions),
         pods=CountedPods(),
@@ -86,8 +86,8 @@ def environment() -> Environment:
         domains=tuple(rule.value for rule in DomainRule),
         queries=QUERIES,
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
-        others=(_of_workloads(fields, functions),),
     )
+    return msgspec.structs.replace(of_pods, others=(_of_workloads(fields, functions, of_pods),))
 
 
 _KARMADA_FILTERS = frozenset(
@@ -98,7 +98,7 @@ _OF_NO_POD = Depends.SIGNAL | Depends.FEASIBLE | Depends.CLOCK
 """What a function may follow from that serves policies of workloads, too."""
 
 
-def _of_workloads(fields: Mapping[str, Field], functions: Mapping[str, Builtin]) -> Environment:
+def _of_workloads(fields: Mapping[str, Field], functions: Mapping[str, Builtin], of_pods: Environment) -> Environment:
     """Return what a policy of workloads may name: clusters are its rows."""
     usable = {name: each for name, each in functions.items() if not each.depends & ~_OF_NO_POD and not each.reads}
     return Environment(
@@ -111,6 +111,7 @@ def _of_workloads(fields: Mapping[str, Field], functions: Mapping[str, Builtin])
             {"cluster": None, "zone": ZONE_KEY, "region": REGION_KEY, "provider": PROVIDER_KEY}
         ),
         subject=OF_WORKLOADS,
+        members=of_pods,
     )
 
 

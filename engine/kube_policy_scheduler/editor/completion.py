@@ -188,7 +188,8 @@ def _keywords(at: _Place) -> Iterator[Item]:
     clauses_by_word: dict[str, list[str]] = {}
     for clause in CLAUSES:
         clauses_by_word.setdefault(clause.split()[0], []).append(clause)
-    own = {word for join in (*statement.joins, *statement.words) for word in join.split()}
+    words = (*statement.joins, *statement.words, *statement.behind.values())
+    own = {word for join in words for word in join.split()}
     behind_a_value = "PLUS" in at.slot.accepts or "$END" in at.slot.accepts
     for terminal in sorted(at.slot.accepts):
         word = keywords().get(terminal)
@@ -258,6 +259,10 @@ def _names(at: _Place) -> Iterator[Item]:
         detail = f"{' and '.join(environment.subject.collections)} of the domain"
         for topology in _domains(environment):
             yield Item(topology, ItemKind.VARIABLE, at.start, f"{topology}.", detail, rank=1)
+        if environment.members is not None:
+            row = environment.subject.row
+            detail = f"{' and '.join(environment.members.subject.collections)} of the {row}"
+            yield Item(row, ItemKind.VARIABLE, at.start, f"{row}.", detail, rank=1)
     own = at.before[1].text if first in ("let", "def", "metric") else ""
     for name, definition in names.definitions(at.project, at.name).items():
         if name == own:
@@ -359,6 +364,10 @@ def _members(at: _Place) -> Iterator[Item]:
         for collection in environment.subject.collections:
             if collection != rows or environment.topologies.get(path[0], "") is not None:
                 yield Item(collection, ItemKind.FIELD, at.start, detail=f"the {collection} of the {path[0]}", rank=4)
+    if environment.members is not None and path == (environment.subject.row,):
+        for collection in environment.members.subject.collections:
+            detail = f"the {collection} of the {path[0]}, where they are read"
+            yield Item(collection, ItemKind.FIELD, at.start, detail=detail, rank=4)
     here = at.beginning(at.before[-2 * len(path)].start)
     for root, subject in _subjects(at, path[0]):
         steps = path if not root else path[1:]
@@ -368,7 +377,7 @@ def _members(at: _Place) -> Iterator[Item]:
         yield from _fields_below(at, here, root, subject, steps)
         if not root or subject != "pod" or steps:
             continue
-        if fields_there(here, f"{root}.node", [environment.fields["node.name"]], environment):
+        if fields_there(here, f"{root}.node", [environment.every_field["node.name"]], environment):
             yield Item("node", ItemKind.FIELD, at.start, "node.", "the fields of the node of the pod", rank=1)
 
 
@@ -418,9 +427,10 @@ def _fields_below(at: _Place, here: Beginning, root: str, subject: str, steps: S
     """Yield the fields, or the keys of a field, that can be read at a place behind the steps of a path."""
     environment = at.environment
     prefix = ".".join((subject, *steps))
-    found = environment.fields.get(prefix)
+    fields = environment.every_field
+    found = fields.get(prefix)
     own = [found] if found is not None and found.key is not None else []
-    own = own or [each for each in environment.fields.values() if each.path.startswith(f"{prefix}.")]
+    own = own or [each for each in fields.values() if each.path.startswith(f"{prefix}.")]
     possible = fields_there(here, root, own, environment)
     if found is not None and found.key is not None:
         if found.path in possible:
@@ -560,7 +570,7 @@ def _in_string(
     if tokens[-1].kind == "LSQB" and len(tokens) > 1:
         path = names.path_before((*tokens[:-1], Token("DOT", ".", 0, 0)))
         subject = names.subject_of(path[0], tokens) if path else ""
-        field = project.environment.fields.get(".".join((subject, *path[1:]))) if path else None
+        field = at.environment.every_field.get(".".join((subject, *path[1:]))) if path else None
         if field is not None:
             yield from (replace(item, text=item.label, start=start) for item in _keys_of(field, at, subject))
     yield from _compared(at, tokens)
@@ -588,7 +598,7 @@ def _compared(at: _Place, tokens: Sequence[Token]) -> Iterator[Item]:
     if not path:
         return
     subject = names.subject_of(path[0], tokens)
-    field = at.environment.fields.get(".".join((subject, *path[1:])))
+    field = at.environment.every_field.get(".".join((subject, *path[1:])))
     if field is not None and field.key is Key.LABEL:
         known = (at.words.node_labels if subject == "node" else at.words.pod_labels).get(key, {})
         yield from (Item(value, ItemKind.VALUE, at.start, detail=plural(n, subject)) for value, n in known.items())
@@ -596,7 +606,7 @@ def _compared(at: _Place, tokens: Sequence[Token]) -> Iterator[Item]:
     field = (
         field
         if field is not None and field.key is not None
-        else at.environment.fields.get(".".join((subject, *path[1:], key)))
+        else at.environment.every_field.get(".".join((subject, *path[1:], key)))
     )
     if field is not None:
         possible = field.info(key).words or ()

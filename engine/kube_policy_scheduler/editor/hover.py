@@ -203,7 +203,7 @@ def _field_at(environment: Environment, words: tuple[Token, ...], index: int) ->
     if not subject or len(steps) < 2:
         return None
     for length in (3, 2):
-        field = environment.fields.get(".".join((subject, *steps[1:length])))
+        field = environment.every_field.get(".".join((subject, *steps[1:length])))
         if field is not None and len(steps) >= length:
             key = steps[length] if field.key is not None and len(steps) > length else None
             return field, key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -92,6 +93,11 @@ class FleetFrame(msgspec.Struct, frozen=True):
         """Return the row of a frame that has one."""
         assert not isinstance(self.rows, slice)
         return int(self.rows.item())
+
+    def members(self) -> list[Any]:
+        """Return for each row what expressions over the nodes and pods of the cluster read; None: they are not read."""
+        found = (self.columns.clusters[row].member for row in self.index().tolist())
+        return [each.frame(self.now) if each is not None else None for each in found]
 
     def index(self) -> IntArray:
         """Return the row numbers of this frame, `int64[rows]`."""

@@ -171,20 +171,16 @@ class _Division:
         return [each for each in candidates if each.name in names]
 
     def _wanted(self, rule: CompiledChoose, topology: str | None, *, replicas: int) -> Wanted:
-        """Return how many clusters are chosen; the Placement's spread constraints apply, too, where Karmada's do.
-
-        Raises:
-            TooFewError: the two contradict each other.
-        """
+        """Return how many clusters are chosen; the Placement's spread constraints apply, too, where Karmada's do."""
         frame, constraints = self.judged.frame, checked_constraints(self.question)
         numbers = (rule.least, rule.most_places, rule.most_each)
         places, most_places, each = (_whole(number(frame)) if number is not None else 0 for number in numbers)
         fewest = _whole(rule.fewest(frame))
         most = max(fewest, _whole(rule.most(frame)))
         clusters, regions = constraints.get("cluster", _ANY), constraints.get("region", _ANY)
-        fewest, most = _both(fewest, most, clusters, "clusters")
+        fewest, most = _both(fewest, most, clusters)
         if topology == REGION_KEY:
-            places, most_places = _both(places, most_places, regions, "regions")
+            places, most_places = _both(places, most_places, regions)
         return Wanted(fewest, most, places, replicas, most_places, each)
 
     def _keep_to_regions(self, names: Collection[str]) -> None:
@@ -362,18 +358,16 @@ def _reason(each: Candidate, got: int, by: str, full: Sequence[str], limits: Map
 _ANY = SpreadConstraint()
 
 
-def _both(fewest: int, most: int, asked: SpreadConstraint, what: str) -> tuple[int, int]:
-    """Return the range that a policy and a constraint of the Placement leave; 0 is no upper end.
+def _both(fewest: int, most: int, asked: SpreadConstraint) -> tuple[int, int]:
+    """Return the range that a policy and a constraint of the Placement leave; if there is none, the Placement decides.
 
-    Raises:
-        TooFewError: there is none.
+    0 is no upper end.
     """
-    least = max(fewest, asked.least)
     highest = min(most or asked.most, asked.most or most)
-    if highest and least > highest:
-        said = f"`choose` asks for {_range(fewest, most)} {what}"
-        raise TooFewError(f"{said}, and the Placement for {_range(asked.least, asked.most)}")
-    return least, highest
+    if highest and fewest > highest:
+        fewest = highest
+    least = max(fewest, asked.least)
+    return least, max(highest, least) if highest else 0
 
 
 def _range(least: int, most: int) -> str:

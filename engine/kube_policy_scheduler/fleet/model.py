@@ -41,6 +41,14 @@ class ResourceGrade(msgspec.Struct, frozen=True):
     """Billionths by resource: the lower bound of the grade."""
 
 
+class Member(Protocol):
+    """What is known of the nodes and pods of a cluster, because it was read itself."""
+
+    def frame(self, now: float) -> Any:
+        """Return what expressions over its nodes and pods read. now: Unix seconds."""
+        ...
+
+
 class FleetCluster(msgspec.Struct, frozen=True):
     """A member cluster: what its object says."""
 
@@ -74,6 +82,8 @@ class FleetCluster(msgspec.Struct, frozen=True):
     """Classes of its nodes; empty if it does not say, or its specification has no resource models."""
     apis: frozenset[tuple[str, str]] = frozenset()
     """(group and version, kind) of what it serves, such as ("apps/v1", "Deployment")."""
+    member: Member | None = None
+    """Its nodes and pods; None: they are not read."""
 
     @property
     def ready(self) -> bool:

@@ -382,6 +382,13 @@ class Environment(msgspec.Struct, frozen=True, eq=False):
     subject: Subject = OF_PODS
     others: tuple[Environment, ...] = ()
     """What policies of other subjects may name."""
+    members: Environment | None = None
+    """What may be named inside an aggregate over the nodes and pods of one row, where rows are clusters."""
+
+    @property
+    def every_field(self) -> Mapping[str, Field]:
+        """Return the fields by path, with those that only aggregates over members can read."""
+        return self.fields if self.members is None else {**self.members.fields, **self.fields}
 
     def of(self, subject: str) -> Environment:
         """Return what policies of a subject may name."""

@@ -186,6 +186,15 @@ class NodeAggregate(msgspec.Struct, frozen=True, eq=False):
     where: Typed | None
 
 
+class MemberAggregate(msgspec.Struct, frozen=True, eq=False):
+    """`count(n in cluster.nodes where …)` in a policy of workloads: over the nodes or pods in each member cluster."""
+
+    info: Info
+    span: Span
+    inside: Typed
+    """What it is in a member, where `cluster` is all there is. It is no part of this: its fields are other ones."""
+
+
 class Binder:
     """Which list aggregate a variable belongs to: each has one, compared by identity."""
 
@@ -248,6 +257,7 @@ Typed: TypeAlias = (
     | ListOf
     | Aggregate
     | NodeAggregate
+    | MemberAggregate
     | ListAggregate
     | Variable
     | Reference
@@ -283,6 +293,8 @@ def parts(typed: Typed) -> tuple[Typed, ...]:
             return items
         case Aggregate(value=value, where=where) | NodeAggregate(value=value, where=where):
             return tuple(part for part in (value, where) if part is not None)
+        case MemberAggregate():
+            return ()
         case ListAggregate(list=list_, value=value, where=where):
             return tuple(part for part in (list_, value, where) if part is not None)
         case Reference(value=value):

@@ -45,9 +45,10 @@ WITHOUT_PODS = frozenset({"ConfigMap", "Secret", "Service", "Namespace", "Servic
 CLUSTER_KEYS = frozenset(
     {"name", "region", "provider", "zone", "zones", "cpu", "mem", "ephemeral_storage", "pods", "resources", "used"}
     | {"labels", "annotations", "price", "taints", "ready", "ready_for", "version", "sync_mode", "nodes", "apis"}
-    | {"room", "evicting", "healthy"}
+    | {"member", "room", "evicting", "healthy"}
 )
-"""Short keys of a cluster; the schema lists the same. The last three are about the workload of the case."""
+"""Short keys of a cluster; the schema lists the same. The last three are about the workload of the case. `member` is
+made by who knows how nodes and pods are written."""
 WORKLOAD_KEYS = frozenset(
     {"kind", "name", "namespace", "api_version", "uid", "labels", "annotations", "replicas", "cpu", "mem"}
     | {"ephemeral_storage", "resources", "priority", "priority_class", "has", "fresh", "placement", "term", "created"}

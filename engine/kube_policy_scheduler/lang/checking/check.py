@@ -222,8 +222,9 @@ class _Checker(Parts, kw_only=True):
                     self.inference.infer_root(definition.tree.value, scope)
                     self.inference.active.pop()
             elif definition.value is None:
+                was_used = definition.used  # it may be inside an aggregate over members, where it means another value
                 self.inference.value_of(definition, definition.tree.span)
-                definition.used = False
+                definition.used = was_used
         self._recursion()
 
     def _recursion(self) -> None:

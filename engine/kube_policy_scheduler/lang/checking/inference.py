@@ -58,6 +58,7 @@ from kube_policy_scheduler.lang.types import (
     resource_name,
 )
 from kube_policy_scheduler.lang.versions import release_number
+from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.wording import one_line, plural, shortened, some
 
 OF_RUNNING_PODS = Depends.TEMPLATE | Depends.OWN | Depends.RUN | Depends.CLOCK
@@ -1568,6 +1569,8 @@ _NOWHERE = object()
 def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Scope) -> typed.Typed:
     """Return the value of an aggregate."""
     found, span = inference.found, expr.span
+    if inference.environment.members is not None and _is_of_members(inference.subject, expr.collection):
+        return _member_aggregate(inference, expr, scope, inference.environment.members)
     collection = _collection(inference, expr.collection, scope)
     if collection is None:
         return unknown(span)
@@ -1621,6 +1624,69 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
     depends |= Depends.NODE if topology != CLUSTER else Depends.NOTHING
     info = msgspec.structs.replace(info, shape=shape, depends=info.depends | depends)
     return typed.NodeAggregate(info, span, function, topology, value, condition)
+
+
+def _is_of_members(subject: Subject, collection: expressions.Expr) -> bool:
+    """Return whether these are the nodes or the pods of the candidate cluster: `cluster.nodes`, `cluster.pods`."""
+    return (
+        isinstance(collection, expressions.Member)
+        and collection.name in OF_PODS.collections
+        and isinstance(collection.base, expressions.Name)
+        and collection.base.name == subject.row
+    )
+
+
+_OF_NO_MEMBER = Depends.TEMPLATE | Depends.POD | Depends.OWN | Depends.QUEUE | Depends.SIGNAL | Depends.FEASIBLE
+
+
+def _member_aggregate(
+    inference: Inference, expr: expressions.Aggregate, scope: Scope, members: Environment
+) -> typed.Typed:
+    """Return an aggregate over the nodes or pods of each cluster: one value of each, missing where it is not read."""
+    found, span, subject = inference.found, expr.span, inference.subject
+    shown = one_line(expr.collection.span.text, 40)
+    if scope.bound or not scope.nodes:
+        message = "aggregates cannot be nested"
+        advice = "first name the inner one with `let`"
+        if not scope.bound:
+            message = f"`{shown}` depends on the {subject.row}, but `{scope.statement}` can use only {subject.name}"
+            advice = "move it to a `filter`, a `score` or a `divide`"
+        found.append((codes.NOT_HERE if scope.bound else codes.NO_NODE).at(span, message, help=advice))
+        return unknown(span)
+    for part in (expr.value, expr.where):
+        for each in walk(part) if part is not None else ():
+            if isinstance(each, expressions.Name) and each.name in subject.roots:
+                message = f"`{each.name}.…` cannot be used inside `{expr.function}(… in {shown})`"
+                advice = f"use `{expr.variable}.…` alone, and compare the result outside the parentheses"
+                found.append(codes.NOT_HERE.at(each.span, message, help=advice))
+                return unknown(span)
+    names = {name: Definition(each.tree) for name, each in inference.definitions.items()}
+    inside = Inference(members, inference.unread_names, names, found, all_steps=inference.all_steps + inference.steps)
+    inside.total, before = inference.total, len(found)
+    value = inside.infer_root(expr, Scope(scope.statement, nodes=False))
+    inference.total, inference.is_over = inside.total, inference.is_over or inside.is_over
+    inference.steps += inside.steps
+    for name, each in names.items():
+        if each.used:
+            inference.use(inference.definitions[name])
+    if operators.has_unknown(value) or len(found) > before:
+        return unknown(span)
+    foreign_part = next((part for part in typed.below(value) if _is_of_no_member(part)), None)
+    if foreign_part is not None:
+        message = f"`{one_line(foreign_part.span.text, 40)}` is not known of member clusters"
+        advice = f"use what the cluster says of its {expr.collection.span.text.rpartition('.')[2]}: `{expr.variable}.…`"
+        found.append(codes.NOT_HERE.at(foreign_part.span, message, help=advice))
+        return unknown(span)
+    info = msgspec.structs.replace(
+        value.info, shape=Shape.NODE, maybe=True, depends=Depends.NODE | Depends.ROW, words=None
+    )
+    return typed.MemberAggregate(info, span, value)
+
+
+def _is_of_no_member(part: typed.Typed) -> bool:
+    """Return whether a part follows from the pod that would be placed, or from metrics."""
+    own = part.info.depends if part.info.shape is not Shape.ITEM else part.info.depends & Depends.SIGNAL
+    return isinstance(part, typed.Read | typed.Apply) and bool(own & _OF_NO_MEMBER)
 
 
 def mixes_pod_and_node(inference: Inference, *values: typed.Typed | None) -> bool:

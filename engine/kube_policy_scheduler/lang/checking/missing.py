@@ -130,6 +130,8 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
             if info.shape is not Shape.NODE:
                 return ("a metric is missing without a fresh sample, for example while Prometheus is down",)
             return ("a metric is missing for nodes without a fresh sample, and for all nodes while Prometheus is down",)
+        case typed.MemberAggregate():
+            return ("nodes and pods are known only of clusters that are read themselves",)
         case typed.Read(info=Info(shape=Shape.NODE), key=str(key)):
             return (f"nodes without {key} have no value",)
         case _:
@@ -139,7 +141,7 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
 def remedy(cause: typed.Typed) -> str:
     """Return the value with a place for a default: `promql("…") ?? …`."""
     shown = " ".join(cause.span.text.split())
-    aggregates = typed.Aggregate | typed.NodeAggregate | typed.ListAggregate
+    aggregates = typed.Aggregate | typed.NodeAggregate | typed.MemberAggregate | typed.ListAggregate
     bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference | typed.Element | aggregates)
     number = "0Gi" if cause.info.type.unit.same_dimension(BYTES) else "…"
     default = {Kind.NUMBER: number, Kind.VERSION: 'version("0")'}.get(cause.info.type.kind, "true")

@@ -166,6 +166,8 @@ class Compiler:
                 return aggregate(self, value)
             case typed.NodeAggregate():
                 return node_aggregate(self, value)
+            case typed.MemberAggregate():
+                return member_aggregate(self, value)
             case typed.ListAggregate():
                 return list_aggregate(self, value)
             case typed.Variable(binder=binder):
@@ -1018,6 +1020,23 @@ def node_aggregate(compiler: Compiler, value: typed.NodeAggregate) -> Evaluate:
             made[name] = compiler.of_each_node(part, captured)
     fold = NodeFold(value.function, value.topology, made["value"], made["where"], changes_by_row=not depends & ~_BY_ROW)
     return lambda frame: pods.fold_nodes(frame, fold, captured_values(captured, frame))
+
+
+def member_aggregate(compiler: Compiler, value: typed.MemberAggregate) -> Evaluate:
+    """Return the callable of an aggregate over the nodes or pods of each cluster: one value for each row."""
+    of_member = Compiler(compiler.pods).compile(value.inside)
+    is_truth, is_coded = value.info.type.kind is Kind.TRUTH, value.inside.info.maybe
+
+    def column(frame: Any) -> Any:
+        members = frame.members()
+        if not is_truth:
+            return np.array([math.nan if each is None else float(of_member(each)) for each in members], np.float64)
+        answers = [MISSING if each is None else of_member(each) for each in members]
+        if not is_coded:
+            answers = [each if each is MISSING else TRUE if each else FALSE for each in answers]
+        return np.array(answers, np.uint8)
+
+    return column
 
 
 def _of_nodes(value: typed.Typed) -> Depends:

@@ -170,6 +170,16 @@ class CaseClusterBuilder:
             raise DocumentError(found)
         return CaseCluster(cluster, nodes, seed=seed)
 
+    def member(self, nodes: Sequence[Part], pods: Sequence[Part]) -> Cluster:
+        """Return a member of a fleet: a cluster with these nodes and pods alone.
+
+        Raises:
+            DocumentError: a node or a pod cannot be made; all problems are reported.
+        """
+        suite = replace(self._suite, nodes=tuple(nodes), pods=tuple(pods))
+        builder = CaseClusterBuilder(suite, (), scheduler=self._scheduler, kubernetes=self._kubernetes)
+        return builder.case_cluster(seed=0).cluster
+
     def lay_over(self, case: Case, case_cluster: CaseCluster) -> None:
         """Change a cluster to what a case says.
 

@@ -12,6 +12,7 @@ from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import HEALTHY, Fleet, FleetCluster, Workload
 from kube_policy_scheduler.fleet.model import Outcome as Decided
 from kube_policy_scheduler.fleet.running import RunningWorkloads
+from kube_policy_scheduler.policy.members import ReadMember
 from kube_policy_scheduler.tooling.fleet_forms import fleet_cluster, fleet_workload
 from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError
 from kube_policy_scheduler.tooling.tester import codes
@@ -100,10 +101,26 @@ class FleetCase:
 
     def _made_cluster(self, part: Part, form: Json) -> FleetCluster | None:
         try:
-            return fleet_cluster(form, self._workload, self._case.now)
+            made = fleet_cluster(form, self._workload, self._case.now)
+            return msgspec.structs.replace(made, member=self._member(part, form))
+        except DocumentError as error:
+            self._found.extend(error.diagnostics)
+            return None
         except ShortFormError as error:
             self._found.append(self._error(self._where(part, form["name"], error.key), str(error)))
             return None
+
+    def _member(self, part: Part, form: Json) -> ReadMember | None:
+        """Return the nodes and pods of a cluster, if the test lists them."""
+        written = form.get("member")
+        if written is None:
+            return None
+        path = self._where(part, form["name"], "member")
+        nodes, pods = (
+            [Part(each, (*path, key, number)) for number, each in enumerate(written.get(key, ()))]
+            for key in ("nodes", "pods")
+        )
+        return ReadMember(self._context.builder.member(nodes, pods))
 
     def _where(self, part: Part, name: str, key: str) -> Path:
         """Return where the key of a cluster is written: in the case, else in the file."""
