@@ -60,6 +60,8 @@ HOLDS = [
     "workload: {replicas: 40, cpu: 1}\n  expect: {clusters: {}, unschedulable: {message: room for 36 of 40}}",
     "workload: {replicas: 3, cpu: 1, placement: {clusterAffinity: {clusterNames: [b]}}}\n"
     "  expect: {clusters: {b: 3}, filtered: {a: {clause: ClusterAffinity}}}",
+    "workload: {name: high, replicas: 1, priority: 7}\n  workloads: [{name: low}, {name: higher, priority: 9}]\n"
+    "  expect: {before: [low]}",
     "workload: {replicas: '${n}', cpu: 1}\n  each: {n: [3, 4]}\n  expect: {clusters: {a: '${n}'}}",
 ]
 
@@ -70,6 +72,9 @@ def test_what_is_expected_holds(case: str, tested: Any) -> None:
 
 
 FAILS = {
+    "others come first": "workload: {name: low, replicas: 1}\n  workloads: [{name: high, priority: 7}, {name: equal}]\n"
+    "  expect: {before: [high, equal]}",
+    "an unknown other": "workload: {name: low, replicas: 1}\n  workloads: [{name: high}]\n  expect: {before: [hihg]}",
     "other clusters": "workload: {replicas: 12, cpu: 1}\n  expect: {clusters: {a: 7, c: 5}}",
     "too little room": "workload: {replicas: 40, cpu: 1}\n  expect: {clusters: {a: 6, c: 34}}",
     "not filtered": "workload: {replicas: 12, cpu: 1}\n  expect: {filtered: {a: {clause: TaintToleration}}}",

@@ -363,6 +363,7 @@ class DecisionMaker:
 
     def _forget(self, key: Key) -> None:
         known = self._known.pop(key, None)
+        self._held_back.pop(key, None)
         self.waiting.forget(key)
         if known is not None and known.workload is not None:
             self._claim(known, {})

@@ -327,6 +327,17 @@ def _clusters(wanted: Mapping[str, int], one: OneDecision) -> Mismatch | None:
     return Mismatch(expected, f"{got} ({why})" if why else got)
 
 
+def _before(wanted: tuple[str, ...], one: OneDecision) -> Mismatch | None:
+    turns, expected = one.outcome.turns, f"before {', '.join(wanted)}"
+    unknown = [name for name in wanted if name not in turns]
+    if unknown:
+        return Mismatch(expected, f"`workloads` has no {', '.join(unknown)}")
+    place = turns.index(one.outcome.pod)
+    if all(turns.index(name) > place for name in wanted):
+        return None
+    return Mismatch(expected, f"the order is {', '.join(turns)}")
+
+
 def _replicas(reader: ValueReader, value: Mapping[str, int], path: Path) -> Mapping[str, int]:
     for name in value:
         reader.known_node(name, (*path, name))
@@ -574,6 +585,7 @@ OF_DECISION: Mapping[str, ExpectationKind[OneDecision]] = {
     "order": _kind(_whole(ValueReader.node_order), _order, exact=_no_other, nodes=_in_order),
     "margin": _kind(_whole(ValueReader.number), _margin, nodes=_best),
     "clusters": _kind(_whole(_replicas), _clusters, nodes=_none),
+    "before": _kind(_whole(ValueReader.texts), _before, nodes=_none),
     "evicts": _kind(_whole(ValueReader.pod_set), _evicts, nodes=_none),
     "held": _kind(_whole(ValueReader.yes_or_reason), _held, nodes=_none),
     "waits": _kind(_whole(ValueReader.yes_or_reason), _waits, nodes=_none),
@@ -585,7 +597,7 @@ OF_DECISION: Mapping[str, ExpectationKind[OneDecision]] = {
 """What is expected of every decision of a case, or of a step."""
 
 OF_WORKLOADS = frozenset(
-    {"clusters", "schedulable", "unschedulable", "filtered", "feasible", "scores", "order", "margin"}
+    {"clusters", "schedulable", "unschedulable", "filtered", "feasible", "scores", "order", "margin"} | {"before"}
 )
 """Those of them that a case with a workload may have: clusters of the fleet are what nodes are elsewhere."""
 

@@ -39,11 +39,13 @@ class FleetCase:
         parts = {name: part for name, (part, _) in forms.items()}
         shown = [form for _, form in forms.values()]
         self._workload = self._made_workload(case.workload, shown, tuple(forms))
-        others = [self._made_workload(part, shown, tuple(forms)) for part in (*context.workloads, *case.others)]
+        self._others = [self._made_workload(part, shown, tuple(forms)) for part in (*context.workloads, *case.others)]
         clusters = [self._made_cluster(parts[name], form) for name, (_, form) in sorted(forms.items())]
         if self._found:
             raise DocumentError(self._found)
-        self._fleet = Fleet(tuple(each for each in clusters if each is not None), running=RunningWorkloads(others))
+        self._fleet = Fleet(
+            tuple(each for each in clusters if each is not None), running=RunningWorkloads(self._others)
+        )
         self.facts: Mapping[str, NodeFacts] = {each.name: _facts(each) for each in self._fleet.clusters}
         """By name of the cluster."""
 
@@ -58,6 +60,9 @@ class FleetCase:
             return Outcome(workload.name, error="no policy of workloads governs it", clusters={})
         given = Given(case.now, self._context.readings.signals(case, case.now)).of(self._fleet)
         observe = self._context.observe_workload
+        # what asks for the same comes last: it would be decided in the order in which it came
+        waiting = [*self._others, workload]
+        turns = tuple(waiting[place].name for place in policies.in_order(waiting, given))
         for _ in range(case.passes):
             if observe is not None:
                 observe(workload, self._fleet, policies, given, moves=True)
@@ -68,7 +73,7 @@ class FleetCase:
             workload = msgspec.structs.replace(workload, has=has, health=dict.fromkeys(has, HEALTHY))
         if observe is not None:
             observe(workload, self._fleet, policies, given, moves=False)
-        return _outcome(workload, policies.decide(workload, self._fleet, given))
+        return _outcome(workload, policies.decide(workload, self._fleet, given), turns)
 
     # --- what the file says ------------------------------------------------------------------------------
 
@@ -138,7 +143,7 @@ def _facts(cluster: FleetCluster) -> NodeFacts:
     return NodeFacts(cluster.name, cluster.labels, zone, cluster.region or None, cluster.ready)
 
 
-def _outcome(workload: Workload, decided: Decided) -> Outcome:
+def _outcome(workload: Workload, decided: Decided, turns: tuple[str, ...]) -> Outcome:
     """Return what a case may expect of a decision."""
     rejected: dict[str, dict[str, tuple[str, ...]]] = {}
     for name, verdict in decided.verdicts.items():
@@ -153,4 +158,5 @@ def _outcome(workload: Workload, decided: Decided) -> Outcome:
         message=decided.message,
         clusters=decided.targets,
         why={name: each.message for name, each in sorted(decided.verdicts.items()) if each.message},
+        turns=turns,
     )

@@ -194,6 +194,8 @@ class Outcome:
     """Of a workload: its replicas by cluster; None for a pod."""
     why: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Of a workload: by cluster, why it has so many replicas."""
+    turns: tuple[str, ...] = ()
+    """Names of the workload and of the others of the case, in the order in which they would be decided."""
     error: str | None = None
     """Why there is no decision at all; None where there is one."""
 
