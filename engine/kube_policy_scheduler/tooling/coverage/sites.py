@@ -115,7 +115,7 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
 def _of_workloads(rules: checked.OfWorkloads) -> Iterator[ClauseSites]:
     """Yield what only policies of workloads say."""
     for choose in rules.chooses:
-        wanted = (choose.fewest, choose.most, choose.least)
+        wanted = (choose.fewest, choose.most, choose.least, choose.most_places, choose.most_each)
         yield ClauseSites("choose", "choose", choose.tree.span, _together(_of_values(choose.condition, wanted)))
     for divide in rules.divides:
         values = (*(level.value for level in divide.levels), divide.least, divide.most)

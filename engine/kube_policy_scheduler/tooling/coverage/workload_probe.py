@@ -116,7 +116,7 @@ class _Watched:
         rules = policy.checked.workloads
         for choose in rules.chooses if rules is not None else ():
             if self._applies(choose.condition, choose.tree, frame):
-                self._visit((choose.fewest, choose.most, choose.least), frame)
+                self._visit((choose.fewest, choose.most, choose.least, choose.most_places, choose.most_each), frame)
                 break
         for divide in rules.divides if rules is not None else ():
             if self._applies(divide.condition, divide.tree, frame):
