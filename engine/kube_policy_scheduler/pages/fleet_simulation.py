@@ -34,7 +34,7 @@ def fleet_simulation_page(
     timelines = [(each["name"], [_row(one) for one in each["happenings"][:MOST_ROWS]]) for each in found["variants"]]
     left = {each["name"]: len(each["happenings"]) - MOST_ROWS for each in found["variants"]}
     return page(
-        "fleet-simulation.html",
+        "fleet_simulation.html",
         found=found,
         summary=summary,
         tables=tables,

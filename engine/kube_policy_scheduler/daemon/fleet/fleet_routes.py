@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any
 
 from aiohttp import web
 
+from kube_policy_scheduler.adapters.http import parameters
 from kube_policy_scheduler.daemon.fleet.engine import Shown
 from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
-from kube_policy_scheduler.daemon.serving.server import (
-    DEFAULT_LIMIT,
-    JSON_LINES,
-    MOST_ANSWER_BYTES,
-    policies_in_force,
-    wrong,
-)
+from kube_policy_scheduler.daemon.serving.server import policies_in_force
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.tooling.decision_record import encode
 from kube_policy_scheduler.tooling.workload_record import WorkloadOutcome
@@ -34,10 +28,8 @@ class FleetRoutes:
         """Return what answers what would be decided about an object now: `?namespace=shop&name=web-deployment`."""
 
         async def answer(request: web.Request) -> web.Response:
-            unknown = sorted(request.query.keys() - {"namespace", "name"})
-            if unknown:
-                return wrong(f"unknown parameter {unknown[0]}; the parameters are: namespace, name")
-            found = shown((request.query.get("namespace", ""), request.query.get("name", "")))
+            asked = parameters.texts(request, ("namespace", "name"))
+            found = shown((asked["namespace"], asked["name"]))
             if found is None:
                 return web.Response(status=404, text="nothing that is decided here has this namespace and name\n")
             return web.json_response(found)
@@ -52,28 +44,11 @@ class FleetRoutes:
 
     async def decisions(self, request: web.Request) -> web.Response:
         """Answer the newest decisions, oldest first: `?workload=shop/web&cluster=berlin&outcome=placed&limit=10`."""
-        wanted: dict[str, Any] = {name: request.query.get(name, "") for name in ("workload", "cluster", "outcome")}
-        outcomes = [outcome.value for outcome in WorkloadOutcome]
-        unknown = sorted(request.query.keys() - {*wanted, "limit"})
-        if unknown:
-            return wrong(f"unknown parameter {unknown[0]}; the parameters are: {', '.join(wanted)}, limit")
-        if wanted["outcome"] and wanted["outcome"] not in outcomes:
-            return wrong(f"expected outcome to be one of {', '.join(outcomes)}, got {wanted['outcome'][:40]}")
-        limit = request.query.get("limit", str(DEFAULT_LIMIT))
-        if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
-            return wrong(f"expected limit to be a number such as 100, got {limit[:40]}")
-        body = await self._records.spare_time.run(self._lines(wanted, int(limit)))
-        return web.Response(body=body, content_type=JSON_LINES)
+        outcomes = (outcome.value for outcome in WorkloadOutcome)
+        wanted, limit = parameters.selection(request, ("workload", "cluster"), outcomes=outcomes)
+        body = await self._records.spare_time.run(self._lines(wanted, limit))
+        return web.Response(body=body, content_type=parameters.JSON_LINES)
 
     def _lines(self, wanted: Mapping[str, str], limit: int) -> Generator[None, None, bytes]:
-        """Return the newest decisions that are wanted, oldest first; no more of them than fit an answer."""
-        lines: list[bytes] = []
-        room = MOST_ANSWER_BYTES
-        for record in (yield from self._records.log.select(**wanted, limit=limit)):
-            line = encode(record)
-            room -= len(line)
-            if room < 0:
-                break
-            lines.append(line)
-            yield
-        return b"".join(reversed(lines))
+        found = yield from self._records.log.select(**wanted, limit=limit)
+        return (yield from parameters.last_lines(map(encode, found)))

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from aiohttp import web
 
+from kube_policy_scheduler.adapters.http import parameters
 from kube_policy_scheduler.adapters.http.access import Review
 from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks
 from kube_policy_scheduler.adapters.http.port import HttpPort
@@ -37,11 +38,6 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot, look,
 from kube_policy_scheduler.tooling.decision_record import Outcome, encode
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_LIMIT = 100
-MOST_ANSWER_BYTES = 16 * 2**20
-"""Of decisions in one answer: some 10,000."""
-JSON_LINES = "application/jsonl"
 
 
 class DaemonServer:
@@ -114,32 +110,15 @@ class DaemonServer:
         return web.json_response({**policies_in_force(self._reloader), "owners": owners})
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        wanted: dict[str, Any] = {name: request.query.get(name, "") for name in ("pod", "node", "outcome")}
-        outcomes = [outcome.value for outcome in Outcome]
-        unknown = sorted(request.query.keys() - {*wanted, "limit"})
-        if unknown:
-            return wrong(f"unknown parameter {unknown[0]}; the parameters are: {', '.join(wanted)}, limit")
-        if wanted["outcome"] and wanted["outcome"] not in outcomes:
-            return wrong(f"expected outcome to be one of {', '.join(outcomes)}, got {wanted['outcome']}")
-        limit = request.query.get("limit", str(DEFAULT_LIMIT))
-        if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
-            return wrong(f"expected limit to be a number such as 100, got {limit[:40]}")
-        body = await self._records.spare_time.run(self._lines(wanted, int(limit)))
-        return web.Response(body=body, content_type=JSON_LINES)
+        outcomes = (outcome.value for outcome in Outcome)
+        wanted, limit = parameters.selection(request, ("pod", "node"), outcomes=outcomes)
+        body = await self._records.spare_time.run(self._lines(wanted, limit))
+        return web.Response(body=body, content_type=parameters.JSON_LINES)
 
     def _lines(self, wanted: Mapping[str, str], limit: int) -> Generator[None, None, bytes]:
-        """Return the newest decisions that are wanted, oldest first; no more of them than fit an answer."""
         log = self._records.sources.log
-        lines: list[bytes] = []
-        room = MOST_ANSWER_BYTES
-        for entry in (yield from select_in_steps(log.entries(), **wanted, limit=limit)):
-            line = encode(log.record(entry))
-            room -= len(line)
-            if room < 0:
-                break
-            lines.append(line)
-            yield
-        return b"".join(reversed(lines))
+        found = yield from select_in_steps(log.entries(), **wanted, limit=limit)
+        return (yield from parameters.last_lines(encode(log.record(entry)) for entry in found))
 
     async def _state(self, request: web.Request) -> web.Response:
         state = await self._records.spare_time.run(self._records.dump(recount="recount" in request.query))
@@ -161,11 +140,6 @@ def policies_in_force(reloader: PolicyReloader[Any]) -> dict[str, Any]:
 
 def _pretty(state: State) -> bytes:
     return msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"
-
-
-def wrong(text: str) -> web.Response:
-    """Return the answer to a request that cannot be understood."""
-    return web.Response(status=400, text=f"{text}\n")
 
 
 def make_certificate(http: HttpSettings) -> ServingCertificate | None:
