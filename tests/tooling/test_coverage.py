@@ -237,6 +237,17 @@ def test_the_tests_of_our_own_policies_cover_them() -> None:
     )
 
 
+def test_the_tests_of_our_policies_of_workloads_cover_them() -> None:
+    coverage = Coverage()
+    for path in SUITES:
+        if path.parent.name == "fleet":
+            list(coverage.run(load_suite(path)).results())
+    files = coverage.measured()
+    assert {clause.name for file in files for clause in file.clauses if not clause.decisions} == set()
+    gaps = {site.site.span.text for file in files for site in file.sites if site.unseen}
+    assert gaps == {"cluster.condition_age.Ready"}, "in a test, each cluster has the condition"
+
+
 def test_gaps_are_marked_under_their_line(tmp_path: Path) -> None:
     policy = 'filter node.ready and fits(cpu)\nscore promql("load") ?? 5 if pod.label.a\n'
     file = covered(tmp_path, policy, PLAIN.replace("pod:", "metrics: {load: 1}, pod:"))
