@@ -36,8 +36,8 @@ MOST_REPLICAS = 2**31 - 1
 _TIMES = ("at", "lasts", "count", "every")
 _OF_TESTS = frozenset({"fresh", "term", "created", "decided", "attempts"})
 """Keys of workloads in tests whose values follow here from what happens."""
-_OF_CASES = frozenset({"room", "evicting", "healthy", "ready", "ready_for"})
-"""The same for keys of clusters."""
+_OF_CASES = frozenset({"room", "evicting", "healthy", "ready", "ready_for", "member"})
+"""The same for keys of clusters; what is in a member cluster is not simulated node by node."""
 _PLACES = ("region", "provider", "zone")
 
 
