@@ -89,6 +89,7 @@ class Waiting(Generic[Key]):
         self._now: Lines[_Line, _Entry[Key]] = Lines(lambda ticket, entry: entry.ticket != ticket)
         """Those that can be decided now."""
         self._tickets = count(1)
+        self._deciding: Key | None = None
 
     def __len__(self) -> int:
         """Return how many workloads there are, decided or not."""
@@ -149,6 +150,7 @@ class Waiting(Generic[Key]):
 
     def next(self, now: Steady) -> Key | None:
         """Hand out the workload that is to be decided now; None if there is none."""
+        self._deciding = None
         while self._later and self._later[0][0] <= now:
             _, ticket, entry = heapq.heappop(self._later)
             if entry.ticket == ticket:
@@ -160,7 +162,17 @@ class Waiting(Generic[Key]):
             return None
         entry = self._now.take(first)
         entry.ticket, entry.is_out = 0, True
+        self._deciding = entry.key
         return entry.key
+
+    def begin(self) -> None:
+        """Take note that all is decided that `next` handed out before."""
+        self._deciding = None
+
+    @property
+    def deciding(self) -> Key | None:
+        """Return what `next` handed out last, since `begin`; None if that was nothing."""
+        return self._deciding
 
     def due(self) -> float | None:
         """Return the steady time at which the next workload is to be decided; None if none is."""

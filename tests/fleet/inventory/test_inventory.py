@@ -162,6 +162,24 @@ def test_what_changes_wakes_and_what_others_write_is_decided_again() -> None:
     assert woken(made, at=3.0) == {"cheapest"}
 
 
+def test_a_decision_whose_label_somebody_changes_is_written_again() -> None:
+    made = inventory(decision("b", "c"))
+    assert not choice(made).writes
+    changed = decision("b", "c", version="11")
+    meta = msgspec.structs.replace(changed.metadata, labels={})
+    made.set_decision(msgspec.structs.replace(changed, metadata=meta), NOW)
+    assert [each.name for each in choice(made).slices] == ["cheapest-decision-1"]
+    assert choice(made).known["cheapest-decision-1"].metadata.resource_version == "11"
+    assert woken(made) == {"cheapest"}
+    meta = msgspec.structs.replace(changed.metadata, labels=decision(policy="old").metadata.labels)
+    made.set_decision(msgspec.structs.replace(changed, metadata=meta), NOW)
+    assert choice(made).before == ()
+    made.set_decision(decision("b", "c", version="12"), NOW)
+    assert not choice(made).writes
+    made.set_decision(decision("b", "c", version="13", schedulerName="another"), NOW)
+    assert choice(made).before == ()
+
+
 def test_a_policy_that_is_gone_leaves_what_it_chose() -> None:
     made = inventory(decision("b", "c"), decision("a", policy="old"))
     use(made, other=CHEAPEST)

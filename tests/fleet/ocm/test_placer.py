@@ -325,6 +325,43 @@ def test_what_goes_while_it_is_written_is_not_taken_for_there() -> None:
     assert made.decided(("shop", "web"), WALL) is None
 
 
+def relabelled(written: PlacementDecision, **head: Any) -> PlacementDecision:
+    meta = msgspec.structs.replace(written.metadata, **head)
+    return msgspec.structs.replace(written, metadata=meta)
+
+
+def test_a_decision_whose_label_somebody_takes_away_gets_it_again() -> None:
+    made = hub(decisions=(decision("a", "b", "c"),))
+    assert decided(made).objects == ()
+    made.set_decision(relabelled(decision("a", "b", "c"), labels={}, resource_version="11"), NOW)
+    found = decided(made)
+    assert [each.name for each in found.objects] == ["web-decision-1"]
+    assert found.known["web-decision-1"].metadata.resource_version == "11", "it is changed, not made once more"
+
+
+@pytest.mark.parametrize("labels", [{}, {f"{GROUP}/placement": "other"}])
+def test_a_decision_that_somebody_gives_away_is_nobodys_or_anothers(labels: dict[str, str]) -> None:
+    made = hub(decisions=(decision("a", "b", "c"),))
+    while (work := next_of(made)) is not None:
+        made.done(work, NOW)
+    given_away = relabelled(decision("a", "b", "c"), labels=labels, owner_references=[], resource_version="11")
+    made.set_decision(given_away, NOW)
+    work = next_of(made)
+    assert work is not None
+    assert (work.before, dict(work.known)) == ([], {})
+    made.delete_decision(given_away, NOW)
+    made.set_decision(decision("a", "b", "c", version="12"), NOW)
+    assert decided(made).before == ["a", "b", "c"]
+
+
+def test_a_status_without_groups_is_written_once() -> None:
+    wrong: dict[str, Any] = {"tolerations": [{"operator": "Near"}]}
+    found = decided(hub(asks=placement(**wrong)))
+    assert found.writes
+    written = msgspec.to_builtins(found.status) | {"decisionGroups": []}
+    assert not decided(hub(asks=placement(**wrong, status=written))).writes
+
+
 def test_a_change_of_a_cluster_a_set_or_a_binding_wakes_its_placements() -> None:
     made = hub(policy=MOST_CPU)
     changes = [
@@ -378,7 +415,7 @@ def test_every_cluster_is_in_one_group_and_no_object_is_too_long(count: int, siz
     assert {each.group_index for each in objects} == set(range(len(groups)))
 
 
-@pytest.mark.parametrize("size", [0, -1, "0%", "999999999999", "-5", "1.5%"])
+@pytest.mark.parametrize("size", [0, -1, "0%", "999999999999", "-5", "1.5%", "²", "9" * 5000])
 def test_a_size_of_groups_that_is_none_is_an_error(size: int | str) -> None:
     strategy = {"groupStrategy": {"clustersPerDecisionGroup": size}}
     if size == "999999999999":

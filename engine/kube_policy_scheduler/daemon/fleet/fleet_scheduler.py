@@ -19,6 +19,10 @@ MOVES_EVERY_SECONDS = 1.0
 """Between two looks for moves. How long a workload rests between two of its own, its policy says."""
 
 
+class _BrokenError(Exception):
+    """A decision broke; it is logged."""
+
+
 class FleetScheduler:
     """Has the engine decide what is to be decided, and carry it out."""
 
@@ -114,12 +118,34 @@ class FleetScheduler:
                 await asyncio.sleep(LOOP_POLL_SECONDS)
             else:
                 began = self._steady()
-                work = self.engine.next(Steady(began))
+                try:
+                    work = self._decide(Steady(began))
+                except _BrokenError:
+                    await asyncio.sleep(0)
+                    continue
                 if work is not None:
                     seconds = self._steady() - began
                     self._observe(seconds)
                     return work, seconds
                 await self._wait()
+
+    def _decide(self, now: Steady) -> Due | None:
+        """Return what is to be done next. One object that nobody can decide keeps no other from being decided.
+
+        Raises:
+            _BrokenError: a decision broke through a fault of ours; it is tried again after a pause.
+        """
+        waiting = self.engine.maker.waiting
+        waiting.begin()
+        try:
+            return self.engine.next(now)
+        except Exception as error:
+            key = waiting.deciding
+            if key is None:
+                raise  # it is about no object: a new process starts afresh
+            logger.exception("unexpected error while deciding on %s", _name(key))
+            waiting.refused(key, now)
+            raise _BrokenError from error
 
     async def _wait(self) -> None:
         due = self.engine.maker.waiting.due()
@@ -136,7 +162,7 @@ class FleetScheduler:
             if decision is not None:
                 self._note(decision, seconds)
         except Exception:
-            logger.exception("unexpected error while working on %s", "/".join(filter(None, work.key)))
+            logger.exception("unexpected error while working on %s", _name(work.key))
             self.engine.broke(work, self._now())
         finally:
             self._permits.release()
@@ -154,3 +180,7 @@ class FleetScheduler:
         """Return how many there are of each kind."""
         maker = self.engine.maker
         return {"clusters": len(maker.fleet.clusters), "bindings": len(maker.waiting)}
+
+
+def _name(key: tuple[str, ...]) -> str:
+    return "/".join(filter(None, key))

@@ -26,6 +26,8 @@ ChoiceKey: TypeAlias = tuple[str]
 CHOSEN = "PlacementDecision"
 """The kind of workload that policies see."""
 KEY_LABEL, INDEX_LABEL = "multicluster.x-k8s.io/decision-key", "multicluster.x-k8s.io/decision-index"
+_OBJECT = "-decision-"
+"""Between the name of a policy and the number of its object."""
 MOST_CHOICES = 100
 """Of one object."""
 LOOKED_AT = 20
@@ -89,6 +91,8 @@ class Inventory:
         self._fleet: Fleet | None = None
         self._decisions: dict[str, dict[str, ProfileDecision]] = {}
         """By policy and name."""
+        self._filed: dict[str, str] = {}
+        """The policy of each decision by its name: labels may change."""
         self._to_look_at: list[str] = []
         self.waiting: Waiting[ChoiceKey] = Waiting()
         self.tallies = Tallies()
@@ -146,35 +150,48 @@ class Inventory:
     def replace_decisions(self, listed: Sequence[ProfileDecision], now: Steady) -> None:
         """Take all decisions."""
         self._decisions.clear()
+        self._filed.clear()
         for each in listed:
             self.set_decision(each, now)
         self._wake(self._names, Wake.OWN, now)
 
     def set_decision(self, written: ProfileDecision, now: Steady) -> None:
         """Take a decision that is new or has changed; those of other schedulers do not matter."""
-        name = self._policy_of(written)
-        if name is None:
+        if written.metadata.namespace != self.namespace:
             return
-        there = self._decisions.setdefault(name, {})
-        known = there.get(written.metadata.name)
+        name, policy, before = written.metadata.name, self._policy_of(written), self._filed.get(written.metadata.name)
+        known = self._decisions[before][name] if before is not None else None
         if known is not None and known.metadata.uid == written.metadata.uid:
             theirs, mine = (version_number(each.metadata.resource_version) for each in (written, known))
             if theirs and theirs < mine:
                 return
-        there[written.metadata.name] = written
-        if name in self._names and (known is None or _facts(known) != _facts(written)):
-            self._wake((name,), Wake.OWN, now)
+        if known is not None and before != policy:
+            self.delete_decision(known, now)
+        if policy is None:
+            return
+        self._decisions.setdefault(policy, {})[name] = written
+        self._filed[name] = policy
+        if policy in self._names and (before != policy or known is None or _facts(known) != _facts(written)):
+            self._wake((policy,), Wake.OWN, now)
 
     def delete_decision(self, written: ProfileDecision, now: Steady) -> None:
         """Take note that a decision is gone."""
-        name = self._policy_of(written)
-        if name is not None and self._decisions.get(name, {}).pop(written.metadata.name, None) is not None:
-            self._wake((name,) if name in self._names else (), Wake.OWN, now)
+        is_here = written.metadata.namespace == self.namespace
+        policy = self._filed.pop(written.metadata.name, None) if is_here else None
+        if policy is None:
+            return
+        del self._decisions[policy][written.metadata.name]
+        if not self._decisions[policy]:
+            del self._decisions[policy]
+        self._wake((policy,) if policy in self._names else (), Wake.OWN, now)
 
     def _policy_of(self, written: ProfileDecision) -> str | None:
-        if written.metadata.namespace != self.namespace or written.scheduler_name != self.scheduler:
+        """Return the policy that a decision is of: by its name if somebody took the label away, so that it is written
+        again."""
+        if written.scheduler_name != self.scheduler:
             return None
-        return (written.metadata.labels or {}).get(KEY_LABEL)
+        label = (written.metadata.labels or {}).get(KEY_LABEL)
+        return label or written.metadata.name.rpartition(_OBJECT)[0] or None
 
     def _wake(self, names: Iterable[str], why: Wake, now: Steady) -> None:
         for name in names:
@@ -268,7 +285,7 @@ def _slices(policy: str, chosen: Sequence[str]) -> tuple[Slice, ...]:
     """Return the objects for clusters, at most 100 in each; without clusters, one empty object."""
     starts = range(0, max(1, len(chosen)), MOST_CHOICES)
     return tuple(
-        Slice(f"{policy}-decision-{index + 1}", index, tuple(chosen[at : at + MOST_CHOICES]))
+        Slice(f"{policy}{_OBJECT}{index + 1}", index, tuple(chosen[at : at + MOST_CHOICES]))
         for index, at in enumerate(starts)
     )
 

@@ -26,7 +26,8 @@ MOST_DECISIONS = 100
 """Of one PlacementDecision."""
 SATISFIED, MISCONFIGURED = "PlacementSatisfied", "PlacementMisconfigured"
 """Types of conditions."""
-_SHARE = re.compile(r"([0-9]{1,3})%")
+_SIZE = re.compile(r"([0-9]{1,15})|([0-9]{1,3})%")
+"""A number, or a share: each short enough that it can be read as a number."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -74,9 +75,9 @@ def groups_of(
     left, found = sorted(chosen), list[Group]()
     for each in strategy.decision_groups or ():
         matches = matcher(each.group_cluster_selector)
-        members = [name for name in left if name in clusters and matches(clusters[name])]
-        left = [name for name in left if name not in set(members)]
-        found += _cut(each.group_name, members, size)
+        members = {name: None for name in left if name in clusters and matches(clusters[name])}
+        left = [name for name in left if name not in members]
+        found += _cut(each.group_name, list(members), size)
     found += _cut("", left, size)
     return tuple(found) or (Group("", ()),)
 
@@ -88,8 +89,9 @@ def _size(written: int | str | None, count: int) -> int:
     if isinstance(written, int):
         size = written
     else:
-        share = _SHARE.fullmatch(written)
-        size = math.ceil(count * int(share[1]) / 100) if share is not None else int(written) if written.isdigit() else 0
+        read = _SIZE.fullmatch(written)
+        number, share = (read[1], read[2]) if read is not None else ("0", None)
+        size = math.ceil(count * int(share) / 100) if share is not None else int(number)
     if size <= 0 and count > 0:
         raise MisconfiguredError(
             f"clustersPerDecisionGroup is {str(written)[:20]!r}; expected a number above 0 or a share such as 25%"
@@ -149,4 +151,4 @@ def status_of(
         stays = old is not None and old.status == each.status and old.last_transition_time is not None
         since = old.last_transition_time if old is not None and stays else rfc3339(now)
         known[each.type] = msgspec.structs.replace(each, last_transition_time=since)
-    return PlacementStatus(selected, list(groups) or None, list(known.values()))
+    return PlacementStatus(selected, list(groups), list(known.values()))

@@ -122,11 +122,11 @@ class Hub:
 
     def set_decision(self, written: PlacementDecision, now: Steady) -> None:
         """Take a decision that is new or has changed: somebody else may have written it."""
-        self._wake(_those(self._placer.set_decision(written)), Wake.OWN, now)
+        self._wake(self._placer.set_decision(written), Wake.OWN, now)
 
     def delete_decision(self, written: PlacementDecision, now: Steady) -> None:
         """Take note that a decision is gone."""
-        self._wake(_those(self._placer.delete_decision(written)), Wake.OWN, now)
+        self._wake(self._placer.delete_decision(written), Wake.OWN, now)
 
     def replace_sets(self, listed: Sequence[ManagedClusterSet], now: Steady) -> None:
         """Take all cluster sets."""
@@ -231,7 +231,3 @@ class Hub:
         """Take note that a write failed; it is tried again after a pause."""
         self.tallies.failed_writes += 1
         self.waiting.refused(work.key, now)
-
-
-def _those(key: PlacementKey | None) -> Iterable[PlacementKey]:
-    return (key,) if key is not None else ()

@@ -84,7 +84,9 @@ class Placer:
         self.decide: Decide = place
         self._placements: dict[PlacementKey, ClusterPlacement] = {}
         self._decisions: dict[PlacementKey, dict[str, PlacementDecision]] = {}
-        """By Placement."""
+        """By Placement and name."""
+        self._filed: dict[tuple[str, str], PlacementKey] = {}
+        """The Placement of each decision by its namespace and name: labels and owners may change."""
         self._gone: dict[PlacementKey, set[str]] = {}
         """By Placement: uids of decisions that went since it was last decided, perhaps after we wrote them."""
         self._sets: dict[str, ManagedClusterSet] = {}
@@ -145,37 +147,41 @@ class Placer:
             if key in self._placements:
                 self._gone.setdefault(key, set()).update({each.metadata.uid for each in known.values()} - there)
         self._decisions.clear()
+        self._filed.clear()
         for each in listed:
             self.set_decision(each)
         yield from self._placements
 
-    def set_decision(self, written: PlacementDecision) -> PlacementKey | None:
-        """Take a decision; return its Placement if that has another decision than before, and is ours."""
-        key = _placement_of(written)
-        if key is None:
-            return None
-        there = self._decisions.setdefault(key, {})
-        known = there.get(written.metadata.name)
+    def set_decision(self, written: PlacementDecision) -> Iterable[PlacementKey]:
+        """Take a decision; return those of our Placements that have other decisions than before."""
+        name, key = written.metadata.name, _placement_of(written)
+        before = self._filed.get((written.metadata.namespace, name))
+        known = self._decisions[before][name] if before is not None else None
         if known is not None and known.metadata.uid == written.metadata.uid and _is_older(written, known):
-            return None
-        there[written.metadata.name] = written
-        is_same = known is not None and (known.metadata.labels, known.status) == (
-            written.metadata.labels,
-            written.status,
-        )
-        return key if key in self._placements and not is_same else None
+            return ()
+        if known is not None and key is not None and before == key:
+            is_same = (known.metadata.labels, known.status) == (written.metadata.labels, written.status)
+            self._decisions[key][name] = written
+            return (key,) if key in self._placements and not is_same else ()
+        left = self.delete_decision(known) if known is not None else ()
+        if key is None:
+            return left
+        self._decisions.setdefault(key, {})[name] = written
+        self._filed[written.metadata.namespace, name] = key
+        return (*left, key) if key in self._placements else left
 
-    def delete_decision(self, written: PlacementDecision) -> PlacementKey | None:
+    def delete_decision(self, written: PlacementDecision) -> tuple[PlacementKey, ...]:
         """Take note that a decision is gone; return its Placement if that is ours."""
-        key = _placement_of(written)
-        if key is None or self._decisions.get(key, {}).pop(written.metadata.name, None) is None:
-            return None
+        key = self._filed.pop((written.metadata.namespace, written.metadata.name), None)
+        if key is None:
+            return ()
+        del self._decisions[key][written.metadata.name]
         if not self._decisions[key]:
             del self._decisions[key]
         if key not in self._placements:
-            return None
+            return ()
         self._gone.setdefault(key, set()).add(written.metadata.uid)
-        return key
+        return (key,)
 
     def replace_sets(self, listed: Sequence[ManagedClusterSet]) -> Iterable[PlacementKey]:
         """Take all cluster sets."""
@@ -370,7 +376,10 @@ def _key(placement: ClusterPlacement) -> PlacementKey:
 
 
 def _placement_of(decision: PlacementDecision) -> PlacementKey | None:
-    name = (decision.metadata.labels or {}).get(PLACEMENT_LABEL)
+    """Return whose decision it is: of its owner, so that a label that somebody takes away is written again."""
+    owners = decision.metadata.owner_references or ()
+    owner = next((each.name for each in owners if each.kind == DECIDED and each.controller), None)
+    name = owner or (decision.metadata.labels or {}).get(PLACEMENT_LABEL)
     return (decision.metadata.namespace, name) if name else None
 
 
