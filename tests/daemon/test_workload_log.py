@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kube_policy_scheduler.adapters.files.rotating_file import FileError
@@ -18,6 +19,7 @@ from kube_policy_scheduler.fleet.model import Outcome, Reason, Verdict
 from kube_policy_scheduler.tooling.decision_record import decode_lines_as
 from kube_policy_scheduler.tooling.workload_record import (
     MOST_CLUSTERS,
+    RecordedCluster,
     RecordedWorkload,
     WorkloadOutcome,
     WorkloadRecord,
@@ -89,6 +91,15 @@ def test_large_records_shorten_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     log = WorkloadLog(DecisionLogSettings())
     for number in range(100):
         log.note(record(f"w{number}", message="m" * 1000))
+    assert 1 <= len(selected(log)) <= 5
+
+
+def test_what_is_said_of_clusters_counts_as_part_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_log, "MOST_BYTES", 200_000)
+    log = WorkloadLog(DecisionLogSettings())
+    clusters = tuple(RecordedCluster(f"c{number}", why="w" * 1000, rejected_by="r" * 1000) for number in range(20))
+    for number in range(100):
+        log.note(msgspec.structs.replace(record(f"w{number}"), clusters=clusters))
     assert 1 <= len(selected(log)) <= 5
 
 

@@ -20,6 +20,8 @@ from kube_policy_scheduler.cluster.taints import TaintKey
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """An empty mapping."""
 
+MESSAGE_CHARACTERS = 32_768
+"""Of the message of a condition: the API allows no more."""
 HEALTHY = "Healthy"
 """The health of a workload in a cluster in which it runs as it should."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Workload
-from kube_policy_scheduler.fleet.ocm.decisions import MOST_DECISIONS, groups_of, objects_of
+from kube_policy_scheduler.fleet.ocm.decisions import MOST_DECISIONS, condition, groups_of, objects_of
 from kube_policy_scheduler.fleet.ocm.hub import Hub
 from kube_policy_scheduler.fleet.ocm.objects import ClusterPlacement, ManagedCluster, PlacementDecision
 from kube_policy_scheduler.fleet.ocm.placer import Decide, Decided
@@ -198,6 +198,17 @@ def test_why_there_are_no_candidates() -> None:
     assert (found.chosen, said(found)["Satisfied"][1]) == ((), "NoIntersection")
     made.delete_binding(set_binding(), NOW)
     assert said(decided(made))["Satisfied"][1] == "NoManagedClusterSetBindings"
+
+
+def test_the_names_of_many_sets_are_shortened() -> None:
+    found = decided(hub(asks=placement(clusterSets=[f"set-{number}" for number in range(20_000)])))
+    (text,) = (each[2] for name, each in said(found).items() if name == "Satisfied")
+    assert text.startswith("None of ManagedClusterSets [set-0,set-1,")
+    assert len(text) < 1_100
+
+
+def test_the_message_of_a_condition_is_cut_off_where_the_api_does() -> None:
+    assert len(condition("PlacementSatisfied", holds=False, reason="Why", message="x" * 40_000).message) == 32_768
 
 
 def test_a_set_may_select_by_labels() -> None:

@@ -19,12 +19,16 @@ WORKLOADS = {
     "a placement": "workloads: [{name: web, placement: {spreadConstraints: 3}}]",
     "a cluster that is not there": "workloads: [{name: web, has: {berlni: 2}}]",
     "the same twice": "workloads: [{name: web}, {name: web}]",
+    "times far away": "workloads: [{at: 99999999h}, {name: b, every: 2d, count: 10000}, {name: c, lasts: 9999999d}]",
+    "times that are endless": "workloads: [{at: %sh}]" % ("9" * 400),
+    "a parameter": "workloads: [{at: '${begin}'}]",
     "too many": "workloads: [{count: 60000}, {name: b, count: 60000}]",
 }
 EVENTS = {
     "nothing happens": "events: [{at: 1min}]",
     "two things at once": "events: [{at: 1min, lose: berlin, recover: iowa}]",
     "an unknown cluster": "events: [{at: 1min, lose: berlni}]",
+    "times far away": "{start: 99999999h, events: [{at: 99999999h, end: api-2}, {at: 1h, lose: iowa, for: 4000d}]}",
     "an unknown region": "events: [{at: 1min, lose: {region: asia}}]",
     "two places": "events: [{at: 1min, lose: {region: eu, zone: a}}]",
     "a cluster that is gone": "events: [{at: 1min, remove: berlin}, {at: 2min, lose: berlin}]",

@@ -50,7 +50,6 @@ class ScoreWriter:
         """
         self._transport, self._hub, self._name, self._fence = transport, hub, name, fence
         self._clock, self._steady = clock, steady
-        self._told: set[str] = set()
 
     async def carry_out(self, work: Scores) -> None:
         """Write the scores of a cluster. Raises nothing of the API's."""
@@ -61,13 +60,11 @@ class ScoreWriter:
                 await self._make(work.cluster)
                 await self._say(work)
         except KubeError as error:
-            if work.cluster not in self._told:
-                self._told.add(work.cluster)
+            if not self._hub.waiting.attempts(work.key):
                 fields = {"cluster": work.cluster, "why": str(error)}
                 logger.warning("scores of a cluster cannot be written; trying again", extra=fields)
             self._hub.refused(work, self._now())
             return
-        self._told.discard(work.cluster)
         self._hub.done(work, self._now())
 
     async def _say(self, work: Scores) -> None:

@@ -14,7 +14,7 @@ MOST_BYTES = 64 * 2**20
 """Of what is kept: records of large fleets shorten the log."""
 _RECORD_BYTES = 800
 _CLUSTER_BYTES = 250
-"""About what a record, and each cluster in it, take in memory."""
+"""About what a record, and each cluster in it, take in memory beside their texts."""
 _AT_ONCE = 200
 """Records that are looked at in one step."""
 
@@ -66,7 +66,8 @@ class WorkloadLog:
         if self._is_repeated(record):
             return False
         parts = len(record.clusters) + (len(record.before) + len(record.targets) + len(record.theirs)) // 4
-        size = _RECORD_BYTES + _CLUSTER_BYTES * parts + len(record.message)
+        texts = sum(len(each.why) + len(each.rejected_by) for each in record.clusters) + sum(map(len, record.rejected))
+        size = _RECORD_BYTES + _CLUSTER_BYTES * parts + len(record.message) + texts
         self._hand_on(record, size)
         if not self._most:
             return True

@@ -7,12 +7,10 @@ from typing import Any, TypeAlias
 
 from kube_policy_scheduler.fleet.karmada.objects import Condition, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import APPLIED, SCHEDULED, condition
-from kube_policy_scheduler.fleet.model import Outcome
+from kube_policy_scheduler.fleet.model import MESSAGE_CHARACTERS, Outcome
 from kube_policy_scheduler.times import rfc3339, unix_seconds
 
 Patch: TypeAlias = dict[str, Any]
-MESSAGE_CHARACTERS = 32_768
-"""Of a condition: the API allows no more."""
 
 
 def placement_patch(binding: ResourceBinding, outcome: Outcome) -> Patch | None:

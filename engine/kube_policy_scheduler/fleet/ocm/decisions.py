@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from kube_policy_scheduler.fleet.model import MESSAGE_CHARACTERS
 from kube_policy_scheduler.fleet.ocm.objects import (
     ClusterPlacement,
     DecisionGroupStatus,
@@ -125,7 +126,7 @@ def groups_status(groups: Sequence[Group], objects: Sequence[DecisionObject]) ->
 
 def condition(kind: str, *, holds: bool, reason: str, message: str) -> PlacementCondition:
     """Return a condition without a time: `status_of` adds it."""
-    return PlacementCondition(type=kind, status=str(holds), reason=reason, message=message)
+    return PlacementCondition(type=kind, status=str(holds), reason=reason, message=message[:MESSAGE_CHARACTERS])
 
 
 def status_of(

@@ -19,9 +19,12 @@ from kube_policy_scheduler.fleet.ocm.objects import (
     PlacementToleration,
 )
 from kube_policy_scheduler.times import unix_seconds
+from kube_policy_scheduler.wording import shortened
 
 SET_LABEL = "cluster.open-cluster-management.io/clusterset"
 """Label of a cluster: the set that it is in, if sets select by this label."""
+_MOST_CHARACTERS = 1000
+"""Of the names in a message: a Placement may name as many cluster sets as it wants."""
 Clusters: TypeAlias = Mapping[str, ManagedCluster]
 Matches: TypeAlias = Callable[[ManagedCluster], bool]
 
@@ -92,12 +95,16 @@ def _unbound(
     if not valid:
         return Unbound("NoManagedClusterSetBindings", "No valid ManagedClusterSetBindings found in placement namespace")
     if not eligible:
-        asked = ",".join(placement.spec.cluster_sets or ())
+        asked = _names(placement.spec.cluster_sets or ())
         return Unbound("NoIntersection", f"None of ManagedClusterSets [{asked}] is bound to placement namespace")
     if not members:
-        named = ",".join(eligible)
+        named = _names(eligible)
         return Unbound("AllManagedClusterSetsEmpty", f"All ManagedClusterSets [{named}] have no member ManagedCluster")
     return None
+
+
+def _names(names: Iterable[str]) -> str:
+    return shortened(",".join(names), _MOST_CHARACTERS)
 
 
 def members_of(cluster_set: ManagedClusterSet, clusters: Clusters) -> Iterator[str]:

@@ -28,11 +28,13 @@ from kube_policy_scheduler.tooling.fleet_simulation.scenario import (
 )
 from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError
 from kube_policy_scheduler.tooling.tester.suite_file import schema_text
-from kube_policy_scheduler.wording import some
+from kube_policy_scheduler.wording import shortened, some
 
 MOST_WORKLOADS = 100_000
 MOST_EVENTS = 10_000
 MOST_REPLICAS = 2**31 - 1
+MOST_TIME = 10 * 365 * 86_400.0
+"""In seconds: each time that people write, and the time from the first to the last of repeated workloads."""
 _TIMES = ("at", "lasts", "count", "every")
 _OF_TESTS = frozenset({"fresh", "term", "created", "decided", "attempts"})
 """Keys of workloads in tests whose values follow here from what happens."""
@@ -46,6 +48,7 @@ def _definitions() -> Json:
     found: Json = json.loads(schema_text())["$defs"]
     for name in ("workload", "fleetCluster"):
         found[name] = _without_parameters(found[name])
+    found["duration"]["pattern"], _, _ = found["duration"]["pattern"].partition(r"|\$")
     return found
 
 
@@ -114,6 +117,7 @@ def parse_workloads(
             if name not in known:
                 problems.append(here.error(("has", name), _unknown("cluster", name, known)))
         try:
+            _check_times(form, ("at", "lasts", "every"), count=form.get("count", 1))
             made = list(_repeated(form, index, starts_at))
         except ShortFormError as error:
             problems.append(here.error((error.key,), str(error)))
@@ -149,6 +153,20 @@ def _repeated(form: Json, index: int, starts_at: float) -> Iterator[WorkloadArri
         binding = msgspec.convert(value, ResourceBinding)
         workload(binding)
         yield WorkloadArrival(comes, binding, template, lasts)
+
+
+def _check_times(form: Json, keys: Iterable[str], *, count: int = 1) -> None:
+    """Look whether times are near enough to be simulated. count: how often `every` passes.
+
+    Raises:
+        ShortFormError: one is not.
+    """
+    for key in keys:
+        if key in form and parse_duration(form[key]) * (count if key == "every" else 1) > MOST_TIME:
+            times = f"{count:,} times " if key == "every" else ""
+            raise ShortFormError(
+                key, f"{times}`{shortened(form[key], 40)}` is more than 10 years: write a shorter time"
+            )
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
@@ -224,6 +242,16 @@ def parse_events(
     """
     document = parse_document(source)
     problems = list(_events_schema().check(document))
+    if problems:
+        raise DocumentError(problems)
+    for path, form in (
+        ((), document.value),
+        *((("events", at), each) for at, each in enumerate(document.value["events"])),
+    ):
+        try:
+            _check_times(form, ("at", "for", "start", "evict_after"))
+        except ShortFormError as error:
+            problems.append(FixtureObject({}, document, path).error((error.key,), str(error)))
     if problems:
         raise DocumentError(problems)
     reader = _EventReader(document, clusters, frozenset(workloads), starts_at, problems)
