@@ -165,7 +165,7 @@ def _scenario(fleet: FleetSources, sources: ArrivalSources, *, begins: float | N
         listing.clusters, listing.bindings, listing.templates, arrivals, starts_at=starts_at, duration=fleet.duration
     )
     if not scenario.bindings and not scenario.arrivals:
-        raise click.ClickException("no workload is there or comes: specify --workloads FILE")
+        raise click.ClickException("the fleet has no workload, and none arrives: specify --workloads FILE")
     if sources.events is None:
         return scenario
     there = [(each.spec.resource.namespace, each.spec.resource.name) for each in scenario.bindings]

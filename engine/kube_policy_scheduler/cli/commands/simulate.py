@@ -158,7 +158,7 @@ def command(
 
     With --fleet, workloads are decided over the clusters of a Karmada fleet, with the decision maker of
     `policy-scheduler fleet`; `karmada` stands for the Placements of the workloads alone. The command prints what
-    happens, and what it comes to: where replicas are, how many were evicted and moved, what did not run, and the price.
+    happens, where replicas are, how many were evicted and moved, how long replicas did not run, and the price.
     """
     from kube_policy_scheduler.documents.report import report_values
     from kube_policy_scheduler.tooling.simulation import results as reporting

@@ -155,6 +155,6 @@ async def _decide(settings: Settings, address_file: Path | None) -> int:
             stack.callback(checker.stop)
             install_extensions(settings.policies.extensions, stopwatch=time.perf_counter)
         else:
-            logger.info("there are no policies: what users ask for alone decides")
+            logger.info("there are no policies: only what users request applies")
         daemon = FleetDaemon(settings, api_server, kind, checker=checker, random=random, loops=loops)
         return await daemon.run(announce=announce)

@@ -72,7 +72,7 @@ class FleetDaemon:
             settings: of the process.
             api_server: of the engine; it watches `kind.resources`.
             kind: of the engine.
-            checker: of policies; None: there are none, and what users ask for alone decides.
+            checker: of policies; None: there are none, and only what users request applies.
             random: spreads tries.
             loops: of the process.
 

@@ -31,7 +31,7 @@ class FleetRoutes:
             asked = parameters.texts(request, ("namespace", "name"))
             found = shown((asked["namespace"], asked["name"]))
             if found is None:
-                return web.Response(status=404, text="nothing that is decided here has this namespace and name\n")
+                return web.Response(status=404, text="this scheduler decides no object with this namespace and name\n")
             return web.json_response(found)
 
         return answer
@@ -39,7 +39,7 @@ class FleetRoutes:
     async def policies(self, _: web.Request) -> web.Response:
         """Answer which policies are active, and what became of the newest."""
         if self._reloader is None:
-            return web.Response(status=404, text="there is no folder of policies: what users ask for alone decides\n")
+            return web.Response(status=404, text="there is no folder of policies: only what users request applies\n")
         return web.json_response(policies_in_force(self._reloader))
 
     async def decisions(self, request: web.Request) -> web.Response:

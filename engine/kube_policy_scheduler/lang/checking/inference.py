@@ -1673,8 +1673,9 @@ def _member_aggregate(
         return unknown(span)
     foreign_part = next((part for part in typed.below(value) if _is_of_no_member(part)), None)
     if foreign_part is not None:
-        message = f"`{one_line(foreign_part.span.text, 40)}` is not known of member clusters"
-        advice = f"use what the cluster says of its {expr.collection.span.text.rpartition('.')[2]}: `{expr.variable}.…`"
+        message = f"`{one_line(foreign_part.span.text, 40)}` cannot be read in member clusters"
+        items = expr.collection.span.text.rpartition(".")[2]
+        advice = f"use another field of the {items}, such as `{expr.variable}.name`"
         found.append(codes.NOT_HERE.at(foreign_part.span, message, help=advice))
         return unknown(span)
     info = msgspec.structs.replace(

@@ -131,7 +131,7 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
                 return ("a metric is missing without a fresh sample, for example while Prometheus is down",)
             return ("a metric is missing for nodes without a fresh sample, and for all nodes while Prometheus is down",)
         case typed.MemberAggregate():
-            return ("nodes and pods are known only of clusters that are read themselves",)
+            return ("the value is missing if nothing reads the nodes and pods of the cluster",)
         case typed.Read(info=Info(shape=Shape.NODE), key=str(key)):
             return (f"nodes without {key} have no value",)
         case _:

@@ -195,9 +195,7 @@ def limit(checker: Parts, tree: syntax.Limit, name: str) -> checked.WorkloadLimi
     if tree.of_workloads is not None:
         of_workloads = checker.truth(tree.of_workloads, checker.pod_scope("of workloads where"))
         if of_workloads.info.depends & ~Depends.TEMPLATE:
-            message = (
-                "`of workloads where` selects workloads by what they say of themselves, and this is something else"
-            )
+            message = "`of workloads where` can read only the template of a workload, and this is not part of it"
             advice = 'use labels, the namespace or the kind: `workload.label.tier == "batch"`'
             checker.found.append(codes.KEY.at(unsettled(of_workloads, Depends.TEMPLATE).span, message, help=advice))
     return checked.WorkloadLimit(

@@ -58,7 +58,7 @@ def past_workload(records: Sequence[WorkloadRecord], name: str, *, namespace: st
         raise UnknownWorkloadError(f"there is no decision about `{wanted}`: {advice}")
     if len(objects) > 1:
         listed = ", ".join(objects[:8])
-        raise UnknownWorkloadError(f"several objects decide a workload `{name}`: {listed}; use one of these names")
+        raise UnknownWorkloadError(f"several workloads are called `{name}`: {listed}; use one of these names")
     newest = sorted(found, key=lambda each: each.time)[::-1]
     return PastWorkload(newest[0], tuple(newest[1:]))
 
