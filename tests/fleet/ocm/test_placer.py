@@ -187,6 +187,19 @@ def test_taints_keep_a_placement_away_unless_it_tolerates_them(case: str) -> Non
         assert decided(made, at=60.0).chosen == (("a",) if selected else ())
 
 
+def test_a_placement_is_decided_again_when_a_toleration_ends() -> None:
+    taint = {"key": "gpu", "value": "h100", "effect": "NoSelect", "timeAdded": rfc3339(WALL)}
+    asks = placement(tolerations=[{"operator": "Exists", "tolerationSeconds": 400}])
+    made = hub(member("a", taints=[taint]), member("b"), asks=asks, decisions=(decision("a", "b"),))
+    while (work := next_of(made)) is not None:
+        assert work.chosen == ("a", "b")
+        made.done(work, NOW, [placement(version="12", status=msgspec.to_builtins(work.status))])
+    assert next_of(made, at=399.0) is None
+    ended = next_of(made, at=401.0)
+    assert ended is not None
+    assert (ended.chosen, ended.again_seconds) == (("b",), None)
+
+
 def test_why_there_are_no_candidates() -> None:
     made = hub(member("a", cluster_set="other"))
     assert said(decided(made))["Satisfied"][1:] == (

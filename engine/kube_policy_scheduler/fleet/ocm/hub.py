@@ -157,7 +157,7 @@ class Hub:
             self.waiting.wake(key, why, now)
 
     def look_at_some(self, now: Steady) -> None:
-        """Look at some Placements, the next ones each time: metrics may have changed, and tolerations end."""
+        """Look at some Placements, the next ones each time: metrics may have changed."""
         if not self._to_look_at:
             self._to_look_at = [*self._placer]
         some, self._to_look_at = self._to_look_at[:LOOKED_AT], self._to_look_at[LOOKED_AT:]
@@ -218,7 +218,7 @@ class Hub:
             return
         self._placer.end(work.key, after)
         if work.outcome.placed:
-            self.waiting.settled(work.key, now)
+            self.waiting.settled(work.key, now, again_seconds=work.again_seconds)
         else:
             self.waiting.parked(work.key, now)
 

@@ -63,6 +63,8 @@ class Decided(msgspec.Struct, frozen=True, eq=False):
     outcome: Outcome
     chosen: tuple[str, ...]
     """All clusters that it is to have."""
+    again_seconds: float | None = None
+    """After which it is to be decided again, as one of its tolerations ends; None: no time is known."""
 
     @property
     def before(self) -> list[str]:
@@ -272,6 +274,7 @@ class Placer:
             status,
             outcome,
             chosen,
+            asked.until - now if asked.until is not None else None,
         )
 
     def _chosen(

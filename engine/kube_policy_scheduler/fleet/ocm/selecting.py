@@ -45,6 +45,8 @@ class Selected(msgspec.Struct, frozen=True):
 
     placement: model.Placement
     unbound: Unbound | None = None
+    until: float | None = None
+    """Unix seconds: when the next of its tolerations ends; None: none does."""
 
 
 def selected(
@@ -74,7 +76,8 @@ def selected(
     predicates = [matcher(each.required_cluster_selector) for each in spec.predicates or ()]
     names = {name for name in members if not predicates or any(test(clusters[name]) for test in predicates)}
     tolerations = tuple(_toleration(each) for each in spec.tolerations or ())
-    ended = frozenset(_with_ended_toleration(spec.tolerations or (), (clusters[name] for name in names), now))
+    ends = dict(_toleration_ends(spec.tolerations or (), (clusters[name] for name in names)))
+    ended = frozenset(name for name, end in ends.items() if end <= now)
     asked = model.Placement(
         affinity=model.ClusterAffinity(names=frozenset(names) - ended)
         if names - ended
@@ -82,7 +85,8 @@ def selected(
         tolerations=tolerations,
         spread=_spread(spec.number_of_clusters),
     )
-    return Selected(asked, _unbound(placement, valid, eligible, members))
+    until = min((end for end in ends.values() if end > now), default=None)
+    return Selected(asked, _unbound(placement, valid, eligible, members), until)
 
 
 def _spread(number: int | None) -> tuple[model.SpreadConstraint, ...]:
@@ -153,20 +157,22 @@ def _toleration(written: PlacementToleration) -> Toleration:
     return Toleration(written.key, written.operator, written.value, written.effect)
 
 
-def _with_ended_toleration(
-    tolerations: Iterable[PlacementToleration], clusters: Iterable[ManagedCluster], now: float
-) -> Iterator[str]:
-    """Yield the clusters with a taint that was tolerated for a time, and that is over."""
+def _toleration_ends(
+    tolerations: Iterable[PlacementToleration], clusters: Iterable[ManagedCluster]
+) -> Iterator[tuple[str, float]]:
+    """Yield the clusters with a taint that is tolerated for a time, and when that ends, Unix seconds."""
     timed = [each for each in tolerations if each.toleration_seconds is not None]
     if not timed:
         return
     lasting = [_toleration(each) for each in tolerations if each.toleration_seconds is None]
     for cluster in clusters:
+        found: list[float] = []
         for taint in cluster.spec.taints or ():
             key, added = TaintKey(taint.key, taint.value, taint.effect), unix_seconds(taint.time_added)
             if taint.effect != "NoSelect" or added is None or tolerated(lasting, key):
                 continue
             ends = [added + (each.toleration_seconds or 0) for each in timed if tolerates(_toleration(each), key)]
-            if ends and max(ends) <= now:
-                yield cluster.metadata.name
-                break
+            if ends:
+                found.append(max(ends))
+        if found:
+            yield cluster.metadata.name, min(found)
