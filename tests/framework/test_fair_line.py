@@ -164,7 +164,7 @@ def test_the_next_pod_is_the_first_one_by_the_present_shares(
                     queued, lambda queued: Frame(queued.pod, cluster, 2000.0, queued=queued.queued)
                 )
                 assert position.fair is not None
-                line = line or FairLine(position.fair, lambda entry: entry[1] != entry[2].ticket)
+                line = line or FairLine(position.fair, lambda number, queued: number != queued.ticket)
                 waiting[number] = queued, position
                 line.push(queued, position)
             case "pop" if line is not None:
