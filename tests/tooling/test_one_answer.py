@@ -159,7 +159,7 @@ def captured_or_why_not(there: World, key: str) -> Json | str:
     """Return the case of the test, or why there is none; the playground says the same."""
     session, files = there.session()
     found: list[Json | str] = []
-    for ask in (lambda: there.captured(key), lambda: session.test_of(dict(files), PodChoice(key=key)).frozen):
+    for ask in (lambda: there.captured(key), lambda: session.test_of(dict(files), PodChoice(key=key))):
         try:
             found.append(ask().document["cases"][0])
         except (NotReproduced, RequestError) as error:

@@ -1,4 +1,4 @@
-"""The cluster and the policy that the playground starts with where none is given; they are shipped with the package."""
+"""What the playground starts with where nothing is given: a cluster, a fleet and policies, shipped with the package."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kube_policy_scheduler.tooling.tester.metrics import Metrics
 
 NAME = "example cluster"
 POLICY_NAME = "start.policy"
+FLEET_POLICY_NAME = "fleet.policy"
 _NOON = 1_700_049_600.0
 """Unix seconds at which its decisions are made: the same on every day."""
 
@@ -35,6 +36,20 @@ class Start:
 def start_policy() -> str:
     """Return the policy to start with."""
     return _shipped(POLICY_NAME)
+
+
+@cache
+def start_fleet() -> str:
+    """Return the clusters of a fleet and the workload to start with, as YAML."""
+    return _shipped("fleet.yaml")
+
+
+def examples() -> dict[str, dict[str, str]]:
+    """Return policies to begin with: the text of each file by its name, by what the example is about."""
+    return {
+        "pods on the nodes of a cluster": {POLICY_NAME: start_policy()},
+        "a workload on the clusters of a fleet": {FLEET_POLICY_NAME: _shipped(FLEET_POLICY_NAME)},
+    }
 
 
 def start() -> Start:

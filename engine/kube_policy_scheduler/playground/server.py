@@ -28,6 +28,7 @@ from kube_policy_scheduler.adapters.http.access import token_of
 from kube_policy_scheduler.adapters.http.limits import HANDLER_LIMITS
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.playground.live_tests import TestedFile
+from kube_policy_scheduler.playground.opening import examples, start_fleet
 from kube_policy_scheduler.playground.session import (
     CapturedTest,
     Checkpoint,
@@ -39,6 +40,7 @@ from kube_policy_scheduler.playground.session import (
     RequestError,
     Session,
     Superseded,
+    WorkloadChoice,
     check_files,
 )
 from kube_policy_scheduler.playground.sharing import FORMAT, Share, SharedCluster, link_of, shared_text
@@ -117,6 +119,7 @@ class _Evaluate(_OnPod, frozen=True, kw_only=True, rename="camel"):
     against: Files | None = None
     clause: int | None = None
     names_version: int | None = None
+    workload: WorkloadChoice | None = None
 
 
 class _Lint(_OnFiles, frozen=True):
@@ -144,6 +147,14 @@ class _Simulate(_OnFiles, frozen=True):
 
 class _Share(_OnPod, frozen=True):
     cluster: bool = True
+    fleet: str = ""
+
+
+class _EditFleet(_Request, frozen=True):
+    yaml: str
+    cluster: str
+    key: str
+    value: str
 
 
 class _Save(_Request, frozen=True, rename="camel"):
@@ -162,6 +173,8 @@ class _SaveTest(_OnPod, frozen=True, kw_only=True, rename="camel"):
     path: str
     replace: bool = False
     dry_run: bool = False
+    workload: WorkloadChoice | None = None
+    """Instead of the pod."""
 
 
 class _Open(_Request, frozen=True):
@@ -393,6 +406,10 @@ class Playground:
             "pod": Answered(_Pod, lambda asked: {"yaml": session.pod_text(asked.key)}),
             "why": Answered(_OnPod, lambda asked: session.why(asked.files, asked.pod)),
             "command": Answered(_OnPod, lambda asked: {"command": session.command(asked.files, asked.pod)}),
+            "edit-fleet": Answered(
+                _EditFleet,
+                lambda asked: {"yaml": session.edit_fleet(asked.yaml, asked.cluster, asked.key, asked.value)},
+            ),
             "share": Answered(_Share, self._share),
             "inputs": Answered(_OnFiles, lambda asked: session.inputs(asked.files)),
             "assume": Answered(_Assume, self._assume),
@@ -403,6 +420,8 @@ class Playground:
     def _state(self) -> dict[str, Any]:
         state, taken = self._session.state(), self._session.cluster.taken
         state["cluster"]["age"] = max(0.0, time.time() - taken) if taken is not None else None
+        state["fleet"] = self._session.first_fleet or start_fleet()
+        state["examples"] = [{"title": title, "files": files} for title, files in examples().items()]
         return state
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
@@ -434,7 +453,7 @@ class Playground:
         shared: SharedCluster | None = None
         if asked.cluster and cluster.origin is not Origin.FIXTURE:
             shared = SharedCluster(cluster.name, cluster.now, **session.recorded(asked.files))
-        share = Share(FORMAT, asked.files, asked.pod, shared)
+        share = Share(FORMAT, asked.files, asked.pod, shared, asked.fleet)
         return {"file": shared_text(share), "link": link_of(share, self._origin)}
 
     def _assume(self, asked: _Assume) -> dict[str, Any]:
@@ -448,7 +467,11 @@ class Playground:
         return {"saved": True}
 
     def _save_test(self, asked: _SaveTest) -> dict[str, Any]:
-        made = self._session.test_of(asked.files, asked.pod)
+        session = self._session
+        if asked.workload is not None:
+            made = session.test_of_workload(asked.files, asked.workload)
+        else:
+            made = session.test_of(asked.files, asked.pod)
         path, text = self._doors.save_test(made, asked.path, replace=asked.replace, dry_run=asked.dry_run)
         return {"path": path, "text": text, "saved": not asked.dry_run}
 
@@ -478,6 +501,7 @@ class Playground:
                 against=asked.against,
                 clause=asked.clause,
                 known_names=asked.names_version,
+                workload=asked.workload,
                 go_on=go_on,
             )
             milliseconds = round(1000 * (time.perf_counter() - began), 1)

@@ -40,6 +40,8 @@ from kube_policy_scheduler.lang.formatting.format import Formatted, format_sourc
 from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.playground.fleet import FleetQuestion
+from kube_policy_scheduler.playground.fleet_edits import EditError, edited
 from kube_policy_scheduler.policy.answer import Answer, Answers, NoDomain
 from kube_policy_scheduler.policy.answer import answer as answer_of
 from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
@@ -48,7 +50,7 @@ from kube_policy_scheduler.policy.pending import Pending
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.quantities.quantity import QuantityError
 from kube_policy_scheduler.times import parse_rfc3339, rfc3339
-from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
+from kube_policy_scheduler.tooling.capture.freeze import NotReproduced, frozen
 from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
 from kube_policy_scheduler.tooling.cluster_state import (
     UnknownPod,
@@ -77,9 +79,13 @@ MOST_TEXT = 512 * 1024
 """Characters of all policies of a request together."""
 MOST_POD_TEXT = 64 * 1024
 """Characters of a pod's YAML."""
+MOST_FLEET_TEXT = 64 * 1024
+"""Characters of the YAML with the clusters of a fleet and a workload."""
 MOST_NAME = 300
 MOST_PODS = 2000
 """Pods in the list of the page, those that wait first."""
+FLEET_FILE = "fleet.yaml"
+"""The name under which diagnostics of a fleet's YAML come."""
 POD_FILE = "pod.yaml"
 """The name under which diagnostics of a pod's YAML come."""
 _POD_UID = "playground-pod"
@@ -139,6 +145,14 @@ class PodChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None
     """`NAMESPACE/NAME`"""
     yaml: str | None = None
+
+
+class WorkloadChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The clusters of a fleet and a workload, as they are written."""
+
+    yaml: str
+    file: str = ""
+    """The policy that the page shows: whether it is about workloads decides what is asked; "": all of them together."""
 
 
 Files = dict[str, str]
@@ -211,6 +225,7 @@ class Session:
         measure: Measure | None = None,
         seed: int = 0,
         pod: PodChoice | None = None,
+        fleet: str = "",
     ) -> None:
         """Start with policies and a cluster.
 
@@ -220,7 +235,9 @@ class Session:
             measure: knows metrics; None: no metric has a value.
             seed: breaks ties.
             pod: the one to begin with; None: the page chooses.
+            fleet: the clusters of a fleet and a workload to begin with, as YAML; "": the page chooses.
         """
+        self.first_fleet = fleet
         self._first_pod = pod
         self.opened: Files = dict(files)
         self._measure = measure or (lambda queries: Signals.EMPTY)
@@ -353,22 +370,27 @@ class Session:
         against: Files | None = None,
         clause: int | None = None,
         known_names: int | None = None,
+        workload: WorkloadChoice | None = None,
         go_on: Checkpoint = _go_on,
     ) -> dict[str, Any]:
-        """Return the errors of policies, and what they say about a pod on every node.
+        """Return the errors of policies, and what they say about a pod on every node, or a workload on every cluster.
 
         Args:
             files: the policies.
-            pod: the pod.
+            pod: the pod; it is asked about unless the policies that are shown are about workloads.
             against: other policies, for a second verdict.
             clause: whose values come along; None: of none.
             known_names: the version of the names that the caller has.
+            workload: the workload, and the clusters that it may go to.
             go_on: raises where the answer is not wanted any more.
         """
         look = self._look(files)
         go_on()
+        if workload is not None and _is_of_workloads(look, workload.file):
+            return self._evaluate_workload(look, workload, against, go_on)
         found = [_diagnostic(each) for of_file in look.project.diagnostics.values() for each in of_file]
-        answer: dict[str, Any] = {"diagnostics": found, "verdict": None, "against": None}
+        subject = "pod" if look.policy_set is not None else None
+        answer: dict[str, Any] = {"subject": subject, "diagnostics": found, "verdict": None, "against": None}
         try:
             answer["verdict"] = self._shown_verdict("main", look, pod, clause, known_names, go_on)
             if against is not None:
@@ -377,21 +399,96 @@ class Session:
                 answer["against"] = self._shown_verdict("against", other, pod, clause, known_names, go_on)
         except DocumentError as error:
             found.extend(_diagnostic(each) for each in error.diagnostics)
-        answer["problems"] = self._metric_problems(look)
+        queries = look.policy_set.queries if look.policy_set is not None else ()
+        answer["problems"] = self._metric_problems(queries, self._measure(queries))
         return answer
 
-    def _metric_problems(self, look: _Look) -> list[str]:
-        """Return the metrics of the policies that have no value at all, each with the reason where it is known."""
+    def _metric_problems(self, queries: Sequence[Query], signals: Signals) -> list[str]:
+        """Return the metrics that have no value at all, each with the reason where it is known."""
         known = list(self.cluster.problems())
-        if look.policy_set is None:
-            return known
-        signals = self._measure(look.policy_set.queries)
-        for promql in dict.fromkeys(query.promql for query in look.policy_set.queries):
+        for promql in dict.fromkeys(query.promql for query in queries):
             reading = signals.readings.get(promql)
             is_empty = reading is None or (not len(reading.series) and reading.scalar is None)
             if is_empty and not any(each.startswith(promql) for each in known):
                 known.append(f"{promql}: it has no series")
         return known
+
+    # --- workloads of a fleet ----------------------------------------------------------------------------
+
+    def _evaluate_workload(
+        self, look: _Look, choice: WorkloadChoice, against: Files | None, go_on: Checkpoint
+    ) -> dict[str, Any]:
+        """Return what `evaluate` does, with what policies say about a workload on every cluster as `fleet`."""
+        found = [_diagnostic(each) for of_file in look.project.diagnostics.values() for each in of_file]
+        answer: dict[str, Any] = {
+            "subject": "fleet", "diagnostics": found, "verdict": None, "against": None, "fleet": None, "problems": [],
+        }  # fmt: skip
+        try:
+            asked = self._fleet(choice.yaml)
+        except DocumentError as error:
+            found.extend(_diagnostic(each) for each in error.diagnostics)
+            return answer
+        go_on()
+        answer["fleet"], answer["problems"] = self._shown_fleet(look, asked)
+        if against is not None:
+            go_on()
+            answer["against"], _ = self._shown_fleet(self._look(against, side="against"), asked)
+        return answer
+
+    def _shown_fleet(self, look: _Look, asked: FleetQuestion) -> tuple[dict[str, Any] | None, list[str]]:
+        if look.policy_set is None:
+            return None, []
+        policies = look.policy_set.fleet
+        signals = asked.signals(policies.queries)
+        if signals is None:
+            signals = self._measure(policies.queries)
+        return asked.shown(policies, signals), self._metric_problems(policies.queries, signals)
+
+    def _fleet(self, text: str) -> FleetQuestion:
+        if len(text) > MOST_FLEET_TEXT:
+            raise RequestError(f"the fleet has {len(text):,} characters, at most {MOST_FLEET_TEXT:,} are allowed")
+        return FleetQuestion(Source(FLEET_FILE, text), now=self.cluster.now)
+
+    def test_of_workload(self, files: Files, choice: WorkloadChoice) -> CapturedTest:
+        """Return a test that repeats the decision about a workload.
+
+        Raises:
+            DocumentError: the fleet cannot be read.
+            RequestError: the policies have errors, none of them governs the workload, or nobody says their metrics.
+        """
+        look = self._look(files)
+        if look.policy_set is None:
+            raise RequestError("the policies have errors: correct them first")
+        asked, policies = self._fleet(choice.yaml), look.policy_set.fleet
+        governing = policies.governing(asked.workload)
+        if governing is None:
+            raise RequestError("a test needs a policy that governs the workload")
+        signals = asked.signals(policies.queries)
+        if signals is None and policies.queries:
+            names = ", ".join(query.promql for query in policies.queries)
+            raise RequestError(f"a test needs the values of {names}: write them below the workload, under `metrics`")
+        document = asked.test(policies, signals or Signals.EMPTY)
+        return CapturedTest([governing.checked.source.name], document, comment="written by the playground of policyctl")
+
+    def edit_fleet(self, text: str, cluster: str, key: str, value: str) -> str:
+        """Return the YAML of a fleet with another value of a cluster; the rest of the text is as it was.
+
+        Args:
+            text: the YAML.
+            cluster: the name of a cluster in it.
+            key: what to change, such as `region`.
+            value: as people write it in a cell; empty: the cluster says nothing of it.
+
+        Raises:
+            DocumentError: the text is not YAML.
+            RequestError: the edit cannot be made.
+        """
+        if max(len(text), len(value)) > MOST_FLEET_TEXT:
+            raise RequestError(f"the fleet and its values may have {MOST_FLEET_TEXT:,} characters")
+        try:
+            return edited(Source(FLEET_FILE, text), cluster, key, value)
+        except EditError as error:
+            raise RequestError(str(error)) from error
 
     def lint(self, files: Files, *, go_on: Checkpoint = _go_on) -> list[dict[str, Any]]:
         """Return all that is wrong with policies, with the findings of the lint rules."""
@@ -728,7 +825,8 @@ class Session:
         except NotReproduced as error:
             raise RequestError(str(error)) from error
         deciding = [each for each in (policy.stable, policy) if each is not None]
-        return CapturedTest([each.compiled.checked.source.name for each in deciding], made)
+        names = [each.compiled.checked.source.name for each in deciding]
+        return CapturedTest(names, made.document, made.others, f"captured by policyctl: {made.kept} matter")
 
     def simulation(self, files: Files) -> Callable[[int, int, Checkpoint], dict[str, Any]]:
         """Return what simulates the pods that wait, one a second; it may run beside other questions.
@@ -782,7 +880,12 @@ class CapturedTest:
 
     policies: list[str]
     """The files that the test is about."""
-    frozen: Frozen
+    document: Mapping[str, Any]
+    """The test file, but for `policy` and `cluster`, which name files."""
+    others: Sequence[Mapping[str, Any]] = ()
+    """Objects for a fixture file beside it."""
+    comment: str = ""
+    """What stands above."""
 
     def texts(self, policies: Sequence[str], *, beside: str) -> tuple[str, str]:
         """Return the text of the test, and that of the fixture file beside it; "" where it needs none.
@@ -791,12 +894,11 @@ class CapturedTest:
             policies: how the test names its policies.
             beside: the name of the fixture file.
         """
-        made = self.frozen
         document: dict[str, Any] = {"policy": list(policies) if len(policies) > 1 else policies[0]}
-        if made.others:
+        if self.others:
             document["cluster"] = beside
-        text = suite_text(document | made.document, comment=f"captured by policyctl: {made.kept} matter")
-        return text, "".join(yaml_list_lines(made.others, annotations={})) if made.others else ""
+        text = suite_text({**document, **self.document}, comment=self.comment)
+        return text, "".join(yaml_list_lines(self.others, annotations={})) if self.others else ""
 
 
 MOST_ARRIVALS = 2000
@@ -893,6 +995,14 @@ def check_files(files: Files) -> None:
     for name in files:
         if not name.endswith(SUFFIX) or len(name) > MOST_NAME or not name.isprintable():
             raise RequestError(f"the name of a policy file ends with {SUFFIX}, this is `{name[:MOST_NAME]}`")
+
+
+def _is_of_workloads(look: _Look, file: str) -> bool:
+    """Return whether a policy is about workloads; "", or a file without policies: whether all policies are."""
+    if look.policy_set is None:
+        return False
+    workloads = {each.checked.source.name for each in look.policy_set.fleet.policies}
+    return file in workloads or bool(workloads and not look.policy_set.policies)
 
 
 def _within(offset: int, source: Source) -> int:

@@ -1,4 +1,4 @@
-"""What one person sends another: policies, a pod, and the cluster they were tried on, as one JSON text or as a link.
+"""What one person sends another: policies, a pod or a fleet, and the cluster they were tried on, as JSON or as a link.
 
 A link has the text in its fragment, which no browser sends, compressed with raw deflate. Strangers write both.
 """
@@ -19,6 +19,7 @@ from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules, VersionError
 from kube_policy_scheduler.playground.session import (
+    MOST_FLEET_TEXT,
     OpenedCluster,
     Origin,
     PodChoice,
@@ -62,6 +63,8 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     pod: PodChoice
     cluster: SharedCluster | None = None
     """None: the example cluster, or the one that the other person has."""
+    fleet: str = ""
+    """The clusters of a fleet and a workload, as YAML; "": the example."""
 
 
 def shared_text(share: Share) -> str:
@@ -70,9 +73,9 @@ def shared_text(share: Share) -> str:
 
 
 def link_of(share: Share, origin: str) -> str | None:
-    """Return a link with the policies and the pod; None if it would be too long."""
+    """Return a link with the policies, the pod and the fleet; None if it would be too long."""
     packed = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    text = shared_text(Share(share.playground, share.files, share.pod)).encode()
+    text = shared_text(msgspec.structs.replace(share, cluster=None)).encode()
     data = base64.urlsafe_b64encode(packed.compress(text) + packed.flush()).decode().rstrip("=")
     link = f"{origin}/#{_MARK}{data}"
     return link if len(link) <= LONGEST_LINK else None
@@ -120,6 +123,8 @@ def read_share(text: str | bytes) -> Share:
     if share.playground != FORMAT:
         raise RequestError(f"the file was shared by another version of policyctl (format {share.playground})")
     check_files(share.files)
+    if len(share.fleet) > MOST_FLEET_TEXT:
+        raise RequestError(f"the fleet in it has more than {MOST_FLEET_TEXT:,} characters")
     return share
 
 

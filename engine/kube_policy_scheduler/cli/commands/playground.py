@@ -85,9 +85,10 @@ def command(
     """Try policies in the browser while you write them.
 
     The command serves a page on this machine: your policies on the left, the nodes of a cluster on the right. After
-    each keystroke, the page shows what the scheduler would decide. Each POLICY is a file or a folder; SHARED is a file
-    or a link that somebody shared from the page. You can open the page only with the address that the command prints,
-    and nothing leaves this machine. To end the command, press Ctrl-C.
+    each keystroke, the page shows what the scheduler would decide. For a policy of workloads, it shows the clusters of
+    a fleet instead. Each POLICY is a file or a folder; SHARED is a file or a link that somebody shared from the page.
+    You can open the page only with the address that the command prints, and nothing leaves this machine. To end the
+    command, press Ctrl-C.
     """
     from kube_policy_scheduler.playground.session import RequestError, Session, check_files
 
@@ -102,7 +103,7 @@ def command(
         check_files(given.texts)
         sources = ClusterSources(where, live=live)
         cluster, measure = given.cluster if given.cluster and not (live or clusters) else sources.opened()
-        session = Session(given.texts, cluster, measure=measure, seed=seed, pod=given.pod)
+        session = Session(given.texts, cluster, measure=measure, seed=seed, pod=given.pod, fleet=given.fleet)
     except RequestError as error:
         raise click.ClickException(str(error)) from error
     gc.freeze()  # the cluster is not looked through for garbage between two keys
@@ -123,6 +124,8 @@ class _Given:
     pod: PodChoice | None = None
     cluster: tuple[OpenedCluster, Measure] | None = None
     """That of a shared file."""
+    fleet: str = ""
+    """That of a shared file or link."""
 
 
 def _given(arguments: Sequence[str]) -> _Given:
@@ -147,9 +150,10 @@ def _shared(share: Share) -> _Given:
     from kube_policy_scheduler.playground.sharing import cluster_of
 
     if share.cluster is None:
-        return _Given(share.files, {}, share.pod)
+        return _Given(share.files, {}, share.pod, fleet=share.fleet)
     cluster, metrics = cluster_of(share.cluster)
-    return _Given(share.files, {}, share.pod, (cluster, lambda queries: metrics.signals(queries, now=cluster.now)))
+    measured = cluster, lambda queries: metrics.signals(queries, now=cluster.now)
+    return _Given(share.files, {}, share.pod, measured, share.fleet)
 
 
 class ClusterSources:

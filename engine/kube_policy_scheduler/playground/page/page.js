@@ -23,6 +23,9 @@ const state = {
   file: "",
   other: null, // texts of the policies compared with
   pod: { key: null },
+  subject: "pod", // what the policies that are shown decide: a pod, or the workload of a fleet
+  fleet: null, // what they say about the workload and each cluster
+  examples: [],
   colour: "total",
   values: null, // of the clause that colours the map
   otherValues: null,
@@ -144,7 +147,7 @@ async function evaluate() {
     const files = { ...state.files };
     try {
       number++;
-      const asked = { id: number, page: PAGE, files, pod: state.pod, namesVersion: state.namesVersion };
+      const asked = { id: number, page: PAGE, files, pod: state.pod, namesVersion: state.namesVersion, workload: workload() };
       if (clause !== null) asked.clause = clause;
       if (state.other) asked.against = { ...files, ...state.other };
       const found = await ask("evaluate", asked);
@@ -226,7 +229,9 @@ const painted = () => new Promise((done) => requestAnimationFrame(() => {
 function take(found, files, clause) {
   state.errors = found.diagnostics;
   state.ms = found.ms;
-  state.stale = !found.verdict;
+  setSubject(found.subject);
+  state.stale = !(found.verdict ?? found.fleet);
+  if (found.fleet) state.fleet = found.fleet;
   if (found.verdict) {
     const renamed = found.verdict.names;
     const former = renamed ? null : state.verdict;
@@ -258,12 +263,16 @@ function tell() {
   // one sentence after the typing has paused: screen readers are not interrupted at each key
   clearTimeout(telling);
   const wrong = state.errors.filter((each) => each.severity === "error");
-  const problems = wrong.length, elsewhere = wrong.find((each) => each.file in state.files && each.file !== state.file);
-  const verdict = state.verdict;
+  const problems = wrong.length, elsewhere = wrong.find((each) => each.file !== state.file && (each.file in state.files || state.subject === "fleet"));
+  const isFleet = state.subject === "fleet", verdict = isFleet ? state.fleet : state.verdict;
   let text, tone;
   if (state.stale) {
-    text = problems ? `${many(problems, "error")}${elsewhere ? `, in ${elsewhere.file}` : ""}${verdict ? ": the map shows the last policy without errors" : ""}.` : "No policy governs this pod.";
+    text = problems ? `${many(problems, "error")}${elsewhere ? `, in ${elsewhere.file}` : ""}${verdict ? `: the ${isFleet ? "table" : "map"} shows the last ${elsewhere?.file === FLEET_FILE ? "fleet" : "policy"} without errors` : ""}.` : "No policy governs this pod.";
     tone = problems ? "bad" : "warn";
+  } else if (isFleet) {
+    text = outcome(verdict);
+    tone = verdict.placed ? "good" : "warn";
+    if (state.against) text += ` B: ${outcome(state.against)}`;
   } else {
     const rejected = verdict.rejectedBy.reduce((sum, each) => sum + (each >= 0), 0);
     text = verdict.chosen
@@ -318,6 +327,7 @@ function showFile(name) {
   showFiles();
   showDiagnostics(state.files);
   showNotes();
+  if (state.pod.key !== null && Object.keys(state.files).length > 1) evaluate(); // it may be about workloads, the one before about pods
 }
 
 function showFiles() {
@@ -358,7 +368,9 @@ function showDiagnostics(files) {
       fixes: each.fixes.map((fix) => ({ title: fix.title, apply: () => apply(fix.edits) })),
     })));
   }
-  $("pod-error").textContent = state.diagnostics.filter((each) => !(each.file in files)).map((each) => each.message).join("\n");
+  const elsewhere = state.diagnostics.filter((each) => !(each.file in files));
+  $("pod-error").textContent = elsewhere.filter((each) => each.file !== FLEET_FILE).map((each) => each.message).join("\n");
+  showFleetErrors(elsewhere.filter((each) => each.file === FLEET_FILE));
   listed = state.diagnostics.filter((each) => each.file in files);
   showProblems(files);
 }
@@ -421,15 +433,15 @@ function problem(found, at, place) {
 }
 
 function showNotes() {
-  if (!state.verdict) return;
-  const clauses = state.verdict.clauses;
+  const isFleet = state.subject === "fleet", clauses = (isFleet ? state.fleet : state.verdict)?.clauses;
+  if (!clauses) return;
   if (!state.stale) {
     const found = clauses.filter((each) => each.file === state.file && each.line && each.note);
     mine.setNotes(found.map((each) => ({ line: each.line, text: each.note, kind: noteKind(each) })));
   }
   const rules = clauses.filter((each) => !each.line && each.rejects);
   $("rules").hidden = !rules.length;
-  $("rules").replaceChildren("Kubernetes' own filters: ", ...rules.map((each) => make("span", { className: "tag", textContent: `${each.text} ${each.note}` })));
+  $("rules").replaceChildren(isFleet ? "Karmada's own filters: " : "Kubernetes' own filters: ", ...rules.map((each) => make("span", { className: "tag", textContent: `${each.text} ${each.note}` })));
 }
 function noteKind(clause) {
   if (clause.kind === "filter") return clause.rejects ? "filter" : "";
@@ -721,16 +733,18 @@ function look(verdict, values, before) {
 const shortText = (clause) => (clause ? (clause.text.length > 44 ? `${clause.text.slice(0, 43)}…` : clause.text) : "?");
 
 function draw() {
+  if (state.subject === "fleet") {
+    showStale(state.stale);
+    showClusters();
+    return;
+  }
   if (!state.names.length) return;
   const height = Math.max(320, Math.min(460, window.innerHeight * 0.5));
   const tint = colours();
   const side = look(state.verdict, state.values, state.before);
   map.fit(height);
   map.paint(side.kinds, side.styles, tint.quiet);
-  const isStale = state.stale && state.colour !== "time";
-  document.querySelector("main").classList.toggle("stale", isStale);
-  mine.setStale(isStale);
-  $("remedies").inert = isStale; // their edits are of another text
+  showStale(state.stale && state.colour !== "time");
   const second = state.other ? look(state.against, state.otherValues, state.verdict) : null;
   if (second) {
     otherMap.fit(height);
@@ -740,6 +754,12 @@ function draw() {
   mark();
   if (!$("table").hidden) showTable();
   showNode();
+}
+
+function showStale(isStale) {
+  document.querySelector("main").classList.toggle("stale", isStale);
+  mine.setStale(isStale);
+  $("remedies").inert = isStale; // their edits are of another text
 }
 
 function mark() {
@@ -1031,6 +1051,102 @@ function showTable() {
   $("later").disabled = state.page >= pages - 1;
 }
 
+// --- the workload and the clusters of a fleet -----------------------------------------------------------
+
+const FLEET_FILE = "fleet.yaml";
+const workload = () => ({ yaml: $("fleet-yaml").value, file: state.file });
+
+/** Show what the policies decide: a pod on nodes, or a workload on clusters; null: what was shown before. */
+function setSubject(subject) {
+  if (!subject || subject === state.subject) return;
+  state.subject = subject;
+  const isFleet = subject === "fleet";
+  document.querySelector("main").classList.toggle("fleet", isFleet);
+  for (const id of ["nodes", "pod", "time", "inputs-button", "command-button"]) $(id).hidden = isFleet;
+  for (const id of ["clusters", "workload"]) $(id).hidden = !isFleet;
+  $("share-cluster").closest("p").hidden = isFleet;
+  play(false);
+  showWhere();
+  if (!isFleet) refit();
+}
+
+const shares = (clusters) => Object.entries(clusters).map(([name, replicas]) => (replicas ? `${name} ${whole(replicas)}` : name)).join(", ");
+/** Return what is decided for the workload, in a sentence. */
+function outcome(fleet) {
+  if (!fleet) return "the policies have errors.";
+  const by = fleet.policy === null ? "No policy governs this workload; its Placement decides" : `Policy ${fleet.policy}`;
+  return fleet.placed ? `${by}: ${shares(fleet.clusters) || "nowhere"}.` : `${by}: ${fleet.message}`;
+}
+
+function showFleetErrors(found) {
+  const text = $("fleet-yaml").value;
+  const line = (each) => text.slice(0, toEditor(text, each.start)).split("\n").length;
+  $("fleet-error").textContent = found.map((each) => `line ${line(each)}: ${said(each)}`).join("\n");
+  $("fleet-yaml").setAttribute("aria-invalid", String(found.length > 0));
+}
+
+const FACTS = ["region", "zone", "provider", "price", "cpu", "mem", "pods", "labels"]; // in the order of the headings
+/** What a cluster has free is said in the cell of what it has: the name of the resource by the key of the cell. */
+const FREE = { cpu: "cpu", mem: "memory", pods: "pods" };
+
+function showClusters() {
+  const fleet = state.fleet;
+  if (!fleet) return;
+  showWhere();
+  const key = JSON.stringify([fleet.rows, state.against?.clusters ?? null, Boolean(state.other)]);
+  if ($("cluster-rows").dataset.key === key) return;
+  $("cluster-rows").dataset.key = key;
+  $("other-gets").hidden = !state.other;
+  const kept = document.activeElement?.closest("#cluster-rows") ? document.activeElement.getAttribute("aria-label") : null;
+  $("cluster-rows").replaceChildren(...fleet.rows.map(clusterRow));
+  if (kept) [...$("cluster-rows").querySelectorAll("input")].find((each) => each.getAttribute("aria-label") === kept)?.focus();
+}
+
+function clusterRow(row) {
+  const number = (text) => make("td", { className: "number", textContent: text });
+  const why = row.rejectedBy ? [make("span", { className: "bad", textContent: "rejected by " }), make("code", { textContent: row.rejectedBy }), `: ${row.why}`] : [row.why];
+  const cells = FACTS.map((key) => {
+    const free = row.free[FREE[key]];
+    return make("td", { className: key }, fact(row, key), free ? make("span", { className: "quiet small", textContent: `${free} free` }) : null);
+  });
+  const theirs = state.other ? number(whole(state.against?.clusters?.[row.cluster] ?? 0)) : null;
+  const room = row.room === null ? "–" : `${whole(row.room)} (${row.roomBy || "nobody counted"})`;
+  return make("tr", { className: row.gets ? "chosen" : "" },
+    make("th", { scope: "row", textContent: row.cluster }),
+    number(whole(row.gets)), theirs, number(whole(row.has)), number(room), number(row.score === null ? "–" : String(Number(row.score.toPrecision(6)))),
+    make("td", { className: "why" }, ...why),
+    make("td", {}, make("input", { type: "checkbox", checked: row.ready, "aria-label": `${row.cluster} is ready`, on: { change: (event) => editCluster(row.cluster, "ready", String(event.target.checked)) } })),
+    ...cells);
+}
+
+function fact(row, key) {
+  const text = row.facts[key];
+  if (text === null) return make("span", { className: "quiet", textContent: "several, in the text" });
+  return make("input", { type: "text", value: text, autocomplete: "off", spellcheck: false, "aria-label": `${key} of ${row.cluster}`, on: { change: (event) => editCluster(row.cluster, key, event.target.value) } });
+}
+
+let editing = Promise.resolve(); // edits of the table, one after the other: each is of the text that the one before left
+function editCluster(cluster, key, text) {
+  editing = editing.then(async () => {
+    try {
+      const before = $("fleet-yaml").value;
+      const { yaml } = await ask("edit-fleet", { yaml: before, cluster, key, value: text });
+      if ($("fleet-yaml").value !== before) throw new Refused("the text was changed meanwhile: edit the table again");
+      $("fleet-yaml").value = yaml;
+      $("cluster-error").textContent = "";
+      changed();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      $("cluster-error").textContent = error.message;
+    }
+  });
+}
+let writingFleet = 0;
+$("fleet-yaml").addEventListener("input", () => {
+  clearTimeout(writingFleet);
+  writingFleet = setTimeout(changed, 60);
+});
+
 // --- the pod and why --------------------------------------------------------------------------------------
 
 $("pods").addEventListener("change", () => {
@@ -1066,8 +1182,9 @@ function explainLater() {
   explaining = setTimeout(() => tried(explain), 400); // the next key must not wait for it
 }
 async function explain() {
-  const asked = number;
-  const found = await ask("why", { files: state.files, pod: state.pod });
+  const asked = number, isFleet = state.subject === "fleet";
+  if (isFleet && state.stale) return void $("reason").replaceChildren(make("p", { className: "lead", textContent: "The policies or the fleet have errors: correct them first." }));
+  const found = isFleet ? { text: state.fleet.text, remedies: [] } : await ask("why", { files: state.files, pod: state.pod });
   if (asked !== number) return;
   // sentences wrap, tables do not
   const at = found.text.indexOf("\n\n");
@@ -1191,7 +1308,7 @@ async function expand(packed) {
 let shared = "";
 $("share-button").addEventListener("click", () => tried(share));
 async function share() {
-  const found = await ask("share", { files: state.files, pod: state.pod, cluster: $("share-cluster").checked });
+  const found = await ask("share", { files: state.files, pod: state.pod, cluster: state.subject === "pod" && $("share-cluster").checked, fleet: state.subject === "fleet" ? $("fleet-yaml").value : "" });
   shared = found.file;
   $("share-link").value = found.link || "";
   $("share-copy").disabled = !found.link;
@@ -1222,6 +1339,7 @@ async function takeShared(text) {
   const listed = Array.isArray(files) ? Object.fromEntries(files.map((each) => [each.name, each.text])) : files;
   if (!listed || typeof listed !== "object" || !Object.keys(listed).length || Object.values(listed).some((each) => typeof each !== "string")) throw new Refused("this is not a file of the playground: it has no `files`");
   state.files = { ...listed };
+  if (typeof read.fleet === "string" && read.fleet) $("fleet-yaml").value = read.fleet;
   mine.forget();
   showFile(Object.keys(listed)[0]);
   if (typeof read.pod?.yaml === "string") {
@@ -1253,7 +1371,14 @@ async function open() {
     return begin({ ...found, files: Object.entries(state.files).map(([name, text]) => ({ name, text })) }, state.saved);
   }
   const file = $("open-file").files[0], link = $("open-link").value.trim(), path = $("open-path").value.trim();
-  if (file) {
+  const example = state.examples[Number($("open-example").value) - 1];
+  if (example) {
+    state.files = { ...example.files };
+    $("open-example").value = "";
+    mine.forget();
+    showFile(Object.keys(example.files)[0]);
+    changed();
+  } else if (file) {
     if (file.size > MOST_SHARED) throw new Refused("the file has more than 4 MB");
     await takeShared(await file.text());
   } else if (link) {
@@ -1263,7 +1388,7 @@ async function open() {
   } else if (path) {
     const found = await ask("open", { path });
     begin({ ...found, files: Object.entries(state.files).map(([name, text]) => ({ name, text })) }, state.saved);
-  } else throw new Refused("choose your cluster, name a snapshot, choose a file, or paste a link");
+  } else throw new Refused("choose an example or your cluster, name a snapshot, choose a file, or paste a link");
 }
 
 $("inputs-button").addEventListener("click", () => tried(async () => {
@@ -1297,7 +1422,7 @@ $("test").addEventListener("submit", (event) => {
   $("test-error").textContent = "";
   $("test-do").disabled = true;
   $("test-do").textContent = "Finding the smallest test…";
-  const asked = { files: state.files, pod: state.pod, path: $("test-path").value, replace: $("test-replace").checked };
+  const asked = { files: state.files, pod: state.pod, workload: state.subject === "fleet" ? workload() : null, path: $("test-path").value, replace: $("test-replace").checked };
   ask("save-test", asked).then((found) => {
     $("test-text").textContent = found.text;
     $("test-text").hidden = false;
@@ -1313,11 +1438,20 @@ $("test").addEventListener("submit", (event) => {
 
 // --- keyboard --------------------------------------------------------------------------------------------------
 
-const PANES = [() => mine.focus(), () => ($("table").hidden ? $("map-mine") : $("find")).focus(), () => $("yaml").focus(), () => $("reason").focus(), () => $("simulate-button").focus()];
-const ROOMS = ["policy", "nodes", "pod", "why", "time"];
+/** The parts of the page, and how each is entered. */
+const PANES = [
+  ["policy", () => mine.focus()],
+  ["workload", () => $("fleet-yaml").focus()],
+  ["clusters", () => $("cluster-table").focus()],
+  ["nodes", () => ($("table").hidden ? $("map-mine") : $("find")).focus()],
+  ["pod", () => $("yaml").focus()],
+  ["why", () => $("reason").focus()],
+  ["time", () => $("simulate-button").focus()],
+];
 function pane(by) {
-  const now = ROOMS.findIndex((id) => $(id).contains(document.activeElement));
-  PANES[now < 0 ? 0 : (now + by + PANES.length) % PANES.length]();
+  const shown = PANES.filter(([id]) => !$(id).hidden);
+  const now = shown.findIndex(([id]) => $(id).contains(document.activeElement));
+  shown[now < 0 ? 0 : (now + by + shown.length) % shown.length][1]();
 }
 const inText = () => document.activeElement?.closest(".editor, textarea, input, select, dialog") !== null;
 
@@ -1364,12 +1498,16 @@ function begin(found, saved) {
   state.verdict = state.against = state.before = state.simulation = null;
   state.pinned = state.focused = state.hovered = -1;
   state.groups.gang = null;
+  state.pod = { key: null };
   play(false);
   $("track").hidden = $("player").hidden = true;
   state.files = Object.fromEntries(found.files.map((each) => [each.name, each.text]));
   state.saved = saved || { ...state.files };
   if (!saved) takeDrafts();
   setCluster(found);
+  state.examples = found.examples;
+  $("open-example").replaceChildren(make("option", { value: "", textContent: "none" }), ...found.examples.map((each, at) => make("option", { value: String(at + 1), textContent: each.title })));
+  $("fleet-yaml").value ||= found.fleet;
   if ($("group").selectedOptions[0].disabled || (state.groups.zone?.names.length ?? 0) < 2) $("group").value = state.groups.zone && state.groups.zone.names.length > 1 ? "zone" : "none";
   setNames(found.names, found.namesVersion);
   mine.forget();
@@ -1385,17 +1523,25 @@ function setCluster(found) {
   state.pods = found.pods;
   state.groups.zone = found.zones || null;
   state.groups.rack = found.racks || null;
-  const { name, nodes, pods, source, again } = found.cluster;
-  $("cluster").replaceChildren(`${name ? `${name}: ` : ""}${many(nodes, "node")}, ${many(pods, "pod")} `, make("span", { className: "tag", textContent: SOURCES[source] || source }));
+  const { source } = found.cluster;
+  showWhere();
   for (const option of $("group").options) option.hidden = option.disabled = option.value !== "none" && !state.groups[option.value];
   $("pods").replaceChildren(...found.pods.map((each) => make("option", { value: each.key, textContent: `${each.key} (${each.node ? `on ${each.node}` : each.phase.toLowerCase()})` })), make("option", { value: "", textContent: "a pod that you write" }));
   $("pods").value = state.pod.key ?? "";
-  $("freshness").hidden = !again;
   $("follow-label").hidden = source !== "live";
   if (source !== "live") follow(false);
   state.read = performance.now();
   state.unreachable = null;
   showAge();
+}
+
+/** Say where it is decided: in which cluster, or on how many clusters. */
+function showWhere() {
+  const { name, nodes, pods, source } = state.cluster;
+  const where = state.subject === "fleet" ? many(state.fleet?.rows.length ?? 0, "cluster") : `${name ? `${name}: ` : ""}${many(nodes, "node")}, ${many(pods, "pod")} `;
+  const tag = state.subject === "fleet" ? null : make("span", { className: "tag", textContent: SOURCES[source] || source });
+  $("cluster").replaceChildren(where, ...(tag ? [tag] : []));
+  $("freshness").hidden = state.subject === "fleet" || !state.cluster.again;
 }
 
 // --- how old the cluster is ------------------------------------------------------------------------------------
