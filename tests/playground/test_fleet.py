@@ -154,6 +154,9 @@ def test_a_workload_that_no_policy_governs_goes_where_its_placement_says() -> No
         (CLUSTERS + "- {name: a}\nworkload: {}", "two clusters have the name `a`", "a"),
         (CLUSTERS + "- {name: d, colour: red}\nworkload: {}", "colour", "colour"),
         (CLUSTERS + "workload: {}\ncases: []", "cases", "cases"),
+        (CLUSTERS + "workload: {replicas: 2147483648}", "a whole number from 0 to 2147483647", "2147483648"),
+        (CLUSTERS + "workload: {has: {a: 99999999999999999999}}", "a whole number from 0", "99999999999999999999"),
+        (CLUSTERS + "workload: {replicas: '${count}'}", "`${count}` stands for a column", "'${count}'"),
     ],
 )
 def test_a_fleet_that_cannot_be_read_is_an_error_at_its_place(text: str, message: str, at: str) -> None:

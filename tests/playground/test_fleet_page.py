@@ -110,6 +110,18 @@ def test_the_text_and_the_policy_decide_again(view: View) -> None:
     shows(view, "#verdict", "berlin 4, dublin 3")
 
 
+def test_of_very_many_clusters_those_with_replicas_are_shown(view: View) -> None:
+    others = "".join(f"- {{name: c{number}, cpu: 1, labels: {{tier: prod}}}}\n" for number in range(300))
+    view.run(lambda page: page.locator("#fleet-yaml").fill(fleet_text(others)))
+    shows(view, "#clusters-left", "and 101 more clusters")
+    assert view.run(lambda page: page.locator("#cluster-rows tr").count()) == 200
+    assert view.texts("#cluster-rows tr.chosen th") == ["last"]
+
+
+def fleet_text(others: str) -> str:
+    return f"workload: {{replicas: 2, cpu: 1}}\nclusters:\n{others}- {{name: last, provider: own, cpu: 4}}\n"
+
+
 def test_a_comparison_shows_what_each_cluster_gets_by_both(view: View) -> None:
     view.run(lambda page: page.locator("#compare-button").click())
     view.run(lambda page: write(page, "for workloads where true\nfilter cluster.ready\ndivide evenly"))

@@ -1087,6 +1087,7 @@ function showFleetErrors(found) {
 
 const FACTS = ["region", "zone", "provider", "price", "cpu", "mem", "pods", "labels"]; // in the order of the headings
 /** What a cluster has free is said in the cell of what it has: the name of the resource by the key of the cell. */
+const MOST_CLUSTERS = 200; // rows of the table, those that have or get replicas before others
 const FREE = { cpu: "cpu", mem: "memory", pods: "pods" };
 
 function showClusters() {
@@ -1098,7 +1099,12 @@ function showClusters() {
   $("cluster-rows").dataset.key = key;
   $("other-gets").hidden = !state.other;
   const kept = document.activeElement?.closest("#cluster-rows") ? document.activeElement.getAttribute("aria-label") : null;
-  $("cluster-rows").replaceChildren(...fleet.rows.map(clusterRow));
+  const counts = (row) => row.gets || row.has;
+  const rest = MOST_CLUSTERS - fleet.rows.filter(counts).length;
+  let others = 0;
+  const rows = fleet.rows.filter((row) => counts(row) || others++ < rest).slice(0, MOST_CLUSTERS);
+  $("cluster-rows").replaceChildren(...rows.map(clusterRow));
+  $("clusters-left").textContent = rows.length < fleet.rows.length ? `and ${many(fleet.rows.length - rows.length, "more cluster")}: edit them in the text, and see below what becomes of them` : "";
   if (kept) [...$("cluster-rows").querySelectorAll("input")].find((each) => each.getAttribute("aria-label") === kept)?.focus();
 }
 

@@ -23,7 +23,7 @@ from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.case_runner import CaseClusterBuilder
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.tester.suite_file import Part, Path, Suite, did_you_mean, schema_text
+from kube_policy_scheduler.tooling.tester.suite_file import Part, Path, Suite, did_you_mean, schema_text, unfilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def read_fleet_text(document: Document, *, now: float) -> FleetText:
         raise DocumentError(problems)
     value: Json = document.value
     clusters, others = _listed(value, "clusters"), _listed(value, "workloads")
-    problems = tuple(_named_twice(document, clusters))
+    problems = (*_left_open(document), *_named_twice(document, clusters))
     if problems:
         raise DocumentError(problems)
     at = unix_seconds(value["now"]) or 0.0 if "now" in value else now
@@ -193,6 +193,16 @@ def _fleet_schema() -> DocumentSchema:
 
 def _listed(value: Json, key: str) -> tuple[Part, ...]:
     return tuple(Part(form, (key, number)) for number, form in enumerate(value.get(key, ())))
+
+
+def _left_open(document: Document) -> list[Diagnostic]:
+    """Return an error for each `${column}`: there is no table whose rows fill it in."""
+    return [
+        document.error(
+            path, codes.BAD_FIXTURE, message=f"`${{{name}}}` stands for a column of a table", advice="write the value"
+        )
+        for path, name in unfilled(document.value)
+    ]
 
 
 def _named_twice(document: Document, clusters: Sequence[Part]) -> list[Diagnostic]:
