@@ -185,6 +185,23 @@ def test_metrics_are_those_of_the_text_and_a_missing_one_is_said() -> None:
     assert missing["problems"] == ["load: it has no series"]
 
 
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("for workloads where true\nfilter cluster.label.", {"disk", "tier"}),
+        ("for workloads where workload.label.", {"team"}),
+        ('for workloads where true\nfilter cluster.label.tier == "', {"prod", "test"}),
+    ],
+)
+def test_labels_of_the_fleet_are_completed(text: str, labels: set[str]) -> None:
+    written = "clusters:\n- {name: a, labels: {tier: prod, disk: ssd}}\n- {name: b, labels: {tier: test}}\n"
+    files = {"a.policy": text}
+    found = session(files).complete(files, "a.policy", len(text), fleet=written + "workload: {labels: {team: x}}\n")
+    assert {each["label"] for each in found} == labels
+    unfinished = session(files).complete(files, "a.policy", len(text), fleet="clusters: [")
+    assert not labels & {each["label"] for each in unfinished}, "no YAML yet"
+
+
 # --- edits of the table --------------------------------------------------------------------------------------
 
 BLOCK = """\

@@ -28,6 +28,21 @@ class ClusterWords:
     conditions: dict[str, int] = field(default_factory=dict)
     """Of nodes."""
     time_zones: tuple[str, ...] = ()
+    cluster_labels: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of the clusters of a fleet."""
+    workload_labels: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def labels_of(self, subject: str) -> dict[str, dict[str, int]]:
+        """Return the labels of what a field is about: node, pod, cluster or workload."""
+        match subject:
+            case "node":
+                return self.node_labels
+            case "cluster":
+                return self.cluster_labels
+            case "workload":
+                return self.workload_labels
+            case _:
+                return self.pod_labels
 
 
 def words_in(documents: Iterable[Any], *, time_zones: Iterable[str] = ()) -> ClusterWords:
@@ -54,6 +69,8 @@ def together(first: ClusterWords, second: ClusterWords) -> ClusterWords:
         _sum(first.nodes, second.nodes),
         _sum(first.conditions, second.conditions),
         first.time_zones or second.time_zones,
+        _keys_of_both(first.cluster_labels, second.cluster_labels),
+        _keys_of_both(first.workload_labels, second.workload_labels),
     )
 
 
@@ -92,6 +109,8 @@ def _read(value: Mapping[str, Any], words: ClusterWords) -> None:
         elif kind == "Pod":
             _count_keys(metadata.get("labels"), words.pod_labels)
             _count_keys(metadata.get("annotations"), words.pod_annotations)
+        elif kind == "Cluster":
+            _count_keys(metadata.get("labels"), words.cluster_labels)
         return
     nodes = value.get("nodes")
     if isinstance(nodes, list):
@@ -106,6 +125,11 @@ def _read(value: Mapping[str, Any], words: ClusterWords) -> None:
             if isinstance(pod, Mapping):
                 _count_keys(pod.get("labels"), words.pod_labels)
                 _count_keys(pod.get("annotations"), words.pod_annotations)
+    for key, labels in (
+        ("clusters", words.cluster_labels), ("workloads", words.workload_labels), ("workload", words.workload_labels)
+    ):  # fmt: skip
+        for form in _forms(value.get(key), alone=key == "workload"):
+            _count_keys(form.get("labels"), labels)
     metrics = value.get("metrics")
     if isinstance(metrics, Mapping):
         for query in metrics:
@@ -114,6 +138,12 @@ def _read(value: Mapping[str, Any], words: ClusterWords) -> None:
         series = metrics.get("series")
         if isinstance(series, Mapping):
             _names({str(name).partition(_NAME_OF_SERIES)[0]: 1 for name in series}, words.metrics)
+
+
+def _forms(given: object, *, alone: bool) -> list[Mapping[str, Any]]:
+    """Return short forms: one that stands alone, those of a list, or those of a mapping by name."""
+    each = [given] if alone else given.values() if isinstance(given, Mapping) else given
+    return [form for form in each if isinstance(form, Mapping)] if isinstance(each, Iterable) else []
 
 
 def _node(name: object, words: ClusterWords) -> None:

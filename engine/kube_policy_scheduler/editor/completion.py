@@ -465,7 +465,7 @@ def _keys_of(field: Field, at: _Place, subject: str) -> Iterator[Item]:
             yield from (Item(word, ItemKind.FIELD, at.start, rank=1) for word in RESOURCE_WORDS)
             known: Mapping[str, object] = at.words.resources
         case Key.LABEL:
-            known = at.words.node_labels if subject == "node" else at.words.pod_labels
+            known = at.words.labels_of(subject)
         case Key.ANNOTATION:
             known = at.words.pod_annotations if subject == "pod" else {}
         case _:
@@ -600,7 +600,7 @@ def _compared(at: _Place, tokens: Sequence[Token]) -> Iterator[Item]:
     subject = names.subject_of(path[0], tokens)
     field = at.environment.every_field.get(".".join((subject, *path[1:])))
     if field is not None and field.key is Key.LABEL:
-        known = (at.words.node_labels if subject == "node" else at.words.pod_labels).get(key, {})
+        known = at.words.labels_of(subject).get(key, {})
         yield from (Item(value, ItemKind.VALUE, at.start, detail=plural(n, subject)) for value, n in known.items())
         return
     field = (

@@ -109,6 +109,10 @@ class _Place(_OnFile, frozen=True):
     offset: int
 
 
+class _Completed(_Place, frozen=True):
+    fleet: str = ""
+
+
 class _OnPod(_OnFiles, frozen=True):
     pod: PodChoice
 
@@ -398,7 +402,8 @@ class Playground:
                 _Values, lambda asked: {"values": session.values(asked.files, asked.pod, asked.clause, side=asked.side)}
             ),
             "complete": Answered(
-                _Place, lambda asked: {"items": session.complete(asked.files, asked.file, asked.offset)}
+                _Completed,
+                lambda asked: {"items": session.complete(asked.files, asked.file, asked.offset, fleet=asked.fleet)},
             ),
             "hover": Answered(_Place, lambda asked: session.hover(asked.files, asked.file, asked.offset)),
             "format": Answered(_OnFile, lambda asked: {"text": session.format(asked.files, asked.file)}),

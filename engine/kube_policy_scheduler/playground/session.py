@@ -26,7 +26,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Severity, S
 from kube_policy_scheduler.documents.writing import yaml_list_lines, yaml_text
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.editor import completion
-from kube_policy_scheduler.editor.cluster_words import ClusterWords, words_in
+from kube_policy_scheduler.editor.cluster_words import ClusterWords, together, words_in
 from kube_policy_scheduler.editor.fixes import fixes
 from kube_policy_scheduler.editor.hover import hover
 from kube_policy_scheduler.editor.project import Project, look_at
@@ -330,10 +330,11 @@ class Session:
             raise RequestError(f"there is no file `{file}`")
         return project, source
 
-    def complete(self, files: Files, file: str, offset: int) -> list[dict[str, Any]]:
-        """Return what can be written at an offset, the most likely first."""
+    def complete(self, files: Files, file: str, offset: int, *, fleet: str = "") -> list[dict[str, Any]]:
+        """Return what can be written at an offset, the most likely first; fleet: clusters and a workload, as YAML."""
         project, source = self._project(files, file)
-        found = completion.complete(project, file, _within(offset, source), self._words)
+        words = together(self._words, _words_of_fleet(fleet)) if fleet else self._words
+        found = completion.complete(project, file, _within(offset, source), words)
         return [
             {
                 "start": item.start,
@@ -1136,6 +1137,16 @@ def _words(cluster: OpenedCluster) -> ClusterWords:
     for name in cluster.metrics:
         words.metrics[name] = 1
     return words
+
+
+def _words_of_fleet(text: str) -> ClusterWords:
+    """Return the names in the text of a fleet; none while it is no YAML."""
+    if len(text) > MOST_FLEET_TEXT:
+        return ClusterWords()
+    try:
+        return words_in([parse_document(Source(FLEET_FILE, text)).value])
+    except DocumentError:
+        return ClusterWords()
 
 
 def _is_done(pod: objects.Pod) -> bool:

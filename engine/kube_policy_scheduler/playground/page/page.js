@@ -310,7 +310,7 @@ let other = null;
 async function asking(what, offset) {
   const text = state.files[state.file];
   try {
-    const found = await ask(what, { files: state.files, file: state.file, offset: toEngine(text, offset) });
+    const found = await ask(what, { files: state.files, file: state.file, offset: toEngine(text, offset), fleet: state.subject === "fleet" ? $("fleet-yaml").value : "" });
     if (!found) return null;
     if (what === "hover") return { ...found, start: toEditor(text, found.start), end: toEditor(text, found.end) };
     return found.items.map((each) => ({ ...each, start: toEditor(text, each.start) }));
