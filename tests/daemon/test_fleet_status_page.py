@@ -21,6 +21,7 @@ from kube_policy_scheduler.daemon.observing.observers import ShadowOutcome
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone, Work
+from kube_policy_scheduler.fleet.tallies import MemberReading
 from kube_policy_scheduler.pages.fleet_status import render
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome
@@ -194,3 +195,18 @@ def test_the_page_is_whole_on_every_screen(browser: Browser, width: int, scheme:
         assert view.troubles == []
         assert view.requests == []
         assert view.overflow_px() == 0
+
+
+def test_a_cluster_that_cannot_be_read_says_why() -> None:
+    scene = Scene()
+    scene.maker.tallies.members.update(
+        a=MemberReading(Steady(10.0), "403 Forbidden: no"), b=MemberReading(None, "x"), gone=MemberReading()
+    )
+    rooms = {row.name: row.room.partition("; ")[2] for row in put_into_words(scene.taken()).clusters}
+    assert rooms == {
+        "a": "its nodes and pods cannot be read (last read 30 s ago): 403 Forbidden: no",
+        "b": "its nodes and pods cannot be read (never read): x",
+    }
+    scene.maker.tallies.members.update(a=MemberReading(Steady(10.0), "", "odd"), b=MemberReading(Steady(10.0)))
+    rooms = {row.name: row.room.partition("; ")[2] for row in put_into_words(scene.taken()).clusters}
+    assert rooms == {"a": "odd", "b": ""}

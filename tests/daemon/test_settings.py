@@ -148,6 +148,7 @@ CASES: dict[str, tuple[str, object, str]] = {
     "fleet.featureGates": ("[WorkloadAffinity]", ("WorkloadAffinity",), "[WorkloadAfinity]"),
     "fleet.enableEmptyWorkloadPropagation": ("true", True, "1"),
     "fleet.estimators.address": ("'e.{cluster}.x:10352'", "e.{cluster}.x:10352", "e.x:10352"),
+    "fleet.estimators.members": ("true", True, "1"),
     "fleet.estimators.caFile": ("ca.crt", FOLDER / "ca.crt", "[]"),
     "fleet.estimators.certificateFile": ("tls.crt", FOLDER / "tls.crt", "[]"),
     "fleet.estimators.keyFile": ("tls.key", FOLDER / "tls.key", "[]"),
@@ -259,6 +260,8 @@ def test_an_invalid_value_of_each_setting_is_an_error_that_names_it(key: str) ->
         "http: {tls: {clientNames: [scheduler]}}",
         "mode: estimator\nestimator: {clientCaFile: ca.pem}",
         "mode: scheduler\nfleet: {estimators: {address: 'e.{cluster}.x:1', certificateFile: a, keyFile: b}}",
+        "mode: scheduler\nfleet: {estimators: {members: false}}",
+        "mode: scheduler\nfleet: {estimators: {members: true, caFile: ca.crt}}",
         "mode: scheduler\nestimator: {keyFile: tls.key}",
     ],
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -12,15 +14,18 @@ from kube_policy_scheduler.daemon.configuration.settings import load_settings
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, PlacementAlone
+from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster
 from kube_policy_scheduler.fleet.model import Placement
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.fleet.tallies import MemberReading
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.times import Steady
 from tests.deploy.manifests import DEPLOY, Json
 from tests.deploy.test_manifests import VERSIONS, invalid
+from tests.fleet.karmada.bindings import raw_cluster
 from tests.fleet.worlds import DYNAMIC, cluster, fleet, workload
 
-KINDS = "control-plane", "shadow", "host", "multikueue", "ocm", "clusterprofile"
+KINDS = "control-plane", "members", "shadow", "host", "multikueue", "ocm", "clusterprofile"
 FOLDERS = [DEPLOY / "fleet" / name for name in KINDS]
 PAGE = (DEPLOY / "FLEET.md").read_text(encoding="utf-8")
 
@@ -41,7 +46,7 @@ def test_the_manifests_are_valid_and_every_file_is_used(folder: Path) -> None:
     assert used == {path for path in there if not path.endswith(".test.yaml")}
 
 
-@pytest.mark.parametrize("folder", FOLDERS[2:], ids=lambda path: str(path.name))
+@pytest.mark.parametrize("folder", FOLDERS[3:], ids=lambda path: str(path.name))
 def test_the_configuration_fits_the_deployment(folder: Path) -> None:
     settings = load_settings(folder / "config.yaml")
     (deployment,) = [each for each in objects(folder) if each["kind"] == "Deployment"]
@@ -77,3 +82,13 @@ def test_each_metric_has_a_row_in_the_page() -> None:
     rows = dict(re.findall(r"^\| `(policy_scheduler_\w+)` \| (.+) \|$", PAGE, re.MULTILINE))
     told = {name.removesuffix("_total"): f"{text[0].upper()}{text[1:]}." for name, text in rows.items()}
     assert told == made
+
+
+def test_clusters_that_cannot_be_read_are_counted() -> None:
+    maker = DecisionMaker(["fleet"], rules=PlacementAlone())
+    for name in ("a", "b", "c"):
+        maker.set_cluster(msgspec.convert(raw_cluster(name, cpu=6), KarmadaCluster), Steady(0.0))
+    maker.tallies.members.update(a=MemberReading(None, "no"), b=MemberReading(Steady(0.0)), gone=MemberReading())
+    metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0, now=Steady(0.0)))
+    sample = partial(metrics.registry.get_sample_value, "policy_scheduler_fleet_member_unread")
+    assert [sample({"cluster": name}) for name in ("a", "b", "c", "gone")] == [1.0, 0.0, None, None]

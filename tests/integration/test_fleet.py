@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.integration.conditions import eventually
 from tests.integration.front import Exchange, Fault, Front, Hold, LoseAnswer, Reply
 from tests.integration.karmada import NAMESPACE, Karmada
 from tests.integration.karmada_programs import karmada_scheduler
+from tests.integration.objects import node
 from tests.integration.permissions import granted_by, used
 from tests.integration.process import SchedulerProcess
 
@@ -389,6 +391,58 @@ def test_what_is_granted_is_what_is_used(
     optional = {("events.k8s.io", "events", "patch"), ("coordination.k8s.io", "leases", "watch")}
     # templates are read for policies alone
     assert {what for what in granted - used(front) - optional if what[2] != "get"} == set()
+
+
+READER = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "member-reader"},
+    "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}],
+}
+"""What members allow by the token that Karmada has of them."""
+
+
+def test_members_are_read_by_the_credentials_that_karmada_has_of_them(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    cluster.ensure("namespaces", {"metadata": {"name": "karmada-cluster"}})
+    for folder in ("control-plane", "members"):
+        for each in yaml.safe_load_all((ROOT / f"deploy/fleet/{folder}/access.yaml").read_text()):
+            cluster.ensure(f"{each['kind'].lower()}s", each)
+    token = cluster.token("karmada-system", "policy-scheduler-fleet")
+    reader = cluster.token("default", "member-reader")
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "member-reader"}
+    subject = {"kind": "ServiceAccount", "name": "member-reader", "namespace": "default"}
+    cluster.ensure("clusterroles", READER)
+    cluster.ensure(
+        "clusterrolebindings", {"metadata": {"name": "member-reader"}, "roleRef": role, "subjects": [subject]}
+    )
+    cluster.add_nodes(node("n1", cpu="2"), node("n2", cpu="2"))
+    three(karmada)
+    assert cluster.endpoint.ca_file is not None
+    for name, given in (("a", reader), ("b", "wrong")):  # both are this cluster
+        text = {"token": given, "caBundle": cluster.endpoint.ca_file.read_text()}
+        data = {key: b64encode(value.encode()).decode() for key, value in text.items()}
+        thing = {"metadata": {"name": name, "namespace": "karmada-cluster"}, "type": "Opaque", "data": data}
+        cluster.ensure("secrets", thing)
+        where = {"namespace": "karmada-cluster", "name": name}
+        karmada.set_cluster(name, {"spec": {"apiEndpoint": cluster.endpoint.url, "secretRef": where}})
+    head = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{head}fleet: {{estimators: {{members: true, timeout: 30s}}}}\n")
+    process = fleet(f"--config={config}", kubeconfig=front.kubeconfig(tmp_path / "front", user={"token": token}))
+    process.start_ready()
+    web = karmada.add_binding(replicas=12)
+    eventually(lambda: karmada.binding(web)["spec"].get("clusters"))
+    shown = json.loads(process.get(f"/debug/bindings?namespace={NAMESPACE}&name={web}")[1])
+    rooms = {name: (each["room"], each["room_by"]) for name, each in shown["clusters"].items()}
+    assert rooms == {"a": (4, "member"), "b": (12, "summary"), "c": (18, "summary")}
+    unread = {
+        name: process.metrics().get(f'policy_scheduler_fleet_member_unread{{cluster="{name}"}}') for name in "abc"
+    }
+    assert unread == {"a": 0.0, "b": 1.0, "c": 1.0}
+    assert process.terminate() == 0
+    assert {(each.resource, each.verb) for each in front.exchanges if each.code in (401, 403)} == set()
 
 
 OWN_FIRST = """\

@@ -200,8 +200,8 @@ def room(frame: FleetFrame) -> Number:
 def room_by(frame: FleetFrame) -> MaybeText:
     """Who says how many more replicas fit.
 
-    `capacity` knows the nodes and the rules of the cluster, `estimator` is Karmada's own, `models` and `summary` follow
-    from the status of the cluster.
+    `capacity` knows the nodes and the rules of the cluster, `estimator` is Karmada's own, `member` knows the nodes and
+    pods but not the policies of the cluster, `models` and `summary` follow from its status.
     """
     texts = texts_of(source or None for source in frame.room.sources)
     return texts._replace(codes=texts.codes[frame.rows])

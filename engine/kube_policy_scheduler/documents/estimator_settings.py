@@ -22,11 +22,12 @@ EstimatorAddress: TypeAlias = Annotated[
 
 
 class EstimatorsSettings(Section, frozen=True):
-    """Whom to ask how many more replicas a cluster has room for: servers of Karmada's estimator protocol."""
+    """Whom to ask how many more replicas a cluster has room for: servers of Karmada's estimator protocol, or the API
+    servers of the clusters. Set `address`, `members` or both."""
 
-    address: EstimatorAddress
+    address: EstimatorAddress | None = None
     """Address of the server of a cluster; `{cluster}` stands for its name, such as
-    `policy-scheduler-estimator.{cluster}.example.com:10352`."""
+    `policy-scheduler-estimator.{cluster}.example.com:10352`. None: there are no such servers."""
     ca_file: Path | None = None
     """CA certificates of the servers in PEM; read again when it changes. None: connections are not encrypted."""
     certificate_file: Path | None = None
@@ -35,9 +36,13 @@ class EstimatorsSettings(Section, frozen=True):
     """Client key for mutual TLS; requires `certificateFile`."""
     timeout: PositiveDuration = seconds(3)
     """Time for an answer. Other bindings are decided meanwhile."""
+    members: bool = False
+    """Read nodes and pods of a cluster whose estimator gives no answer, with the credentials that Karmada has of it:
+    the Secret of `spec.secretRef` of the Cluster. This requires the role in `deploy/fleet/members`."""
 
     def address_of(self, cluster: str) -> str:
-        """Return the address of the server of a cluster."""
+        """Return the address of the server of a cluster, where `address` is set."""
+        assert self.address is not None, "there are no servers"
         return self.address.replace("{cluster}", cluster)
 
 
@@ -54,6 +59,14 @@ def check_estimators(document: Document, asked: EstimatorsSettings | None) -> It
     if asked is None:
         return
     path = "fleet", "estimators"
+    if asked.address is None and not asked.members:
+        message = "fleet.estimators needs `address` or `members: true`"
+        yield document.error(path, MISSING_KEY, message=message)
+    for name, file in (("caFile", asked.ca_file), ("certificateFile", asked.certificate_file)):
+        if file is not None and asked.address is None:
+            yield document.error(
+                (*path, name), MISSING_KEY, message=f"fleet.estimators.{name} needs `address` beside it"
+            )
     files = {"certificateFile": asked.certificate_file, "keyFile": asked.key_file}
     given, absent = ([name for name, file in files.items() if (file is None) is missing] for missing in (False, True))
     if given and absent:

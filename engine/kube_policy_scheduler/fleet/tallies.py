@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from kube_policy_scheduler.times import Steady
+
+
+class MemberReading(msgspec.Struct, frozen=True):
+    """How the last reading of a member cluster ended."""
+
+    at: Steady | None = None
+    """When it was last read well; None: never."""
+    problem: str = ""
+    """Why it could not be read since; "" if it could."""
+    remark: str = ""
+    """What is odd about how it is read."""
+
 
 class Tallies(msgspec.Struct):
     """What happened so far."""
@@ -16,10 +29,12 @@ class Tallies(msgspec.Struct):
     unread_templates: int = 0
     """Workloads that were decided though the labels and annotations of their templates could not be read."""
     estimates: dict[str, int] = msgspec.field(default_factory=dict)
-    """Questions to estimators, by how they were answered."""
+    """Questions about the room of clusters, by how they were answered."""
+    members: dict[str, MemberReading] = msgspec.field(default_factory=dict)
+    """By cluster; only of those that are read."""
 
     def estimated(self, answer: str) -> None:
-        """Count a question to the estimator of a cluster."""
+        """Count a question about the room of a cluster."""
         self.estimates[answer] = self.estimates.get(answer, 0) + 1
 
     def decided(self, reason: str) -> None:

@@ -56,10 +56,12 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Files in PEM, and how the server is to be verified by them."""
+    """Certificates in PEM, in files, and how the server is to be verified by them."""
 
     authority: str | None = None
     """The CA certificates; None: those of the system."""
+    authority_pem: str | None = None
+    """The same, where they are not in a file."""
     authority_name: str = ""
     """What an operator calls the authority."""
     certificate: str | None = None
@@ -110,6 +112,7 @@ def credentials_of(
     context = _tls_context(tls, source=source, protocols=("http/1.1",)) if speaks_tls else None
     context_http2 = _tls_context(tls, source=source, protocols=("h2", "http/1.1")) if speaks_tls else None
     digests = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in tls.paths]
+    digests += [hashlib.sha256(tls.authority_pem.encode()).hexdigest()] if tls.authority_pem is not None else []
     proxies = _proxies()
     proxy = proxy or proxies.get(urlsplit(server).scheme) or proxies.get("all")
     return Credentials(
@@ -140,8 +143,8 @@ def _proxies() -> Mapping[str, str]:
 
 def _tls_context(tls: TlsFiles, *, source: str, protocols: Sequence[str]) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=tls.authority)
-    except (OSError, ssl.SSLError) as error:
+        context = ssl.create_default_context(cafile=tls.authority, cadata=tls.authority_pem)
+    except (OSError, TypeError) as error:  # SSLError is an OSError; not ASCII is a TypeError
         raise CredentialsError(f"{source}: {tls.authority_name} contains no usable CA certificate") from error
     # Python 3.13 turns this on; cluster CAs often lack the extensions it demands, and kubectl does not ask for them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

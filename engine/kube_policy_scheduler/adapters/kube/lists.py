@@ -60,24 +60,33 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
         KubeError: nodes or pods cannot be listed.
         CredentialsError: no usable kubeconfig.
     """
+    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
+        return await list_all(client, progress=progress)
+
+
+async def list_all(client: Client, *, progress: Progress | None = None) -> Listing:
+    """List the cluster of a client; see `survey`.
+
+    Raises:
+        KubeError: nodes or pods cannot be listed.
+    """
     found: list[Any] = []
     unlisted: list[Unlisted] = []
     malformed: list[str] = []
-    async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
-        for resource in RESOURCES:
-            if resource.read is Read.WHERE_SERVED and not await _is_served(client, resource):
-                continue
-            selector = UNFINISHED_PODS if resource is PODS else ""
-            try:
-                things, broken = await listed(client, resource, field_selector=selector, progress=progress)
-            except (Forbidden, NotFound) as error:
-                if resource.read is Read.FIRST:
-                    raise
-                unlisted.append(Unlisted(str(resource), str(error), served=isinstance(error, Forbidden)))
-                continue
-            found += things
-            malformed += [f"{resource} {one}" for one in broken]
-        return Listing(found, tuple(unlisted), tuple(malformed), await _version(client))
+    for resource in RESOURCES:
+        if resource.read is Read.WHERE_SERVED and not await _is_served(client, resource):
+            continue
+        selector = UNFINISHED_PODS if resource is PODS else ""
+        try:
+            things, broken = await listed(client, resource, field_selector=selector, progress=progress)
+        except (Forbidden, NotFound) as error:
+            if resource.read is Read.FIRST:
+                raise
+            unlisted.append(Unlisted(str(resource), str(error), served=isinstance(error, Forbidden)))
+            continue
+        found += things
+        malformed += [f"{resource} {one}" for one in broken]
+    return Listing(found, tuple(unlisted), tuple(malformed), await _version(client))
 
 
 async def raw_objects(

@@ -4,8 +4,9 @@ It connects, verifies, goes through proxies, keeps connections, and tries again 
 to be tried again. What is ours around it are bounds: an answer is read up to a size, and a request ends after a time,
 whatever the server does; no redirect is followed. Objects are decoded by our structs, not by its models.
 
-The daemon does not use it (see `transport.py`): it sends hundreds of bindings at a time from one event loop. Commands
-import it when they first ask a cluster, which takes 0.3 s.
+The daemon does not use it for its own API server (see `transport.py`): it sends hundreds of bindings at a time from one
+event loop. Commands import it when they first ask a cluster, which takes 0.3 s; a decision maker of a fleet, when it
+first reads a member cluster.
 """
 
 from __future__ import annotations
@@ -66,9 +67,10 @@ class Reply:
 class OfficialClient(Client):
     """Sends requests to one API server, several at once if asked so."""
 
-    def __init__(self, credentials: CredentialSource) -> None:
-        """Send nothing yet, and import nothing."""
+    def __init__(self, credentials: CredentialSource, *, most_bytes: int | None = None) -> None:
+        """Send nothing yet, and import nothing. most_bytes: of an answer; None: of any list."""
         self._credentials = credentials
+        self._most_bytes = MAX_BODY_BYTES if most_bytes is None else most_bytes
         self._client: ApiClient | None = None
         self._key: ConnectionKey | None = None
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -120,7 +122,7 @@ class OfficialClient(Client):
         client = self._client
 
         def send() -> Reply:
-            return _send(client, credentials, request)
+            return _send(client, credentials, request, self._most_bytes)
 
         # urllib3 limits each read from the socket; a server may send a byte from time to time, for ever
         try:
@@ -166,7 +168,7 @@ def _client_of(credentials: Credentials) -> ApiClient:
     return client
 
 
-def _send(client: ApiClient, credentials: Credentials, request: Request) -> Reply:
+def _send(client: ApiClient, credentials: Credentials, request: Request, most_bytes: int) -> Reply:
     """Send a request and read its answer; blocks."""
     from kubernetes.client import ApiException
     from urllib3 import HTTPHeaderDict
@@ -189,7 +191,7 @@ def _send(client: ApiClient, credentials: Credentials, request: Request) -> Repl
             _request_timeout=(CONNECT_TIMEOUT_SECONDS, request.timeout_seconds),
         ).response
         try:
-            return Reply(answer.status, answer.headers, b"".join(_pieces(answer, ends)))
+            return Reply(answer.status, answer.headers, b"".join(_pieces(answer, ends, most_bytes)))
         finally:
             answer.release_conn()
     except ApiException as error:
@@ -200,15 +202,15 @@ def _send(client: ApiClient, credentials: Credentials, request: Request) -> Repl
         _raise(error, credentials, request)
 
 
-def _pieces(answer: BaseHTTPResponse, ends: float) -> Iterator[bytes]:
+def _pieces(answer: BaseHTTPResponse, ends: float, most_bytes: int) -> Iterator[bytes]:
     """Yield what is read, up to a size and a time."""
     size = 0
     for piece in answer.stream(PIECE_BYTES, decode_content=True):
         size += len(piece)
-        if size > MAX_BODY_BYTES or time.monotonic() > ends:
+        if size > most_bytes or time.monotonic() > ends:
             answer.close()
-            if size > MAX_BODY_BYTES:
-                raise MalformedAnswer(f"answer longer than {MAX_BODY_BYTES >> 20} MiB")
+            if size > most_bytes:
+                raise MalformedAnswer(f"answer longer than {most_bytes >> 20} MiB")
             raise AnswerTimeout("the answer does not end")
         yield piece
 

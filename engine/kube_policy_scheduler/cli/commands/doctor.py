@@ -198,7 +198,7 @@ def _estimators(clusters: Sequence[FleetCluster], *, now: float) -> tuple[Findin
 
     config = config_file()
     asked = read_estimators(config) if config is not None else None
-    if asked is None:
+    if asked is None or asked.address is None:
         return ()
     try:
         require_grpc()

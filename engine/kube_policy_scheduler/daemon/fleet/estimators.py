@@ -1,4 +1,7 @@
-"""Asks the estimators of clusters for room: each on its own, and what one said last counts while it does not answer."""
+"""Asks clusters for their room: their estimators, each on its own. What one said last counts while it does not answer.
+
+A cluster without an estimator that answers is counted from what was read of it, if the settings say so.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,15 @@ from typing import Protocol
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.kept_views import KeptView
+from kube_policy_scheduler.daemon.fleet.members import MemberClusters, MemberReader
+from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
 from kube_policy_scheduler.documents.estimator_settings import EstimatorsSettings
 from kube_policy_scheduler.fleet.karmada.decision_maker import Room
-from kube_policy_scheduler.fleet.karmada.estimates import Question, question_about
+from kube_policy_scheduler.fleet.karmada.estimates import MEMBER, Question, question_about
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
+from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
 
 logger = logging.getLogger(__name__)
 
@@ -57,26 +64,37 @@ class Client(Protocol):
         ...
 
 
+class CountsMembers(Protocol):
+    """Counts the room of clusters that it reads."""
+
+    async def ask(self, question: Question, *, seconds: float) -> int | None:
+        """Return how many more replicas or sets fit, None if that is not known in time."""
+        ...
+
+
 class Estimators:
     """Asks those of many clusters at once."""
 
     def __init__(
         self,
-        connect: Callable[[str], Client],
+        connect: Callable[[str], Client] | None,
         *,
         timeout: float,
+        members: CountsMembers | None = None,
         count: Callable[[str], None] = lambda answer: None,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask nobody yet.
 
         Args:
-            connect: returns what asks the server of a cluster.
+            connect: returns what asks the server of a cluster; None: there are no servers.
             timeout: seconds for an answer.
-            count: called after each question with its result: room, none, last or failed.
+            members: is asked about a cluster whose server gives no answer; None: nobody is.
+            count: called after each question with its result: room, none, last, member or failed.
             steady: seconds on a clock that nobody sets.
         """
-        self._connect, self._timeout, self._count, self._steady = connect, timeout, count, steady
+        self._connect, self._timeout, self._members = connect, timeout, members
+        self._count, self._steady = count, steady
         self._closing: set[asyncio.Task[None]] = set()
         self._clients: KeptView[str, Client] = KeptView(most=MOST_CLIENTS, dropped=self._dropped)
         self._kept: KeptView[bytes, tuple[float, str, int]] = KeptView(most=MOST_KEPT)
@@ -93,13 +111,28 @@ class Estimators:
         question = question_about(binding, cluster)
         if question is None:
             return {}
+        if self._connect is not None:
+            said = await self._of_server(question, self._connect)
+            if said is not None:
+                return said
+        if self._members is not None:
+            room = await self._members.ask(question, seconds=self._timeout)
+            if room is not None:
+                self._count("member")
+                return {MEMBER: room}
+        self._count("failed")
+        return {}
+
+    async def _of_server(self, question: Question, connect: Callable[[str], Client]) -> dict[str, int] | None:
+        """Return what the server of a cluster says, or said a short time ago; None: it gives no answer."""
+        cluster = question.cluster
         key = blake2b(msgspec.json.encode(question, order="deterministic"), digest_size=16).digest()
         failed = self._silent.get(cluster)
         if failed is not None and self._steady() - failed < PAUSE_SECONDS:
             return self._last(key)
         async with self._calls:
             try:
-                found = await self._client(cluster).ask(question, seconds=self._timeout)
+                found = await self._client(cluster, connect).ask(question, seconds=self._timeout)
             except ConnectionError as error:
                 if failed is None:
                     logger.warning("an estimator gives no answer", extra={"cluster": cluster, "why": str(error)})
@@ -108,24 +141,26 @@ class Estimators:
         if failed is not None:
             self._silent.pop(cluster)
             logger.info("an estimator answers again", extra={"cluster": cluster})
-        self._count("room" if found.room >= 0 else "none")
         if found.room < 0:
+            if self._members is not None:
+                return None
+            self._count("none")
             return {}
+        self._count("room")
         self._kept.set(key, (self._steady(), found.source, found.room))
         return {found.source: found.room}
 
-    def _last(self, key: bytes) -> dict[str, int]:
+    def _last(self, key: bytes) -> dict[str, int] | None:
         known = self._kept.get(key)
         if known is None or self._steady() - known[0] >= LAST_GOOD_SECONDS:
-            self._count("failed")
-            return {}
+            return None
         self._count("last")
         return {known[1]: known[2]}
 
-    def _client(self, cluster: str) -> Client:
+    def _client(self, cluster: str, connect: Callable[[str], Client]) -> Client:
         known = self._clients.get(cluster)
         if known is None:
-            known = self._connect(cluster)
+            known = connect(cluster)
             self._clients.set(cluster, known)
         return known
 
@@ -135,13 +170,34 @@ class Estimators:
         task.add_done_callback(self._closing.discard)
 
 
-def make_estimators(settings: EstimatorsSettings, *, count: Callable[[str], None]) -> Estimators:
-    """Return what asks the servers that the settings say. count: as for `Estimators`.
+def make_estimators(settings: EstimatorsSettings, transport: Transport, tallies: Tallies) -> Estimators:
+    """Return what asks the servers and clusters that the settings say.
+
+    Args:
+        settings: whom to ask.
+        transport: to the control plane, which has the credentials of the clusters.
+        tallies: where answers and readings are counted.
 
     Raises:
         ServerError: gRPC is not installed.
         CertificateError: a file of certificates cannot be used.
     """
+
+    def note(cluster: str, reading: MemberReading | None) -> None:
+        if reading is None:
+            tallies.members.pop(cluster, None)
+        else:
+            tallies.members[cluster] = reading
+
+    members = (
+        MemberClusters(MemberReader(transport).read, PodTemplates(transport), note=note) if settings.members else None
+    )
+    connect = _connecting(settings) if settings.address is not None else None
+    return Estimators(connect, timeout=settings.timeout, members=members, count=tallies.estimated)
+
+
+def _connecting(settings: EstimatorsSettings) -> Callable[[str], Client]:
+    """Return what connects to the server of a cluster."""
     from kube_policy_scheduler.adapters.grpc.available import require_grpc
 
     require_grpc()
@@ -150,8 +206,4 @@ def make_estimators(settings: EstimatorsSettings, *, count: Callable[[str], None
 
     files = TlsFiles(settings.certificate_file, settings.key_file, settings.ca_file)
     certificates = Renewed(files) if settings.ca_file is not None else None
-
-    def connect(cluster: str) -> EstimatorClient:
-        return EstimatorClient(settings.address_of(cluster), certificates=certificates)
-
-    return Estimators(connect, timeout=settings.timeout, count=count)
+    return lambda cluster: EstimatorClient(settings.address_of(cluster), certificates=certificates)

@@ -154,13 +154,23 @@ class _Live(Collector):
         )
         estimates = CounterMetricFamily(
             f"{PREFIX}estimates",
-            "Number of questions to estimators of clusters, by answer: room, none (no opinion), last (the last good"
-            " answer, because there is no new one), failed.",
+            "Number of questions about the room of clusters, by answer: room (an estimator says it), none (no opinion),"
+            " last (the last good answer, because there is no new one), member (counted from nodes and pods), failed.",
             labels=["answer"],
         )
         for answer, count in sorted(tallies.estimates.items()):
             estimates.add_metric([answer], count)
         yield estimates
+        unread = GaugeMetricFamily(
+            f"{PREFIX}member_unread",
+            "1 if the nodes and pods of a cluster could not be read the last time, 0 if they could; only with"
+            " `fleet.estimators.members`.",
+            labels=["cluster"],
+        )
+        for each in clusters:
+            if (reading := tallies.members.get(each.name)) is not None:
+                unread.add_metric([each.name], float(bool(reading.problem)))
+        yield unread
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

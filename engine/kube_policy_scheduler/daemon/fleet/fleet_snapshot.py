@@ -40,6 +40,17 @@ class LastRoom(msgspec.Struct, frozen=True):
     by: str
 
 
+class MemberRow(msgspec.Struct, frozen=True):
+    """How the nodes and pods of a cluster were read last."""
+
+    age: float | None
+    """Seconds since they were read well; None: they never were."""
+    problem: str
+    """Why they could not be read since; "" if they could."""
+    remark: str
+    """What is odd about how they are read."""
+
+
 class WaitingWorkload(msgspec.Struct, frozen=True):
     """One workload without a place."""
 
@@ -59,6 +70,8 @@ class FleetSnapshot(msgspec.Struct, frozen=True):
     clusters: Sequence[FleetCluster]
     running: Mapping[str, Running]
     rooms: Mapping[str, LastRoom]
+    members: Mapping[str, MemberRow]
+    """By cluster, of those whose nodes and pods are read."""
     workloads: int
     failing: int
     queued: int
@@ -120,6 +133,10 @@ def take(sources: FleetSources) -> Generator[None, None, FleetSnapshot]:
         clusters=maker.fleet.clusters,
         running=running,
         rooms=rooms,
+        members={
+            name: MemberRow(None if each.at is None else sources.steady() - each.at, each.problem, each.remark)
+            for name, each in maker.tallies.members.items()
+        },
         workloads=len(maker.waiting),
         failing=maker.waiting.failing,
         queued=maker.waiting.queued(),

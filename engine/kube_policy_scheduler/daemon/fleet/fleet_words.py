@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kube_policy_scheduler.daemon.fleet.fleet_snapshot import FleetSnapshot, WaitingWorkload
+from kube_policy_scheduler.daemon.fleet.fleet_snapshot import FleetSnapshot, MemberRow, WaitingWorkload
 from kube_policy_scheduler.daemon.policies.reload import ReloadResult
 from kube_policy_scheduler.daemon.serving.status_policies import source_lines
 from kube_policy_scheduler.daemon.serving.status_words import reload_row, role_of, shadow_section
@@ -144,8 +144,19 @@ def _cluster(each: FleetCluster, taken: FleetSnapshot) -> shown.ClusterRow:
         uses=[_use(each, resource) for resource in _RESOURCES],
         workloads=running.workloads if running is not None else 0,
         replicas=running.replicas if running is not None else 0,
-        room=told,
+        room="; ".join(filter(None, (told, _member(taken.members.get(each.name))))),
     )
+
+
+def _member(row: MemberRow | None) -> str:
+    """Say what is wrong with how the nodes and pods of a cluster are read, "" if nothing is."""
+    if row is None:
+        return ""
+    text = row.remark
+    if row.problem:
+        read = "never read" if row.age is None else f"last read {ago(row.age)}"
+        text = f"its nodes and pods cannot be read ({read}): {row.problem}"
+    return shortened(text, MOST_CHARACTERS)
 
 
 def _use(each: FleetCluster, resource: str) -> shown.Share:

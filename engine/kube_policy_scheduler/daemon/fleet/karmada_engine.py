@@ -71,8 +71,8 @@ class KarmadaEngine:
             keep_empty=fleet.enable_empty_workload_propagation,
             asks_clusters=fleet.estimators is not None,
         )
-        asked, count = fleet.estimators, self.maker.tallies.estimated
-        self._estimators = make_estimators(asked, count=count) if asked is not None else None
+        asked = fleet.estimators
+        self._estimators = make_estimators(asked, given.transport, self.maker.tallies) if asked is not None else None
         self._writer = BindingWriter(given.transport, self.maker, given.events, fence=given.fence)
         self._templates = TemplateReader(given.transport)
         self._steady = steady

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -13,7 +14,16 @@ from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.fleet.karmada.estimates import Demand, TemplateName
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.fleet.karmada.estimates import (
+    MOST_REPLICAS,
+    Demand,
+    Question,
+    ReplicasQuestion,
+    TemplateName,
+)
+from kube_policy_scheduler.tooling.capacity.counting import Fitting, count_copies, count_sets, place_assumed
+from kube_policy_scheduler.tooling.capacity.seats import Seats, Stop
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +69,14 @@ class MemberTemplate(msgspec.Struct, frozen=True):
     """From which its pods get claims of their own."""
 
 
+class ReadsTemplates(Protocol):
+    """Reads the templates of workloads."""
+
+    async def read(self, template: TemplateName) -> MemberTemplate | None:
+        """Return the template of the pods; None: there is none to be read."""
+        ...
+
+
 class PodTemplates:
     """Reads the template of a workload's pods from the API server; of containers, only what scheduling asks for."""
 
@@ -95,6 +113,44 @@ class PodTemplates:
     async def _get(self, root: str, plural: str, namespace: str, name: str) -> bytes:
         path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
         return await self._transport.request("GET", path, resource=plural)
+
+
+def tried_out(
+    question: Question, template: MemberTemplate | None, seats: Seats, *, scheduler: str, stop: Stop
+) -> Fitting:
+    """Return how many more replicas or sets fit in a cluster, which is as before at the end.
+
+    Args:
+        question: what is asked.
+        template: of the pods; None: the question alone describes them.
+        seats: of the cluster.
+        scheduler: that decides about pods whose template is not known.
+        stop: True ends the work; what fits so far is the answer then.
+    """
+    cluster = seats.cluster
+
+    def pod(demand: Demand, namespace: str, like: MemberTemplate | None, number: int) -> PodInfo:
+        made = pod_of(demand, namespace or "default", like, number=number, scheduler=scheduler)
+        return cluster.templates.pod(made)
+
+    assumed = [(each.namespace, part) for each in question.assumed for part in each.parts]
+    with cluster.ledger.silent(), seats.trying():
+        for claims in template.claims if template is not None else ():
+            seats.set_object(claims)
+        placed = [
+            (pod(part.demand, namespace, None, -number), part.replicas)
+            for number, (namespace, part) in enumerate(assumed, 1)
+        ]
+        place_assumed(seats, placed, stop=stop)
+        if isinstance(question, ReplicasQuestion):
+            return count_copies(
+                seats, pod(question.demand, question.namespace, template, 0), most=MOST_REPLICAS, stop=stop
+            )
+        parts = [
+            (pod(part.demand, question.namespace, template, number), part.replicas)
+            for number, part in enumerate(question.parts)
+        ]
+        return count_sets(seats, parts, most=MOST_REPLICAS, stop=stop)
 
 
 def pod_of(

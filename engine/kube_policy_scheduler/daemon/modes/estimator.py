@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
-from typing import Protocol
 
 import msgspec
 
 from kube_policy_scheduler.cluster.kept_views import KeptView
-from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.daemon.modes.estimated_pods import MemberTemplate, pod_of
+from kube_policy_scheduler.daemon.modes.estimated_pods import MemberTemplate, ReadsTemplates, tried_out
 from kube_policy_scheduler.daemon.observing.metrics import EstimatorMetrics
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.fleet.karmada.estimates import (
     MOST_REPLICAS,
     NO_OPINION,
-    Assumed,
-    Demand,
     Question,
     ReplicasQuestion,
     SetsQuestion,
-    TemplateName,
 )
-from kube_policy_scheduler.tooling.capacity.counting import Fitting, count_copies, count_sets, place_assumed
+from kube_policy_scheduler.tooling.capacity.counting import Fitting
 from kube_policy_scheduler.tooling.capacity.seats import Seats
 from kube_policy_scheduler.tooling.cluster_state import ClusterState
 from kube_policy_scheduler.tooling.rulesets import Ruleset
@@ -50,14 +45,6 @@ LAST_GOOD_SECONDS = 60.0
 MOST_KEPT = 10_000
 MOST_WAITING = 64
 """Questions that are computed or wait for it: with more, nobody would get an answer in time."""
-
-
-class ReadsTemplates(Protocol):
-    """Reads the templates of workloads."""
-
-    async def read(self, template: TemplateName) -> MemberTemplate | None:
-        """Return the template of the pods; None: there is none to be read."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,40 +181,18 @@ class Estimator:
 
     def _tried(self, question: Question, template: MemberTemplate | None, *, ends: float) -> Fitting:
         """Return what fits; the cluster is as before at the end."""
-        cluster = self._cluster
-        seats = Seats(
-            ClusterState(cluster, {}),
-            self._rules(),
-            signals=self._scheduler.algorithm.signals,
-            now=self._scheduler.context.clock() + cluster.ahead,
+        return tried_out(
+            question,
+            template,
+            Seats(
+                ClusterState(self._cluster, {}),
+                self._rules(),
+                signals=self._scheduler.algorithm.signals,
+                now=self._scheduler.context.clock() + self._cluster.ahead,
+            ),
+            scheduler=self._scheduler_name,
+            stop=lambda: self._stopwatch() >= ends,
         )
-
-        def is_late() -> bool:
-            return self._stopwatch() >= ends
-
-        with cluster.ledger.silent(), seats.trying():
-            for claims in template.claims if template is not None else ():
-                seats.set_object(claims)
-            place_assumed(seats, self._assumed(question.assumed), stop=is_late)
-            if isinstance(question, ReplicasQuestion):
-                pod = self._pod(question.demand, question.namespace, template, number=0)
-                return count_copies(seats, pod, most=MOST_REPLICAS, stop=is_late)
-            parts = [
-                (self._pod(part.demand, question.namespace, template, number=number), part.replicas)
-                for number, part in enumerate(question.parts)
-            ]
-            return count_sets(seats, parts, most=MOST_REPLICAS, stop=is_late)
-
-    def _assumed(self, workloads: Sequence[Assumed]) -> list[tuple[PodInfo, int]]:
-        parts = [(each.namespace, part) for each in workloads for part in each.parts]
-        return [
-            (self._pod(part.demand, namespace, None, number=-number), part.replicas)
-            for number, (namespace, part) in enumerate(parts, 1)
-        ]
-
-    def _pod(self, demand: Demand, namespace: str, template: MemberTemplate | None, *, number: int) -> PodInfo:
-        made = pod_of(demand, namespace or "default", template, number=number, scheduler=self._scheduler_name)
-        return self._cluster.templates.pod(made)
 
     def _rules(self) -> Ruleset:
         """Return the policies in force, each for the pods that ask for a scheduler that it serves."""

@@ -11,8 +11,9 @@ from kube_policy_scheduler.fleet.karmada.objects import NodeClaim, ReplicaRequir
 
 NO_OPINION = -1
 """The answer of a server that says nothing about a cluster."""
-CAPACITY, ESTIMATOR = "capacity", "estimator"
-"""Sources of room: replicas were tried out by the rules of the cluster; resources were counted node by node."""
+CAPACITY, ESTIMATOR, MEMBER = "capacity", "estimator", "member"
+"""Sources of room: replicas were tried out by the rules of the cluster; resources were counted node by node; replicas
+were tried out by Kubernetes' own rules on what was read of the cluster."""
 MOST_REPLICAS = 2**31 - 1
 """What the answer of a server can say at most."""
 
