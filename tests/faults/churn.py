@@ -229,7 +229,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "templates": churn.cluster.templates._by_key,
         "recent templates": churn.cluster.templates._recent,
         "queue": queue,
-        "active heaps": [entry for heap in queue._active._heaps.values() for entry in heap],
+        "active heaps": queue._active._ordered.tickets() if queue._active._ordered is not None else (),
         "slots": [entry for heap in queue._active._slots._heaps.values() for entry in heap],
         "fair shares": queue._active._slots._tags,
         "back-off heap": queue._backoff._heap,

@@ -26,8 +26,8 @@ class ActiveQueue:
 
     def __init__(self, tickets: count[int]) -> None:
         self._tickets = tickets
-        self._ordered: Lines[_Line, QueuedPod] = Lines(self._is_stale)
-        """The lines with an order, but for those that follow the shares of queues."""
+        self._ordered: Lines[_Line, QueuedPod] | None = None
+        """The lines with an order, but for those that follow the shares of queues; None: there is none."""
         self._blocking: dict[str, int] = {}
         """By uid: the newest entries of pods that keep their strict line waiting."""
         self.waited: set[str] = set()
@@ -43,7 +43,7 @@ class ActiveQueue:
 
     def clear(self) -> None:
         """Forget all entries."""
-        self._ordered.clear()
+        self._ordered = None
         self._fair.clear()
         self._blocking.clear()
         self.waited.clear()
@@ -93,6 +93,8 @@ class ActiveQueue:
             self._strict.add(position.line)
         if position.backfill is not None:
             self.backfills.add(position.line)
+        if self._ordered is None:
+            self._ordered = Lines(self._is_stale)
         self._ordered.add(
             (position.line, blocks),
             position.key,
@@ -109,7 +111,8 @@ class ActiveQueue:
     def tickets(self) -> set[int]:
         """Return the numbers of all entries, stale ones included."""
         fair = (line.tickets() for line in self._fair.values())
-        return self._ordered.tickets().union(self._slots.tickets(), *fair)
+        ordered = self._ordered.tickets() if self._ordered is not None else set[int]()
+        return ordered.union(self._slots.tickets(), *fair)
 
     def has_slot(self, queued: QueuedPod) -> bool:
         """Return whether a pod brings its line a slot, as each active one does and no other."""
@@ -118,7 +121,7 @@ class ActiveQueue:
     def pop_ended(self, now: Steady) -> QueuedPod | None:
         """Return a pod whose position has expired, so that it is pushed or blocks again; None if there is none."""
         self._now = max(self._now, now)
-        return self._ordered.ended(now)
+        return self._ordered.ended(now) if self._ordered is not None else None
 
     def pop(self, now: Steady) -> QueuedPod | None:
         """Take the next pod at a time."""
@@ -134,6 +137,7 @@ class ActiveQueue:
         elif isinstance(first, FairLine):
             queued = first.pop()
         else:
+            assert self._ordered is not None
             queued = self._ordered.take(first)
         assert queued is not None
         self._slots.use(slot, queued)
@@ -142,6 +146,8 @@ class ActiveQueue:
     def blocked(self) -> dict[str, QueuedPod]:
         """Return by uid the pods that wait behind another one of their strict line, with that one."""
         found: dict[str, QueuedPod] = {}
+        if self._ordered is None:
+            return found
         firsts = self._ordered.firsts(self._now)
         for (line, blocks), blocker in firsts.items():
             if not blocks or line not in self._strict or line in self.backfills:
@@ -153,6 +159,8 @@ class ActiveQueue:
 
     def first_waiting(self, position: QueuePosition) -> QueuedPod | None:
         """Return the first pod that waits of a strict line, if it comes before a position; None: there is none."""
+        if self._ordered is None:
+            return None
         first = self._ordered.firsts(self._now).get((position.line, True))
         own = at(position.key, position.slopes, self._now)
         return first.item if first is not None and first.key[:-1] <= own else None
@@ -161,7 +169,7 @@ class ActiveQueue:
         """Return the slot that is used next, and whose head uses it; None: its holder."""
         firsts: dict[str, First[_Line, QueuedPod] | FairLine] = {}
         heads: dict[str, QueuedPod] = {}
-        ordered = self._ordered.firsts(self._now)
+        ordered = self._ordered.firsts(self._now) if self._ordered is not None else {}
         for (line, blocks), first in ordered.items():
             blocker = ordered.get((line, True)) if line not in self.backfills else None
             if not blocks and (blocker is None or first.key < blocker.key):
