@@ -18,6 +18,9 @@ SIZES = (32, 64, 128)
 LEFT = (160, 320)
 MOST_LEFT = 1.0
 """Objects that may be left, for each thing that is gone: strings do not count, bounded journals do."""
+NOISE_OBJECTS = 8
+"""Of the process, such as an entry of a cache that fills meanwhile: the records of the last gangs alone, of which a
+thousand are kept, come within one object of what may be left."""
 LINEAR = 2.5
 """When things double twice, what a step takes more the second time, at most, per what it takes more the first time: 2
 is linear, 4 a square."""
@@ -63,7 +66,7 @@ def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(Journal.__init__.__kwdefaults__, "most", 16)
     monkeypatch.setattr(previous_nodes, "_MOST_BYTES", 16 * previous_nodes._EACH_BYTES)
     few, many = (measure(axis, size, Lines(), left_over)["objects"] for size in LEFT)
-    assert many - few < (LEFT[1] - LEFT[0]) * MOST_LEFT
+    assert many - few < (LEFT[1] - LEFT[0]) * MOST_LEFT + NOISE_OBJECTS
 
 
 @pytest.mark.long
