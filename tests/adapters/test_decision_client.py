@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,37 +14,25 @@ from kube_policy_scheduler.adapters.http.decision_client import (
     UnknownParameterError,
     fetch_decisions,
 )
+from tests.fakes.http_server import served
 
 LINES = b'{"version":1}\n{"version":1,"node":"a"}\n'
 
 
-class Scheduler(BaseHTTPRequestHandler):
-    """Answers by the name of the requested pod: a status, or lines."""
-
-    def do_GET(self) -> None:
-        split = urlsplit(self.path)
-        pod = parse_qs(split.query).get("pod", [""])[0]
-        status = int(pod) if pod.isdecimal() else 200 if split.path == "/debug/decisions" else 404
-        if pod == "secret" and self.headers.get("Authorization") != "Bearer open":
-            status = 401
-        body = LINES if status == 200 else b"expected something else\n"
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+def scheduler(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+    """Answer by the name of the requested pod: a status, or lines."""
+    split = urlsplit(request.path)
+    pod = parse_qs(split.query).get("pod", [""])[0]
+    status = int(pod) if pod.isdecimal() else 200 if split.path == "/debug/decisions" else 404
+    if pod == "secret" and request.headers.get("Authorization") != "Bearer open":
+        status = 401
+    return status, LINES if status == 200 else b"expected something else\n"
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Scheduler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with served(scheduler) as url:
+        yield url
 
 
 def test_lines_come_with_their_ends(url: str) -> None:

@@ -14,19 +14,15 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
-
 from tests.benchmarks.end_to_end.api import Api, together
-from tests.benchmarks.end_to_end.processes import Process, Scene, end_in_order, scene
+from tests.benchmarks.end_to_end.processes import Process, Scene, end_in_order, running, scene
 from tests.benchmarks.fleet import CLUSTERS, Json, written_binding, written_cluster
-from tests.children import child
 from tests.integration.karmada import KINDS, NAMESPACE, definition_of
 from tests.integration.karmada_programs import assets, karmada_scheduler_command
 
@@ -67,17 +63,8 @@ def scheduler(kind: str, there: Scene) -> Iterator[Process]:
     ]
     command = ours if kind == "ours" else karmada_scheduler_command(there.kubeconfig)
     log = there.directory / f"{kind}.log"
-    with log.open("wb") as output:
-        process = child(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
-    try:
-        yield Process(psutil.Process(process.pid), log)
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with running(command, log) as process:
+        yield process
 
 
 async def prepare(api: Api) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +14,7 @@ import pytest
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.tooling.decision_record import encode
 from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome, WorkloadRecord
+from tests.fakes.http_server import served
 from tests.fakes.secure_cluster import SecureCluster
 from tests.fleet.karmada.bindings import raw_binding, raw_cluster
 
@@ -34,31 +34,18 @@ divide best first
 """
 
 
-class FleetDaemon(BaseHTTPRequestHandler):
-    """Knows workloads, not pods."""
-
-    def do_GET(self) -> None:
-        asked = parse_qs(urlsplit(self.path).query)
-        status = 400 if "pod" in asked else 200
-        is_known = asked.get("workload", ["shop/web"]) == ["shop/web"]
-        body = b"unknown parameter pod\n" if status == 400 else encode(RECORD) if is_known else b""
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+def fleet_daemon(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+    """Answer as a daemon that knows workloads, not pods."""
+    asked = parse_qs(urlsplit(request.path).query)
+    if "pod" in asked:
+        return 400, b"unknown parameter pod\n"
+    return 200, encode(RECORD) if asked.get("workload", ["shop/web"]) == ["shop/web"] else b""
 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), FleetDaemon) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with served(fleet_daemon) as url:
+        yield url
 
 
 def test_the_last_decision_of_a_running_scheduler(daemon: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,13 +36,14 @@ from kube_policy_scheduler.policy.answer import Answers
 from tests.daemon.deciding_stage import Stage, policies
 from tests.daemon.test_metrics import PREDICTING
 from tests.deploy.recorded import SCRAPE_SECONDS, TARGET, Recording, firing, metrics_of
-from tests.deploy.test_monitoring import ALERTS, RULES
+from tests.deploy.test_monitoring import SCHEDULER
 from tests.fakes.trained_model import CARDS
 from tests.simulation.calm import Calm, story
 
 pytestmark = pytest.mark.needs("promtool")
 
-NAMES = [rule["alert"] for rule in ALERTS]
+RULES = SCHEDULER.rules()
+NAMES = [rule["alert"] for rule in SCHEDULER.alerts()]
 BEGINS, ENDS, LENGTH = 20, 80, 150
 """Minutes: of a fault, and of the record."""
 EVERY = 6

@@ -230,12 +230,12 @@ def test_what_waits_can_be_looked_at() -> None:
     for key, now in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
         waiting.wake(key, Wake.OWN, at(now))
     assert waiting.next(at(3.0)) == "a"
-    assert (waiting.queued(), waiting.in_vain(10), waiting.longest_in_vain(at(9.0))) == (2, [], 0.0)
+    assert (waiting.queued(), waiting.failing_since(10), waiting.longest_failing(at(9.0))) == (2, [], 0.0)
     waiting.parked("a", at(4.0))
     waiting.next(at(4.0))
     waiting.parked("b", at(4.0))
-    assert (waiting.queued(), waiting.in_vain(1), waiting.longest_in_vain(at(9.0))) == (1, [("a", 1.0)], 8.0)
+    assert (waiting.queued(), waiting.failing_since(1), waiting.longest_failing(at(9.0))) == (1, [("a", 1.0)], 8.0)
     waiting.wake("a", Wake.OWN, at(5.0))
-    assert waiting.in_vain(10) == [("b", 2.0)]
+    assert waiting.failing_since(10) == [("b", 2.0)]
     waiting.forget("b")
-    assert waiting.longest_in_vain(at(9.0)) == 0.0
+    assert waiting.longest_failing(at(9.0)) == 0.0

@@ -98,7 +98,7 @@ class FleetCluster(msgspec.Struct, frozen=True):
         return self.allocated.get(resource, 0) + self.allocating.get(resource, 0)
 
     def free(self, resource: str) -> int | None:
-        """Return billionths of a resource that nobody requests (maybe negative); None if it does not say."""
+        """Return billionths of a resource that are not requested, maybe negative; None if that is not reported."""
         held = self.allocatable.get(resource)
         return None if held is None or not self.counts_requests else held - self.requested(resource)
 

@@ -62,7 +62,7 @@ class _Entry(msgspec.Struct, Generic[Key], eq=False):
     ticket: int = 0
     """Of its place in the heaps; places with another one are void."""
     attempts: int = 0
-    """In vain, in a row."""
+    """Failed ones in a row."""
     tried: float = -inf
     """On the steady clock: when it was decided last."""
     is_out: bool = False
@@ -97,23 +97,23 @@ class Waiting(Generic[Key]):
 
     @property
     def failing(self) -> int:
-        """Return how many workloads were last tried in vain."""
+        """Return how many workloads failed at their last attempt."""
         return len(self._failing)
 
     def queued(self) -> int:
         """Return how many workloads wait for nothing but their turn."""
         return sum(1 for _ in self._now)
 
-    def longest_in_vain(self, now: Steady) -> float:
-        """Return for how many seconds a workload has waited that was last tried in vain; 0 if there is none."""
+    def longest_failing(self, now: Steady) -> float:
+        """Return for how many seconds the oldest of the workloads that fail has waited; 0 if there is none."""
         return now - min((self._entries[key].since for key in self._failing), default=now)
 
-    def in_vain(self, most: int) -> list[tuple[Key, float]]:
-        """Return workloads that were last tried in vain, each with the steady time since which it waits."""
+    def failing_since(self, most: int) -> list[tuple[Key, float]]:
+        """Return workloads that failed at their last attempt, each with the steady time since which it waits."""
         return [(key, self._entries[key].since) for key in islice(self._failing, most)]
 
     def attempts(self, key: Key) -> int:
-        """Return how often in a row a workload was tried in vain."""
+        """Return the number of failed attempts of a workload in a row."""
         entry = self._entries.get(key)
         return entry.attempts if entry is not None else 0
 
@@ -137,7 +137,7 @@ class Waiting(Generic[Key]):
             self._place(entry, min(due, entry.due) if entry.ticket else due)
 
     def wake_failing(self, why: Wake, now: Steady) -> None:
-        """Have all workloads decided that were last tried in vain."""
+        """Have all workloads decided that failed at their last attempt."""
         for key in self._failing:
             self.wake(key, why, now)
 

@@ -97,7 +97,7 @@ def _facts(form: Json) -> dict[str, str | None]:
 
 
 def _free(cluster: FleetCluster) -> dict[str, str]:
-    """Return what nobody requests, of what there is, by resource."""
+    """Return what is allocatable and not requested, by resource."""
     found = {}
     for resource in _SHOWN:
         there, free = cluster.allocatable.get(resource), cluster.free(resource)

@@ -47,6 +47,22 @@ class Kubeconfigs:
     """By kind of scheduler; the others are the administrator."""
 
 
+@contextlib.contextmanager
+def running(command: list[str], log: Path) -> Iterator[Process]:
+    """Run a scheduler, and end it by its process id. log: what it writes."""
+    with log.open("wb") as output:
+        process = child(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    try:
+        yield Process(psutil.Process(process.pid), log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 class Scene:
     """A fresh cluster in a folder of its own, and the schedulers started on it."""
 
@@ -87,17 +103,8 @@ class Scene:
         if kind == "ours" and not elects:
             command.append("--no-leader-election")
         log = self.directory / f"{kind}.log"
-        with log.open("wb") as output:
-            process = child(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
-        try:
-            yield Process(psutil.Process(process.pid), log)
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        with running(command, log) as process:
+            yield process
 
     def _ours(self, policy: str, profile: Path | None, stages: Path | None) -> list[str]:
         policies = self.directory / "policies"

@@ -111,8 +111,8 @@ def test_what_is_selected_stays_though_another_is_better_now() -> None:
     kept = hub(policy=MOST_CPU, asks=asks, decisions=(decision("a"),))
     found = decided(kept)
     assert (found.chosen, found.objects) == (("a",), ())
-    anew = hub(policy=f"{MOST_CPU}keep nothing\n", asks=asks, decisions=(decision("a"),))
-    assert decided(anew).chosen == ("c",)
+    replaced = hub(policy=f"{MOST_CPU}keep nothing\n", asks=asks, decisions=(decision("a"),))
+    assert decided(replaced).chosen == ("c",)
     assert decided(hub(asks=asks, decisions=(decision("b"),))).chosen == ("b",)
     assert decided(hub(policy=f"{MOST_CPU}choose 1 clusters\n", decisions=(decision("a"),))).chosen == ("a",)
 

@@ -13,7 +13,7 @@ WEB = "workloads: [{name: web, replicas: 2}, {name: web, namespace: shop, kind: 
 
 WORKLOADS = {
     "no list": "pods: []",
-    "a number that is none": "workloads: [{name: web, replicas: many}]",
+    "text instead of a number": "workloads: [{name: web, replicas: many}]",
     "an unknown key": "workloads: [{name: web, decided: 1h}]",
     "an amount": "workloads: [{name: web, cpu: lots}]",
     "a placement": "workloads: [{name: web, placement: {spreadConstraints: 3}}]",

@@ -195,7 +195,7 @@ class Binder:
 
         done: told that the pod is bound, or what `finish` goes on with, in a later turn of the event loop.
         """
-        if not self._transport.may_begin:  # before anything is made for it in vain
+        if not self._transport.may_begin:  # first, because most of what follows costs more
             return False
         attempt = _Attempt(
             self,

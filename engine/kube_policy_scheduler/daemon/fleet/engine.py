@@ -148,3 +148,14 @@ class EngineKind:
     resources: Sequence[Resource[Any]]
     """What is watched; nothing is decided before all of it is listed."""
     make: Callable[[Surroundings], Engine]
+
+
+def shown_choice(before: Iterable[str], chosen: Iterable[str], outcome: Outcome) -> Mapping[str, Any]:
+    """Return how the clusters of an object without replicas would be chosen now, for people. before: those it has."""
+    return {
+        "has": list(before),
+        "select": list(chosen),
+        "reason": outcome.reason.value,
+        "message": outcome.message if not outcome.placed else "",
+        "clusters": msgspec.to_builtins(dict(outcome.verdicts)),
+    }

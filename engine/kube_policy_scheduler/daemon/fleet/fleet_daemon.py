@@ -8,11 +8,13 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from random import Random
 from uuid import uuid4
 
 from kube_policy_scheduler.adapters.files.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.files.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.http.health_checks import Check, HealthChecks, Remark
 from kube_policy_scheduler.adapters.http.port import HttpPort
 from kube_policy_scheduler.adapters.http.server import Routes, Scrapes
@@ -24,7 +26,6 @@ from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.configuration.settings import Settings
 from kube_policy_scheduler.daemon.fleet.engine import EngineKind, Surroundings
-from kube_policy_scheduler.daemon.fleet.fleet_compiler import FleetCompiler
 from kube_policy_scheduler.daemon.fleet.fleet_metrics import FleetMetrics, FleetState
 from kube_policy_scheduler.daemon.fleet.fleet_records import FleetRecords
 from kube_policy_scheduler.daemon.fleet.fleet_routes import FleetRoutes
@@ -35,7 +36,7 @@ from kube_policy_scheduler.daemon.modes.shadow_routes import shadow_routes
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.policy_checker import PolicyChecker
-from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
+from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
 from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaFence
 from kube_policy_scheduler.daemon.serving.server import http_server, make_certificate
 from kube_policy_scheduler.daemon.serving.status_page import Rendered, StatusPage, compressed
@@ -51,6 +52,20 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 """Time for all writes and events under way when the process ends."""
+NO_WORKLOADS = "there is no policy of workloads: begin one with `for workloads where …`"
+
+
+def compile_for_workloads(compiler: PolicyCompiler, sources: PolicySources) -> Accepted[FleetPolicies] | Refused:
+    """Return the policies of workloads among all policies, or what is wrong with the sources.
+
+    Raises:
+        WorkerLost: they could not be checked.
+    """
+    found = compiler(sources)
+    if isinstance(found, Refused):
+        return found
+    fleet = found.policies.policy_set.fleet
+    return Accepted(fleet, found.warnings if fleet.policies else (*found.warnings, NO_WORKLOADS))
 
 
 class FleetDaemon:
@@ -126,7 +141,7 @@ class FleetDaemon:
     def _make_reloader(self, checker: PolicyChecker) -> PolicyReloader[FleetPolicies]:
         names = frozenset(self._settings.scheduler_names)
         return PolicyReloader(
-            compile_policies=FleetCompiler(PolicyCompiler(names, checker=checker)),
+            compile_policies=partial(compile_for_workloads, PolicyCompiler(names, checker=checker)),
             activate=self._use_policies,
             report=self._records.reloaded,
             clock=time.time,

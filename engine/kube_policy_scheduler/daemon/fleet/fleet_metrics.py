@@ -113,7 +113,7 @@ class _Live(Collector):
         yield _gauge(
             "longest_unplaced_seconds",
             "Seconds for which a workload has waited whose last decision failed; 0 if there is none.",
-            maker.waiting.longest_in_vain(state.now),
+            maker.waiting.longest_failing(state.now),
         )
         clusters = maker.fleet.clusters
         yield _gauge("ready_clusters", "Number of clusters that are ready.", sum(each.ready for each in clusters))

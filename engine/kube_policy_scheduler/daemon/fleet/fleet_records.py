@@ -49,7 +49,7 @@ class FleetRecords:
             settings: of the decision log.
             replica: identity of this decision maker.
             shadow: counts how decisions of another scheduler compare with ours; None: we decide.
-            compared: is told of each comparison: policy, verdict, and the clauses that reject.
+            compared: called for each comparison, with the policy, the verdict, and the clauses that reject.
             clock: Unix seconds.
 
         Raises:

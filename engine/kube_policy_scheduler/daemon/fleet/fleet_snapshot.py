@@ -125,7 +125,9 @@ def take(sources: FleetSources) -> Generator[None, None, FleetSnapshot]:
     now, ahead = sources.clock(), sources.clock() - sources.steady()
     waiting = [
         WaitingWorkload(name, since + ahead, records.log.latest(name))
-        for name, since in (("/".join(filter(None, key)), since) for key, since in maker.waiting.in_vain(MOST_WAITING))
+        for name, since in (
+            ("/".join(filter(None, key)), since) for key, since in maker.waiting.failing_since(MOST_WAITING)
+        )
     ]
     return FleetSnapshot(
         at=now,

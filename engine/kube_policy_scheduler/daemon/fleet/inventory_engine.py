@@ -13,7 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotF
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import INVENTORY_GROUP, PROFILE_DECISIONS
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings, shown_choice
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
 from kube_policy_scheduler.fleet.inventory.inventory import CHOSEN, Choice, Inventory, Slice
@@ -83,13 +83,7 @@ class InventoryEngine:
         found = self.maker.choice(key[1])
         if found is None:
             return None
-        return {
-            "has": list(found.before),
-            "select": list(found.chosen),
-            "reason": found.outcome.reason.value,
-            "message": found.outcome.message if not found.outcome.placed else "",
-            "clusters": msgspec.to_builtins(dict(found.outcome.verdicts)),
-        }
+        return shown_choice(found.before, found.chosen, found.outcome)
 
     def _now(self) -> Steady:
         return Steady(self._steady())

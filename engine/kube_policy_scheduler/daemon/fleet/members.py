@@ -1,9 +1,9 @@
 """Counts the room of member clusters from what their API servers say: the second source, after their estimators.
 
 A member is read in a thread of its own, at most each minute. One other thread makes clusters of what was read and tries
-replicas out on them, by the code of the estimator; nothing else looks at them. What was read last counts until there is
-something newer, for three minutes at most. So whoever asks waits for a reading only if there is none. A member that
-cannot be read says nothing about the others.
+replicas out on them, by the code of the estimator; nothing else looks at them. The last reading counts until the next
+one, for three minutes at most, so a decision waits for a reading only if there is none. If a member cannot be read,
+the others still are.
 """
 
 from __future__ import annotations

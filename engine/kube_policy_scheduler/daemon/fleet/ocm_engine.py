@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from kube_policy_scheduler.daemon.fleet.decision_writer import DecisionWriter
-from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings, shown_choice
 from kube_policy_scheduler.daemon.fleet.score_writer import ScoreWriter
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.ocm.hub import Hub
@@ -125,13 +123,7 @@ class OcmEngine:
         found = self.maker.decided(key, self._clock())
         if found is None:
             return None
-        return {
-            "has": found.before,
-            "select": list(found.chosen),
-            "reason": found.outcome.reason.value,
-            "message": found.outcome.message if not found.outcome.placed else "",
-            "clusters": msgspec.to_builtins(dict(found.outcome.verdicts)),
-        }
+        return shown_choice(found.before, found.chosen, found.outcome)
 
     def _now(self) -> Steady:
         return Steady(self._steady())

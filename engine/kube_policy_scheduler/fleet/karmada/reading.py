@@ -152,7 +152,7 @@ def _requests(written: Resources | None) -> dict[str, int]:
 
 
 def cluster(written: objects.KarmadaCluster) -> model.FleetCluster:
-    """Return a cluster; a quantity that is none counts as if it were not there."""
+    """Return a cluster; an invalid quantity counts as missing."""
     spec, status, meta = written.spec, written.status, written.metadata
     summary, nodes = status.resource_summary, status.node_summary
     has = summary or objects.ResourceSummary()

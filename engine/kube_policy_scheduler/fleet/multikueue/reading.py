@@ -79,7 +79,7 @@ def workload(written: KueueWorkload, *, has: Mapping[str, int], attempts: int = 
     Args:
         written: the Workload.
         has: the clusters that it is nominated to and keeps, with any number of replicas.
-        attempts: how often it was tried in vain.
+        attempts: the number of failed attempts.
     """
     meta, spec, job = written.metadata, written.spec, _job(written)
     sets = spec.pod_sets or ()

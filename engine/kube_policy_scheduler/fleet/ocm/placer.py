@@ -239,7 +239,7 @@ class Placer:
             fleet: the rows of all clusters.
             clusters: the same, as they are written.
             now: Unix seconds.
-            attempts: how often it was tried in vain.
+            attempts: the number of failed attempts.
         """
         placement = self._placements.get(key)
         if placement is None:
