@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
@@ -34,6 +35,7 @@ from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.fleet.karmada.estimates import Demand, Part, ReplicasQuestion, SetsQuestion
 from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
+from tests.adapters.kube.test_proxy import proxied
 from tests.daemon.test_estimator import ANTI_AFFINITY, HOSTNAME, ONE_CORE, WEB, FakeApi
 from tests.daemon.test_estimators import Servers
 from tests.embedded.cases import client_of
@@ -321,6 +323,49 @@ async def test_a_server_that_another_authority_vouches_for_is_not_told_the_token
         assert server.requests == []
 
 
+async def test_a_cluster_behind_a_proxy_is_read_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.0/8")  # which does not apply to the proxies of Clusters
+    async with member() as (cluster, authority), proxied() as tunnels:
+        karmada = Karmada(
+            cluster.url,
+            authority=pem_of(authority),
+            proxyURL=f"http://ann:p%40ss@127.0.0.1:{tunnels.port}",
+            proxyHeader={"X-Cluster": "member1,member2", "Proxy-Authorization": "Basic less-than-that-of-the-URL"},
+        )
+        asking, noted = karmada.members()
+        assert await asking.ask(ASKED, seconds=60.0) == 20, noted
+        assert tunnels.heads
+        for head in tunnels.heads:
+            assert head.startswith(f"CONNECT 127.0.0.1:{urlsplit(cluster.url).port} HTTP/1.")
+            assert "X-Cluster: member1\r\nX-Cluster: member2\r\n" in head
+            assert [line for line in head.splitlines() if line.startswith("Proxy-Auth")] == [
+                "Proxy-Authorization: Basic YW5uOnBAc3M="
+            ]
+            assert "t0ken" not in head
+
+
+async def test_a_proxy_that_speaks_tls_is_verified_by_the_authorities_of_the_system() -> None:
+    async with member() as (cluster, authority), proxied(tls=server_tls(authority)) as tunnels:
+        proxy = f"https://127.0.0.1:{tunnels.port}"
+        asking, noted = Karmada(cluster.url, authority=pem_of(authority), proxyURL=proxy).members()
+        assert await asking.ask(ASKED, seconds=60.0) is None
+        told = noted["member1"]
+        assert told is not None
+        assert "certificate" in told.problem
+        assert tunnels.heads == []
+
+
+async def test_a_proxy_that_refuses_is_named_without_its_password() -> None:
+    async with proxied(refusal=b"HTTP/1.1 403 Forbidden\r\n\r\n") as tunnels:
+        proxy = f"http://ann:s3cret@127.0.0.1:{tunnels.port}"
+        asking, noted = Karmada("https://127.0.0.1:1", proxyURL=proxy).members()
+        assert await asking.ask(ASKED, seconds=60.0) is None
+        told = noted["member1"]
+        assert told is not None
+        assert f"proxy 127.0.0.1:{tunnels.port}: tunnel connection failed: 403 forbidden" in told.problem
+        assert "s3cret" not in told.problem
+
+
 async def test_lies_about_amounts_stay_within_the_answer() -> None:
     nodes = [
         raw_node("huge", cpu="9223372036854775807", memory="8Ei", pods="9223372036854775807"),
@@ -403,7 +448,11 @@ async def test_servers_at_their_worst(
         ({"apiEndpoint": "https://a:b"}, {}, "expected https://HOST:PORT"),
         ({"apiEndpoint": "https://u:p@a"}, {}, "expected https://HOST:PORT"),
         ({"apiEndpoint": "https://a\r\nX: y"}, {}, "expected https://HOST:PORT"),
-        ({"proxyURL": "http://p"}, {}, "spec.proxyURL of its Cluster is set: proxies of members are not supported"),
+        ({"proxyURL": "socks5://p:s3cret@p"}, {}, "spec.proxyURL of its Cluster must begin with http:// or https://"),
+        ({"proxyURL": "http://p:s3cret"}, {}, "spec.proxyURL of its Cluster is no URL; expected http://HOST:PORT"),
+        ({"proxyURL": "http://p", "proxyHeader": {"X Y": "1"}}, {}, "'X Y' is no header that can be sent"),
+        ({"proxyURL": "http://p", "proxyHeader": {"X": "s3cret\r\nY: 1"}}, {}, "'X' is no header that can be sent"),
+        ({"proxyURL": "http://p", "proxyHeader": ["X"]}, {}, "its Cluster cannot be read"),
         ({"secretRef": None}, {}, "its Cluster has no spec.secretRef with the namespace and name of a Secret"),
         ({"secretRef": {"namespace": "..", "name": "x"}}, {}, "its Cluster has no spec.secretRef"),
         ({"secretRef": {"namespace": "a", "name": "b"}}, {}, "404"),

@@ -55,9 +55,9 @@ class Tunnels:
 
 
 @contextlib.asynccontextmanager
-async def proxied(*, refusal: bytes = b"") -> AsyncIterator[Tunnels]:
+async def proxied(*, refusal: bytes = b"", tls: ssl.SSLContext | None = None) -> AsyncIterator[Tunnels]:
     tunnels = Tunnels(refusal=refusal)
-    server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0, ssl=tls)
     tunnels.port = server.sockets[0].getsockname()[1]
     try:
         yield tunnels

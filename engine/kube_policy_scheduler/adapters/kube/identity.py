@@ -38,6 +38,8 @@ class Credentials(msgspec.Struct, frozen=True):
     expires_at: float | None = None  # Unix seconds
     always_reload: bool = False  # an auth provider renews its token inside the loader
     compression: bool = True  # whether lists may come compressed
+    proxy_headers: tuple[tuple[str, str], ...] = ()
+    """What the proxy is told with CONNECT; `connection_key` has to change with them."""
     tls_http2: ssl.SSLContext | None = None
     """As `tls`, and offers HTTP/2; None where the server speaks no TLS."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,12 +17,14 @@ from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 from kube_policy_scheduler.adapters.kube.fleet_resources import CLUSTERS
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
 from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.proxy import parse_proxy
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.wording import one_line
 
 TOKEN, AUTHORITY = "token", "caBundle"
 """Keys of the Secret."""
 MOST_CHARACTERS = 200
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -39,6 +42,8 @@ class MemberAddress(msgspec.Struct, frozen=True, rename="camel"):
     secret_ref: SecretName | None = None
     insecure_skip_tls_verification: bool = msgspec.field(default=False, name="insecureSkipTLSVerification")
     proxy_url: str = msgspec.field(default="", name="proxyURL")
+    proxy_header: dict[str, str] | None = None
+    """What the proxy is told; a value is a list with commas."""
 
 
 class _Cluster(msgspec.Struct):
@@ -85,8 +90,6 @@ async def member_access(client: Client, cluster: str) -> MemberAccess:
 def _secret_of(address: MemberAddress) -> SecretName:
     """Return the Secret that an address names. Raises CredentialsError."""
     server, where = address.api_endpoint, address.secret_ref
-    if address.proxy_url:
-        raise CredentialsError("spec.proxyURL of its Cluster is set: proxies of members are not supported")
     if not server:
         raise CredentialsError("its Cluster has no spec.apiEndpoint; expected https://HOST:PORT")
     try:
@@ -120,7 +123,35 @@ def _access(cluster: str, address: MemberAddress, where: SecretName, data: Mappi
         ),
         files=(),
     )
+    if address.proxy_url:
+        credentials = _through_proxy(credentials, address)
     return MemberAccess(credentials, verified)
+
+
+def _through_proxy(credentials: Credentials, address: MemberAddress) -> Credentials:
+    """Return credentials with the proxy of the Cluster: as in Karmada, NO_PROXY does not apply to it.
+
+    Raises:
+        CredentialsError: it cannot be used; the text quotes no value of it, as they may be secret.
+    """
+    parse_proxy(address.proxy_url, name="spec.proxyURL of its Cluster")
+    headers = tuple(
+        (name, value) for name, listed in (address.proxy_header or {}).items() for value in listed.split(",")
+    )
+    for name, value in headers:
+        if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
+            raise CredentialsError(
+                f"spec.proxyHeader of its Cluster: {one_line(name, MOST_CHARACTERS)!r} is no header that can be sent;"
+                " expected a name of letters, digits and dashes, and values in ASCII on one line"
+            )
+    digest = hashlib.sha256(msgspec.json.encode(headers)).hexdigest()
+    return msgspec.structs.replace(
+        credentials,
+        proxy=address.proxy_url,
+        no_proxy=None,
+        proxy_headers=headers,
+        connection_key=(*credentials.connection_key, address.proxy_url, digest),
+    )
 
 
 def _text(data: Mapping[str, str], key: str, source: str) -> str:

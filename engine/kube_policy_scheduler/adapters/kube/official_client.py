@@ -139,19 +139,22 @@ class OfficialClient(Client):
 
 def _client_of(credentials: Credentials) -> ApiClient:
     from kubernetes.client import ApiClient, Configuration
-    from urllib3 import Retry, disable_warnings
+    from urllib3 import HTTPHeaderDict, Retry, disable_warnings
     from urllib3.exceptions import InsecureRequestWarning
 
     disable_warnings(InsecureRequestWarning)  # the kubeconfig says so; kubectl says nothing either
     host = urlsplit(credentials.server).hostname or ""
     proxied = credentials.proxy is not None and not bypasses_proxy(host, credentials.no_proxy)
     proxy = parse_proxy(credentials.proxy) if credentials.proxy is not None and proxied else None
-    authorization = proxy.authorization if proxy is not None else None
+    told = HTTPHeaderDict(credentials.proxy_headers if proxy is not None else ())
+    if proxy is not None and proxy.authorization:
+        told["Proxy-Authorization"] = proxy.authorization  # which it does not take from a URL
     configuration = Configuration(
         host=credentials.server,
         verify_ssl=credentials.tls is None or credentials.tls.verify_mode is not ssl.CERT_NONE,
         tls_server_name=credentials.tls_server_name,
-        proxy_headers=authorization and {"Proxy-Authorization": authorization},  # which it does not take from a URL
+        proxy_headers=told or None,
+        no_proxy="",  # decided above; otherwise that of the environment would count for any proxy
         retries=Retry(
             total=TRIES, connect=False, read=False, redirect=False, status=0, other=0,
             raise_on_status=False, respect_retry_after_header=False,

@@ -33,16 +33,21 @@ class Proxy(msgspec.Struct, frozen=True):
         return f"proxy {self.host}:{self.port}"
 
 
-def parse_proxy(url: str) -> Proxy:
-    """Read `http://user:password@host:port`. Raises CredentialsError for other schemes (SOCKS)."""
+def parse_proxy(url: str, *, name: str = "proxy-url") -> Proxy:
+    """Read `http://user:password@host:port`. name: what an operator calls it.
+
+    Raises:
+        CredentialsError: it is none, or of another scheme (SOCKS); the text does not quote it, as it may have a
+            password.
+    """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
-    except ValueError as error:
-        raise CredentialsError(f"proxy-url is no URL: {error}") from None
+    except ValueError:
+        raise CredentialsError(f"{name} is no URL; expected http://HOST:PORT") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CredentialsError(
-            f"proxy-url must begin with http:// or https://, this is {parts.scheme}://; "
+            f"{name} must begin with http:// or https://, this is {parts.scheme}://; "
             "put an HTTP proxy in front of a SOCKS proxy"
         )
     authorization = None
