@@ -423,6 +423,9 @@ class Daemon:
                 async with asyncio.timeout(POLICIES_FIRST_SECONDS):
                     await self._reloader.has_ended.wait()
             self._api_server.attach(handlers.handler, handlers.kind_unavailable)
+            self._coordinator.dial_ahead()
+            if self._settings.mode == "scheduler":
+                self._transport.dial_ahead()  # for the first binding
             await self._lists.wait()
             sys.setswitchinterval(SWITCH_SECONDS)
             await in_turns(self._scheduler.columns_in_steps())

@@ -48,6 +48,30 @@ async def test_many_writes_share_one_connection_and_each_gets_its_own_answer() -
         assert sorted(request.body for request in server.requests) == sorted(bodies)
 
 
+async def test_a_connection_that_was_dialled_ahead_takes_the_first_write() -> None:
+    async with talking(created) as (transport, server):
+        await transport.request("GET", PATH)
+        transport.dial_ahead()
+        transport.dial_ahead()
+        await until(lambda: transport.may_begin)
+        assert server.connections == 2
+        assert await transport.request("POST", PATH, body=b"x") == b"x"
+        transport.dial_ahead()
+        assert await transport.request("POST", PATH, body=b"y") == b"y"
+        assert server.connections == 2
+
+
+async def test_a_dial_ahead_of_no_server_fails_no_later_write() -> None:
+    async with ScriptedServer(created, settings={}) as server:
+        transport = Transport(server.credentials())
+        await transport.request("GET", PATH)
+    transport.dial_ahead()
+    await until(lambda: not transport.is_reachable)
+    with pytest.raises(errors.Unreachable):
+        await transport.request("POST", PATH, body=b"x")
+    await transport.close()
+
+
 async def test_other_verbs_and_types_arrive_as_they_were_asked_for() -> None:
     async with talking(created) as (transport, server):
         await transport.request("PATCH", PATH, body=b"{}", content_type="application/merge-patch+json")

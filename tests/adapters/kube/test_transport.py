@@ -17,7 +17,7 @@ from kube_policy_scheduler.adapters.kube import errors, pool
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate, retry_after_seconds
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, credentials
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, credentials, until
 
 PATH = "/api/v1/namespaces/default/pods/web"
 
@@ -345,6 +345,21 @@ async def test_waiters_fail_at_once_if_the_server_is_unreachable() -> None:
     assert [type(answer) for answer in answers] == [errors.Unreachable] * 20
     assert len(set(map(id, answers))) == 20
     await transport.close()
+
+
+async def test_a_connection_that_was_dialled_ahead_is_the_one_that_the_first_request_takes() -> None:
+    async with ScriptedServer(echo) as server:
+        transport = Transport(server.credentials())
+        await transport.request("GET", "/x")
+        renewing = transport.dedicated()
+        renewing.dial_ahead()
+        renewing.dial_ahead()
+        await until(lambda: server.connections == 2)
+        await renewing.request("GET", "/y")
+        renewing.dial_ahead()
+        await renewing.request("PUT", "/y", body=b"{}")
+        assert server.connections == 2
+        await transport.close()
 
 
 async def test_cancelled_waiters_do_not_use_up_the_pool() -> None:

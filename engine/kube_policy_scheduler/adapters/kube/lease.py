@@ -201,6 +201,10 @@ class LeaderElector:
         self._trouble = str(error) if error is not None else ""
         self._is_refused = isinstance(error, Forbidden | NotFound | Invalid)
 
+    def dial_ahead(self) -> None:
+        """Open the connection for the first request of `run`, which is about to be called."""
+        self._transport.dial_ahead()
+
     async def run(self) -> str:
         """Wait until the Lease is ours, keep it while that goes well; return why it was lost.
 

@@ -64,6 +64,11 @@ class Pool:
                 self._offer(waiter.result())
             raise
 
+    def dial_ahead(self, credentials: Credentials) -> None:
+        """Have a connection at hand for the next request, which otherwise waits for the handshakes."""
+        if not self._pooled and not self._is_closed:
+            self._dial_pooled(credentials)
+
     def release(self, connection: Connection) -> None:
         """Take a connection back, for another exchange if its last one ended well."""
         if connection.reusable and not connection.retired:
@@ -98,10 +103,13 @@ class Pool:
     def _dial_for_waiting(self) -> None:
         while len(self._dialling) < min(DIALS, len(self._waiting)) and self._pooled < self._most:
             _, credentials = self._waiting[0]
-            dial = asyncio.get_running_loop().create_task(self.dial(credentials, make=Connection, tls=credentials.tls))
-            self._pooled += 1
-            self._dialling.add(dial)
-            dial.add_done_callback(self._dialled)
+            self._dial_pooled(credentials)
+
+    def _dial_pooled(self, credentials: Credentials) -> None:
+        dial = asyncio.get_running_loop().create_task(self.dial(credentials, make=Connection, tls=credentials.tls))
+        self._pooled += 1
+        self._dialling.add(dial)
+        dial.add_done_callback(self._dialled)
 
     def _dialled(self, dial: asyncio.Task[Connection]) -> None:
         self._dialling.discard(dial)

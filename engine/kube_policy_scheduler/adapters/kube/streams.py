@@ -50,6 +50,11 @@ class Streams:
         """Return whether a request goes over HTTP/2: a small write, where the server speaks it."""
         return self._is_spoken and request.verb != "GET" and len(request.body) <= MOST_SENT_BYTES
 
+    def dial_ahead(self) -> None:
+        """Have a connection at hand for the next request, which otherwise waits for the handshakes."""
+        if self._is_spoken and self._connection is None:
+            self._dial_once()
+
     @property
     def are_up(self) -> bool:
         """Whether there is a connection on which a request is sent as soon as the server allows one more."""

@@ -105,6 +105,21 @@ class Transport(Client):
             return answer.body
         raise self._refusal(answer, kind=kind)
 
+    def dial_ahead(self) -> None:
+        """Open the connection that the next write takes, if there is none; that it fails shows with the write.
+
+        A handshake takes some milliseconds, mostly of waiting: there is time for one while lists come.
+        """
+        credentials = self._credentials.fresh(asyncio.get_running_loop().time())
+        if credentials is None:
+            return
+        if credentials is not self._adopted:
+            self._adopt(credentials)
+        if self._multiplexes and credentials.tls_http2 is not None:
+            self._streams.dial_ahead()
+        else:
+            self._pool.dial_ahead(credentials)
+
     @property
     def may_begin(self) -> bool:
         """Whether `begin` can send anything now: there is a connection on which requests need no task."""

@@ -224,6 +224,11 @@ class ReplicaCoordinator:
             known = rival
             await asyncio.sleep(RIVALS_EVERY_SECONDS)
 
+    def dial_ahead(self) -> None:
+        """Open the connection for the Lease, which is competed for once all lists are there."""
+        if self._elector is not None:
+            self._elector.dial_ahead()
+
     async def run(self) -> str:
         """Lead for as long as that goes well; return why it does no longer. When cancelled, step down.
 
