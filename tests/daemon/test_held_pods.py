@@ -1,4 +1,4 @@
-"""Very many pods of one tenant that are held: what is told about them is bounded, and nobody else waits for it."""
+"""Pods that are held: what is told about them is bounded, and that they found no room before lets none of them in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.daemon.scheduling import gated_pods
 from tests.daemon.gang_stage import GangStage
+from tests.simulation.calm import Calm
+from tests.simulation.calm import story as told_story
 from tests.simulation.virtual_time import run
 
 HELD = 'hold if pod.label.held == "yes" else "not today"\n'
@@ -68,5 +70,39 @@ def test_many_held_pods_of_one_tenant_are_told_a_bounded_number_at_a_time(monkey
         told = [name for what, name in stage.order if what == "held"]
         assert {"held0", "held1", "held2"} <= set(told[:6]), "the neighbour's take turns with the tenant's"
         assert set(Counter(told).values()) == {1}
+
+    run(story())
+
+
+@pytest.mark.parametrize("since", ["before its backoff ends", "long before"])
+def test_a_pod_that_found_no_room_does_not_start_while_it_is_held_and_says_so(since: str) -> None:
+    begins = 0 if since == "before its backoff ends" else 30
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("p", millis=3000)
+        await calm.after(begins + 0.5)
+        assert "Insufficient cpu" in calm.told.why["p"]
+        await asyncio.sleep(1.0)  # the pause has begun
+        calm.server.set_node("n0", cpu=4, labels={})
+        await asyncio.sleep(20)
+        assert calm.on_nodes() == []
+        assert calm.told.why["p"].startswith("a pause. Held by policy p")
+        await calm.after(100)
+        assert calm.on_nodes() == ["p"]
+
+    told_story(f'hold if pod.waiting > {begins + 1}s and pod.waiting < 100s else "a pause"\n', tell, cpus=(2,))
+
+
+def test_a_pod_that_gets_the_label_for_which_pods_are_held_while_it_is_in_backoff_is_held() -> None:
+    async def story() -> None:
+        stage = HeldStage()
+        stage.comes("default", "p", held=False)
+        queued = stage.scheduler.queue.get("p")
+        assert queued is not None
+        stage.scheduler.queue.take("p")
+        stage.scheduler.queue.failed(queued, stage.scheduler.context.clock())
+        stage.comes("default", "p", held=True)
+        await asyncio.sleep(20)
+        assert stage.order == [("held", "p")]
 
     run(story())

@@ -10,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue import scheduling_queue
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     MOVED_AT_ONCE,
+    NO_GROUPS,
+    Membership,
     Place,
     PositionOf,
     QueuedPod,
@@ -346,6 +351,101 @@ def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:
     assert queue.newly_gated(since=2.0) == [queued]
     queue.mark_reported(queued)
     assert queue.newly_gated(since=2.0) == []
+
+
+def test_a_rejected_pod_that_is_held_by_now_is_not_tried_again_until_it_is_free() -> None:
+    is_day = False
+    queue = SchedulingQueue(hold=lambda queued: "waits for the night" if is_day and queued.pod.name != "c" else None)
+    for name in "abc":
+        queue.add(make_pod(name), 0.0)
+    a, b, c = (queue.pop(0.0), queue.pop(0.0), queue.pop(0.0))
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    queue.rejected(a, FIT, 0.0, wakes=WAKES)
+    queue.failed(b, 0.0)
+    queue.returned(c, 0.0)
+    is_day = True
+    queue.move_on_event(ClusterEvent.POD_DELETE, 0.5)
+    assert a.place is Place.BACKOFF
+    assert popped(queue, 0.6) == [], "the last pod serves its time"
+    assert popped(queue, 1.0) == ["c"]
+    assert {a.place, b.place} == {Place.GATED}
+    assert a.gated_because == b.gated_because == "waits for the night"
+    assert {queued.pod.name for queued in queue.newly_gated(since=1.0)} == {"a", "b"}, "to be told"
+
+    is_day = False
+    queue.recheck_gated()
+    assert sorted(popped(queue, 20.0)) == ["a", "b"]
+    queue.rejected(a, FIT, 20.0, wakes=WAKES)
+    is_day = True
+    queue.move_on_event(ClusterEvent.POD_DELETE, 500.0)
+    assert a.place is Place.GATED, "its backoff is over, so it is woken at once"
+    assert queue.misplaced() == []
+
+
+def test_a_pod_is_told_how_often_it_was_tried_before_whether_it_is_being_tried_or_not() -> None:
+    queue, cluster = SchedulingQueue(), Cluster()
+    queue.add(make_pod("a"), 0.0)
+    told = []
+
+    def tell(queued: QueuedPod) -> None:
+        told.append(queued.frame(cluster, 0.0, signals=Signals()).attempts)
+
+    for attempt in range(3):
+        queued = queue.pop(100.0 * attempt)
+        assert queued is not None
+        tell(queued)
+        queue.rejected(queued, FIT, 100.0 * attempt, wakes=WAKES)
+        tell(queued)
+        queue.move_on_event(ClusterEvent.POD_DELETE, 100.0 * attempt + 50.0)
+    assert told == [0, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("place", ["backoff", "unschedulable", "active", "in flight", "waiting at permit"])
+def test_a_pod_that_changes_its_group_completes_the_other_one_wherever_it_is(place: str) -> None:
+    templates = Templates()
+
+    def of(queued: QueuedPod) -> Membership:
+        name = queued.pod.labels.get("job", "")
+        if not name:
+            return NO_GROUPS
+        group = Group("gang", "default", "policy-scheduler", name)
+        requirement = GangRequirement(group, 2, 60.0, lambda template: group, "gang")
+        number = queue.without_place(group) + (group not in queued.groups)
+        if number < 2:
+            return Membership((group,), (requirement,), why="too few", waits_for=group, missing_members=requirement)
+        return Membership((group,), (requirement,))
+
+    def labelled(name: str, **labels: str) -> PodInfo:
+        metadata = objects.ObjectMeta(name=name, namespace="default", uid=name, labels=labels)
+        return templates.pod(objects.Pod(metadata=metadata, spec=objects.PodSpec()))
+
+    queue = SchedulingQueue()
+    queue.use(position=priority_position, hold=lambda queued: None, membership=of)
+    queue.add(labelled("x"), 0.0)
+    queued = queue.get("x")
+    assert queued is not None
+    if place != "active":
+        queue.pop(0.0)
+    if place == "backoff":
+        queue.failed(queued, 0.0)
+    elif place == "unschedulable":
+        queue.rejected(queued, FIT, 0.0, wakes=WAKES)
+    elif place == "waiting at permit":
+        queue.wait(queued)
+    queue.add(labelled("y", job="b"), 0.0)
+    (other,) = queue.gated()
+
+    queue.add(labelled("x", job="b"), 0.1)
+    if place == "waiting at permit":
+        queue.resume(queued)
+    if queued.place is Place.IN_FLIGHT:
+        queue.failed(queued, 0.2)
+    assert other.place is Place.ACTIVE
+    assert sorted(queue.group(Group("gang", "default", "policy-scheduler", "b"))) == ["x", "y"]
+    assert sorted(popped(queue, 20.0)) == ["x", "y"]
+    assert queue.misplaced() == []
 
 
 @given(

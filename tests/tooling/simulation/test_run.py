@@ -98,6 +98,16 @@ def test_a_hold_that_reads_the_cluster_ends_when_a_pod_leaves() -> None:
     assert simulated(arrivals, nodes=[node("a")], by=policy).wait_seconds == (0, 99)
 
 
+def test_a_pod_that_found_no_room_and_is_held_since_lets_those_behind_it_go_first() -> None:
+    policy = 'hold if hour() == 1 and pod.name == "first" else "not now"\nfilter fits(cpu)'
+    arrivals = [Arrival(0, "blocker", pod(cpu="4"), 4000)]
+    arrivals += [Arrival(at, name, pod(cpu="4"), 10_000) for at, name in ((1, "first"), (2, "second"))]
+    assert simulated(arrivals, nodes=[node("a")], by=policy).wait_seconds == (0, 3998, 13_999)
+
+    everybody = policy.replace(' and pod.name == "first"', "")
+    assert simulated(arrivals, nodes=[node("a")], by=everybody).wait_seconds == (0, 7199, 17_198)
+
+
 def test_important_pods_evict_others_that_come_back() -> None:
     arrivals = [Arrival(0, "low", pod(cpu="3"), 100), Arrival(10, "high", pod(cpu="3", priority=10), 100)]
     found = simulated(arrivals, nodes=[node("a")])

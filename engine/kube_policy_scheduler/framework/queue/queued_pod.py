@@ -80,6 +80,8 @@ PLACES: Mapping[PodState, Place] = {
     PodState.SENT: Place.IN_FLIGHT,
 }
 """The place in the queue of the states that have one."""
+_ATTEMPTED = (Place.IN_FLIGHT, Place.PERMIT)
+"""Where the current attempt of a pod is under way."""
 
 
 class QueuedPod(msgspec.Struct, eq=False):
@@ -141,7 +143,7 @@ class QueuedPod(msgspec.Struct, eq=False):
             now + ahead,
             signals=signals,
             queued=self.queued + ahead,
-            attempts=max(0, self.attempts - 1),  # without the current one
+            attempts=max(0, self.attempts - (self.place in _ATTEMPTED)),  # without the current one
             entitled=(self.entitled_since if self.entitled_since is not None else now) + ahead,
             groups=self.groups,
             ahead=ahead,

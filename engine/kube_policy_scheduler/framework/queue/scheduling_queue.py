@@ -291,8 +291,11 @@ class SchedulingQueue:
         )
         if changed:
             self._groups.changed(known)
-        if changed and known.place is Place.IN_FLIGHT:
+        if changed and known.place in (Place.IN_FLIGHT, Place.PERMIT):
             known.missed = (*known.missed, ClusterEvent.OWN_UPDATE)
+        if changed and known.place is Place.BACKOFF:
+            self._regroup(known)
+            self._keep_line(known)
         if known.place is Place.GATED or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
             self._leave(known)
             self._enqueue(known)
@@ -329,6 +332,8 @@ class SchedulingQueue:
             queued = self._active.pop(now) or self._backoff.pop_early()
             if queued is None:
                 return None
+            if queued.place is Place.BACKOFF and self._hold_back(queued):
+                continue
             if queued.waits_last or not self._long_turns.waits_last(queued):
                 self._begin(queued)
                 return queued
@@ -362,10 +367,11 @@ class SchedulingQueue:
         move(queued, PodState.IN_CYCLE)
         queued.serves_time = False
         queued.attempts += 1
+        queued.missed = ()
         self._begin_attempt(queued)
 
     def _begin_attempt(self, queued: QueuedPod) -> None:
-        queued.began_at, queued.missed = self._ledger.epoch, ()
+        queued.began_at = self._ledger.epoch
         self._in_flight += 1
 
     def rejected(
@@ -421,7 +427,6 @@ class SchedulingQueue:
     def gate(self, queued: QueuedPod, membership: Membership, now: Steady) -> None:
         """Gate a pod in flight that must wait for its groups."""
         if self._land(queued, now):
-            self._waits_no_longer(queued)
             self._groups.join(queued, membership.groups)
             self._gate(queued, membership)
 
@@ -507,14 +512,16 @@ class SchedulingQueue:
             return True
         moved = self._move_helped(MOVED_AT_ONCE)
         while moved < MOVED_AT_ONCE and (queued := self._backoff.pop_due(now)) is not None:
-            self._push_active(queued)
+            self._retry(queued)
             moved += 1
         return self.has_to_move(now)
 
     def _move_helped(self, most: int) -> int:
         helped = self._unschedulable.helped(most)
         for uid, at in helped:
-            self._wake(self._pods[uid], at)
+            queued = self._pods[uid]
+            if queued.place is Place.UNSCHEDULABLE:  # a pod before it may have been held, and have woken this one
+                self._wake(queued, at)
         return len(helped)
 
     def wake(self, uid: str, event: ClusterEvent, now: Steady) -> bool:
@@ -537,7 +544,7 @@ class SchedulingQueue:
         if backoff_end(queued) > now:
             self._back_off(queued)
         else:
-            self._push_active(queued)
+            self._retry(queued)
 
     def use(
         self,
@@ -636,7 +643,7 @@ class SchedulingQueue:
     def flush(self, now: Steady) -> None:
         """Move pods whose backoff has ended to the active queue, and sort those whose position has expired."""
         while (queued := self._backoff.pop_due(now)) is not None:
-            self._push_active(queued)
+            self._retry(queued)
         for _ in range(ORDERED_AT_ONCE):
             ended = self._active.pop_ended(now)
             if ended is None:
@@ -669,6 +676,20 @@ class SchedulingQueue:
         else:
             self._gate(queued, membership)
 
+    def _retry(self, queued: QueuedPod) -> None:
+        """Make a rejected pod active again, unless it is held by now."""
+        if not self._hold_back(queued):
+            self._push_active(queued)
+
+    def _hold_back(self, queued: QueuedPod) -> bool:
+        """Gate a pod that is in no place if it is held; return whether it is. Its group does without it meanwhile."""
+        why = self._hold(queued)
+        if why is not None:
+            queued.reported_reason = ""  # since then it was reported that nothing fits
+            self._groups.join(queued, ())
+            self._gate(queued, Membership(why=why))
+        return why is not None
+
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         uid, why = queued.pod.uid, membership.why
         assert why is not None
@@ -676,13 +697,19 @@ class SchedulingQueue:
         queued.gated_because = why
         if gates(queued) is not None:
             self._with_gates[uid] = queued
-            return
-        if membership.waits_for is not None:
+        elif membership.waits_for is not None:
             self._groups.gate(queued, membership)
         else:
             self._held_by_policy[uid] = queued
-        if queued.reported_reason != why or queued.pod.nominated_node:
+        if uid not in self._with_gates and (queued.reported_reason != why or queued.pod.nominated_node):
             self._unreported[uid] = queued
+        self._waits_no_longer(queued)
+        self._active.unblock(uid)
+
+    def _regroup(self, queued: QueuedPod) -> None:
+        """Make a pod that has changed a member of the groups that it belongs to now; these may be complete with it."""
+        self._groups.join(queued, self._membership(queued).groups)
+        self._let_in(queued)
 
     def _let_in(self, queued: QueuedPod) -> None:
         """Check the other pods of its groups, after a pod arrived that is not gated for its own reason."""
@@ -719,6 +746,8 @@ class SchedulingQueue:
         self._leave(queued)
         self._groups.set_place(queued, False)
         queued.timestamp = now
+        if ClusterEvent.OWN_UPDATE in queued.missed:
+            self._regroup(queued)
         return True
 
     def _missed_an_event(self, queued: QueuedPod) -> bool:

@@ -502,7 +502,7 @@ class Waiting:
         algorithm.gangs.pauses = False  # in virtual time, a plan takes none
         self._queue.use(
             position=lambda queued: rules.position(queued, algorithm.frame),
-            hold=lambda queued: rules.hold(queued, algorithm.frame),
+            hold=self._hold,
             membership=self._waiting_pods.membership,
             placed=simulated.cluster.counters.group_size,
         )
@@ -520,6 +520,8 @@ class Waiting:
         self._looks: list[tuple[float, str]] = []
         """When to look at which pods that wait for time to pass, the earliest first."""
         self._looked_for: set[str] = set()
+        self._held_again: list[QueuedPod] = []
+        """Those that were tried and then held, which nobody has seen to yet."""
         self._seen_epoch = 0
         """The epoch of the cluster at which held pods were asked about last."""
         self._last_event = simulated.now
@@ -804,9 +806,24 @@ class Waiting:
                 return
 
     def _next(self) -> QueuedPod | None:
-        while self._queue.has_to_ask():
-            self._queue.ask_again()
-        return self._waiting_pods.next() or self._queue.pop(self._simulated.now)
+        while True:
+            while self._queue.has_to_ask():
+                self._queue.ask_again()
+            queued = self._waiting_pods.next() or self._queue.pop(self._simulated.now)
+            held, self._held_again = self._held_again, []
+            for each in held:
+                self._drop_nomination(each)
+                self._settled(each)
+                self._look_later(each)
+            if queued is not None or not held:
+                return queued
+
+    def _hold(self, queued: QueuedPod) -> str | None:
+        """Return why a pod must wait outside the active queue, or None."""
+        why = self._algorithm.rules.hold(queued, self._algorithm.frame)
+        if why is not None and queued.attempts and queued.place is not Place.GATED:
+            self._held_again.append(queued)
+        return why
 
     def _schedule_one(self, queued: QueuedPod) -> None:
         """Do what the scheduler's own scheduling cycle does for a pod, and bind at once."""
