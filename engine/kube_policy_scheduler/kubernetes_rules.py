@@ -239,7 +239,7 @@ class Feature(Enum):
     )
     BROKEN_POOLS_REJECT_NODES = Entry(
         "BrokenPoolsRejectNodes",
-        "a request for `All` devices is refused on nodes with an incomplete or invalid pool. Before, one such node"
+        "a request for `All` devices is rejected on nodes with an incomplete or invalid pool. Before, one such node"
         " ended the attempt for all nodes",
         since=38,
     )

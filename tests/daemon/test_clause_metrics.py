@@ -18,8 +18,8 @@ def test_each_clause_of_the_policies_in_use_is_counted() -> None:
 
     assert value("clause_decisions", clause="not_too_busy") == 4
     assert value("clause_nodes", clause="not_too_busy", result="asked") == 48
-    assert value("clause_nodes", clause="not_too_busy", result="refused") == 4
-    assert value("clause_nodes", clause="NodeUnschedulable", result="refused") == 4
+    assert value("clause_nodes", clause="not_too_busy", result="rejected") == 4
+    assert value("clause_nodes", clause="NodeUnschedulable", result="rejected") == 4
     assert value("clause_evaluation_seconds", clause="calm") > 0  # type: ignore[operator]
     assert value("missing_values", statement="calm") == 0
     scene.counts.clear()

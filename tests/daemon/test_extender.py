@@ -131,7 +131,7 @@ async def test_a_pod_that_is_held_passes_no_node() -> None:
         answer = await client.ask("filter", {"Pod": pod(), "NodeNames": ["slow", "fast"]})
     assert answer["NodeNames"] == []
     assert "a later hour" in answer["FailedAndUnresolvableNodes"]["slow"]
-    assert stage.counted("filter", "refused") == 1
+    assert stage.counted("filter", "rejected") == 1
 
 
 async def test_a_binding_counts_at_once_and_a_quota_holds_in_a_burst() -> None:

@@ -161,7 +161,7 @@ def test_the_verdict_names_the_worst_first(given: dict[str, Any], tone: str, tex
 def test_a_shadow_shows_how_it_compares() -> None:
     scene = Scene(huge=0, shadow=True, mode="shadow")
     assert scene.records.shadow is not None
-    scene.records.shadow.count("own-first", ShadowOutcome.REFUSED, ["filter cluster.ready"], {})
+    scene.records.shadow.count("own-first", ShadowOutcome.REJECTED, ["filter cluster.ready"], {})
     said = text_of(scene)
     assert "Looks at what default-scheduler places, and places nothing itself: 1 workload compared" in said
     assert "filter cluster.ready (1)" in said

@@ -186,7 +186,7 @@ score promql("load") as calm
         self.metrics.on_moved(PodMoved(move, MoveOutcome.LANDED, NOW))
 
     def compare(self) -> None:
-        verdict, pod = ShadowOutcome.REFUSED, self.stage.pod()
+        verdict, pod = ShadowOutcome.REJECTED, self.stage.pod()
         self.shadow.on_compared(
             Compared(pod, verdict, "web", at=NOW, queued=NOW, clauses=frozenset({"ready"}), margin=0.5, late=True)
         )
@@ -676,13 +676,13 @@ def test_the_totals_of_a_shadow_are_bounded_by_size(monkeypatch: pytest.MonkeyPa
     given = Given()
     for policy in ["large"] * 3 + [f"p{number}" for number in range(100)]:
         compared = Compared(
-            given.stage.pod(), ShadowOutcome.REFUSED, policy, at=NOW, queued=NOW, clauses=frozenset({f"of {policy}"}),
+            given.stage.pod(), ShadowOutcome.REJECTED, policy, at=NOW, queued=NOW, clauses=frozenset({f"of {policy}"}),
             margin=0.5,
         )  # fmt: skip
         given.shadow.on_compared(compared)
     found = given.shadow.summary()
-    assert found["pods"] == found["verdicts"]["refused"] == 103
+    assert found["pods"] == found["verdicts"]["rejected"] == 103
     assert len(found["policies"]) <= 12
-    assert found["policies"]["large"]["verdicts"]["refused"] == 3
+    assert found["policies"]["large"]["verdicts"]["rejected"] == 3
     assert found["policies"]["large"]["refusingClauses"] == {"of large": 3}
-    assert found["policies"]["(others)"]["verdicts"]["refused"] > 80
+    assert found["policies"]["(others)"]["verdicts"]["rejected"] > 80

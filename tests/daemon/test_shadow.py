@@ -146,7 +146,7 @@ def stage() -> Stage:
 @pytest.mark.parametrize("decided_before", [True, False], ids=["decided", "bound before we decided"])
 @pytest.mark.parametrize(
     ("theirs", "verdict", "margin"),
-    [("fast", "agreed", 0.0), ("quick", "differed", 0.5), ("slow", "differed", 1.0), ("hdd", "refused", None)],
+    [("fast", "agreed", 0.0), ("quick", "differed", 0.5), ("slow", "differed", 1.0), ("hdd", "rejected", None)],
 )
 def test_a_pod_is_compared_when_it_is_bound(
     theirs: str, verdict: str, margin: float | None, decided_before: bool, stage: Stage
@@ -210,7 +210,7 @@ def test_a_gang_is_decided_as_a_whole_and_compared_in_its_domain() -> None:
     assert stage.ear.heard[-1].late is False
     stage.see("m1", labels={"job": "j", "size": "3"}, node="small0")
     verdict, ours, _ = stage.last()
-    assert (verdict, ours[:5]) == ("refused", "large"), "the others are in the other rack"
+    assert (verdict, ours[:5]) == ("rejected", "large"), "the others are in the other rack"
     assert "outside rack=large, where the gang is" in stage.ear.heard[-1].why
 
 
@@ -364,7 +364,7 @@ def test_the_report_adds_up_by_policy(stage: Stage) -> None:
         stage.see(f"p{number}", node=node)
     summary = stage.report.summary()
     assert summary["pods"] == 3
-    assert summary["verdicts"]["agreed"] == summary["verdicts"]["differed"] == summary["verdicts"]["refused"] == 1
+    assert summary["verdicts"]["agreed"] == summary["verdicts"]["differed"] == summary["verdicts"]["rejected"] == 1
     assert summary["policies"]["apps"]["meanMargin"] == 0.5
     assert [each["pod"] for each in stage.report.last(2)] == ["shop/p2", "shop/p1"]
     sample = stage.metrics.registry.get_sample_value

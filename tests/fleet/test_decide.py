@@ -175,7 +175,7 @@ STAYS: dict[str, tuple[str, Workload, dict[str, int], str]] = {
     ),
     "too few regions": (
         "choose 3 clusters over region at least 3", workload(3), {},
-        "clusters in 3 different places needed, there are 2",
+        "clusters in 3 different places needed, 2 can be chosen",
     ),
 }  # fmt: skip
 

@@ -326,11 +326,11 @@ def test_in_shadow_mode_it_compares_and_writes_nothing(
 
     eventually(lambda: reported()["workloads"] == 1)
     (last,) = reported()["last"]
-    assert (last["verdict"], last["ours"], last["theirs"]) == ("refused", {"a": 6, "b": 6}, {"a": 2, "b": 4, "c": 6})
-    assert reported()["policies"]["fleet"]["verdicts"]["refused"] == 1
+    assert (last["verdict"], last["ours"], last["theirs"]) == ("rejected", {"a": 6, "b": 6}, {"a": 2, "b": 4, "c": 6})
+    assert reported()["policies"]["fleet"]["verdicts"]["rejected"] == 1
     (logged,) = [json.loads(line) for line in shadow.get("/debug/decisions?outcome=shadow")[1].splitlines()]
-    assert (logged["policy"], logged["verdict"]) == ("fleet", "refused")
-    metric = 'policy_scheduler_fleet_shadow_workloads_total{policy="fleet",verdict="refused"}'
+    assert (logged["policy"], logged["verdict"]) == ("fleet", "rejected")
+    metric = 'policy_scheduler_fleet_shadow_workloads_total{policy="fleet",verdict="rejected"}'
     assert shadow.metrics()[metric] == 1.0
     assert other.terminate() == 0
     assert shadow.terminate() == 0

@@ -60,14 +60,14 @@ def test_it_compares_and_only_reads(
     cluster.delete_pod("leaves")
     summary = eventually(lambda: shown(process) if shown(process)["pods"] == 4 else None)
     verdicts = {name: number for name, number in summary["verdicts"].items() if number}
-    assert verdicts == {"agreed": 1, "differed": 1, "refused": 1, "gone": 1}
+    assert verdicts == {"agreed": 1, "differed": 1, "rejected": 1, "gone": 1}
     assert {each["pod"]: each.get("theirs") for each in summary["last"]} == {
         "default/good": "fast",
         "default/worse": "slow",
         "default/wrong": "hdd",
         "default/leaves": None,
     }
-    assert process.metrics()['policy_scheduler_shadow_pods_total{policy="apps",verdict="refused"}'] == 1
+    assert process.metrics()['policy_scheduler_shadow_pods_total{policy="apps",verdict="rejected"}'] == 1
     records = [json.loads(line) for line in process.get("/debug/decisions?outcome=shadow")[1].splitlines()]
     assert {(r["pod"]["metadata"]["name"], r.get("node"), r.get("theirs")) for r in records} >= {
         ("worse", "fast", "slow"),
@@ -102,5 +102,5 @@ def test_beside_the_real_kube_scheduler_every_pod_is_compared(
     on = list(cluster.placements().values())
     assert summary["verdicts"]["agreed"] == on.count("fast")
     assert summary["verdicts"]["differed"] == on.count("slow")
-    assert summary["verdicts"]["refused"] == on.count("hdd") > 0
+    assert summary["verdicts"]["rejected"] == on.count("hdd") > 0
     assert len(summary["last"]) == len(names)

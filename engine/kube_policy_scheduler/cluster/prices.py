@@ -23,11 +23,21 @@ HOURS_OF_A_MONTH = 730
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
+def is_price(text: str) -> bool:
+    """Return whether a text is a price above zero: up to nine digits, and up to nine after the point."""
+    return _NUMBER.fullmatch(text) is not None and float(text) > 0
+
+
+def price_text(price: float) -> str:
+    """Return a price as the annotation has it."""
+    return f"{price:.9f}".rstrip("0").rstrip(".")
+
+
 def price_of(node: objects.Node) -> float:
     """Return what a node costs per hour; NaN where nobody says it. The annotation counts before the label."""
     for texts in (node.metadata.annotations, node.metadata.labels):
         text = (texts or {}).get(PRICE_KEY)
-        if text is not None and _NUMBER.fullmatch(text) and float(text) > 0:
+        if text is not None and is_price(text):
             return float(text)
     return math.nan
 

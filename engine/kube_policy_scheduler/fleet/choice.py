@@ -61,7 +61,7 @@ def choose(options: Sequence[Option], wanted: Wanted) -> list[str]:
         raise TooFewError(f"{plural(wanted.fewest, 'cluster')} needed, {len(ordered)} can be chosen")
     different = len({each.place for each in ordered})
     if different < wanted.places:
-        raise TooFewError(f"clusters in {wanted.places} different places needed, there are {different}")
+        raise TooFewError(f"clusters in {wanted.places} different places needed, {different} can be chosen")
     if wanted.places > max(wanted.most, len(running)):
         raise TooFewError(f"{plural(wanted.most, 'cluster')} cannot be in {wanted.places} different places")
     choice = _Choice(ordered, wanted)

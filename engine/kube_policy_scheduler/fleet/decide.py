@@ -30,7 +30,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledOrder,
     CompiledPolicy,
 )
-from kube_policy_scheduler.wording import one_line, some
+from kube_policy_scheduler.wording import one_line, part_of, plural, some
 
 COPIES, AS_PLACEMENT = "copies", "as placement"
 MOST_REPLICAS = 2**31 - 1
@@ -194,7 +194,7 @@ class _Division:
         count = len({self._group(each, REGION_KEY) for each in chosen} - {None})
         if count < regions.least or count > (regions.most or count):
             raise TooFewError(
-                f"the Placement asks for {_range(regions.least, regions.most)} regions, and `choose` leads to {count}"
+                f"the Placement asks for {_range(regions.least, regions.most, 'region')}, and `choose` leads to {count}"
             )
 
     def _selected(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -254,11 +254,11 @@ class _Division:
             done = placed(self.question, targets, self._told(found, chosen, by, members))
             if count >= asked:
                 return done
-            message = f"{count} of {asked} replicas have room"
+            message = f"{part_of(count, asked, 'replica')} {'has' if count == 1 else 'have'} room"
             return msgspec.structs.replace(done, reason=Reason.UNSCHEDULABLE, message=message)
         for name, could in found.items():
             self._say(name, f"could have {could}")
-        message = f"there is room for {count} of {asked} replicas{self._limited_by(found)}"
+        message = f"there is room for {part_of(count, asked, 'replica')}{self._limited_by(found)}"
         return Outcome(Reason.UNSCHEDULABLE, message, self.workload.has, verdicts=self.verdicts)
 
     def _members(self, chosen: Sequence[Candidate], rule: CompiledDivide) -> list[Member]:
@@ -370,10 +370,10 @@ def _both(fewest: int, most: int, asked: SpreadConstraint) -> tuple[int, int]:
     return least, max(highest, least) if highest else 0
 
 
-def _range(least: int, most: int) -> str:
+def _range(least: int, most: int, noun: str) -> str:
     if not most:
-        return f"at least {least}"
-    return f"{least} to {most}" if least < most else str(most)
+        return f"at least {plural(least, noun)}"
+    return f"{least} to {plural(most, noun)}" if least < most else plural(most, noun)
 
 
 def _whole(value: Any) -> int:

@@ -22,6 +22,8 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 MESSAGE_CHARACTERS = 32_768
 """Of the message of a condition: the API allows no more."""
+Identity: TypeAlias = tuple[str, str, str, str]
+"""API version, kind, namespace and name of a workload: what tells it from all others."""
 HEALTHY = "Healthy"
 """The health of a workload in a cluster in which it runs as it should."""
 
@@ -237,13 +239,18 @@ class Workload(msgspec.Struct, frozen=True):
     anti_affinity_group: str = ""
 
     @property
+    def identity(self) -> Identity:
+        """Return what tells it from all others."""
+        return self.api_version, self.kind, self.namespace, self.name
+
+    @property
     def has_pods(self) -> bool:
         """Return whether it is made of pods; a ConfigMap or a Service is not."""
         return self.replicas > 0 or self.requests is not None or bool(self.components)
 
 
-Groups: TypeAlias = Mapping[tuple[str, str], Mapping[tuple[str, str], frozenset[str]]]
-"""By namespace and group: the clusters of each workload of the group that is placed, by kind and name."""
+Groups: TypeAlias = Mapping[tuple[str, str], Mapping[Identity, frozenset[str]]]
+"""By namespace and group: the clusters of each workload of the group that is placed."""
 
 
 class Running(Protocol):

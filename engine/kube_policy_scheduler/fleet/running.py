@@ -7,17 +7,14 @@ as with ten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.fleet.model import NOTHING, Workload
+from kube_policy_scheduler.fleet.model import NOTHING, Identity, Workload
 from kube_policy_scheduler.lang.checked import REPLICAS
 from kube_policy_scheduler.lang.compiling.compiled import CountedWorkloads
 from kube_policy_scheduler.quantities.quantity import NANO
 
-Identity: TypeAlias = tuple[str, str, str, str]
-"""API version, kind, namespace and name."""
 ONE: int = 10**NANO
 """A whole one, in billionths."""
 ALL = ""
@@ -26,11 +23,6 @@ NO_KEY = "\0"
 """The key of workloads that have none: they form one group. No label and no name is this text."""
 MOST_COUNTS = 64
 """Clauses for which something is kept; the one that nobody asked about for the longest time makes room."""
-
-
-def identity(workload: Workload) -> Identity:
-    """Return what tells a workload from all others."""
-    return workload.api_version, workload.kind, workload.namespace, workload.name
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -119,11 +111,11 @@ class RunningWorkloads:
 
     def put(self, workload: Workload) -> None:
         """Take a workload as it is now."""
-        self._set(identity(workload), workload)
+        self._set(workload.identity, workload)
 
     def remove(self, workload: Workload) -> None:
         """Forget a workload."""
-        self._set(identity(workload), None)
+        self._set(workload.identity, None)
 
     def _set(self, who: Identity, workload: Workload | None) -> None:
         if workload is None:
@@ -135,11 +127,11 @@ class RunningWorkloads:
 
     def amounts(self, counted: CountedWorkloads, key: str, *, without: Workload) -> dict[str, int]:
         """Return what is counted of a key by cluster, in billionths, without one workload."""
-        return self._count(counted).amounts(key, identity(without))
+        return self._count(counted).amounts(key, without.identity)
 
     def workloads(self, counted: CountedWorkloads, key: str, clusters: Iterable[str], *, without: Workload) -> int:
         """Return how many workloads of a key run in at least one of some clusters, without one of them."""
-        return self._count(counted).workloads(key, clusters, identity(without))
+        return self._count(counted).workloads(key, clusters, without.identity)
 
     def _count(self, counted: CountedWorkloads) -> _Count:
         found = self._counts.pop(counted, None)

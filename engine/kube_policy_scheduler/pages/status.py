@@ -63,7 +63,7 @@ class ClauseNote:
     text: str
     tone: Tone = "quiet"
     share: float | None = None
-    """Of the nodes refused, for a bar."""
+    """Of the nodes rejected, for a bar."""
 
 
 @dataclass(frozen=True, slots=True)

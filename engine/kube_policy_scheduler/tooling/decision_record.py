@@ -53,7 +53,7 @@ class Reason(Part, frozen=True):
 
     text: str
     nodes: int
-    """How many nodes were refused for it by the first filter that refused them; 0: the pod was refused as a whole."""
+    """How many nodes the first filter that rejected them rejected for it; 0: the pod was rejected as a whole."""
     plugin: str = ""
     """The filter: kube-scheduler's name for it, or the clause's."""
 
@@ -122,7 +122,7 @@ class DecisionRecord(Part, frozen=True, tag_field="version", tag=VERSION):
     theirs: str = ""
     """The node that another scheduler gave the pod; with outcome `shadow`."""
     verdict: str = ""
-    """`agreed`, `differed`, `refused`, `not-placed`, `not-bound`, `gone`; with outcome `shadow`."""
+    """`agreed`, `differed`, `rejected`, `not-placed`, `not-bound`, `gone`; with outcome `shadow`."""
     margin: float | None = None
     """How much lower their node scores than ours, as a share of the range over all feasible nodes: 0 to 1."""
     victims: tuple[str, ...] = ()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, get_args
 
-from kube_policy_scheduler.cluster.prices import PRICE_KEY
+import msgspec
+
+from kube_policy_scheduler.cluster.prices import PRICE_KEY, is_price, price_text
 from kube_policy_scheduler.cluster.taints import TaintKey
+from kube_policy_scheduler.fleet.karmada import objects
 from kube_policy_scheduler.fleet.karmada.reading import BindingError, placement
 from kube_policy_scheduler.fleet.model import (
     HEALTHY,
@@ -20,6 +24,7 @@ from kube_policy_scheduler.fleet.model import (
 from kube_policy_scheduler.quantities.quantity import QuantityError, nanos
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError, taint
+from kube_policy_scheduler.wording import listed
 
 _RESOURCES: Mapping[str, str] = MappingProxyType(
     {"cpu": "cpu", "mem": "memory", "ephemeral_storage": "ephemeral-storage", "pods": "pods"}
@@ -61,10 +66,12 @@ def fleet_cluster(form: Json, workload: Workload, now: float) -> FleetCluster:
     """Return a cluster from its short form; it serves the kind of the workload unless it lists others.
 
     Raises:
-        ShortFormError: a taint, an amount or a duration cannot be read.
+        ShortFormError: a taint, an amount, a price, a kind or a duration cannot be read, or two keys say the same.
     """
+    if "zone" in form and "zones" in form:
+        raise ShortFormError("zone", "`zone` and `zones` say the same; expected one of them")
     zones = form.get("zones", [form["zone"]] if "zone" in form else [])
-    annotations = {**form.get("annotations", {}), **({PRICE_KEY: str(form["price"])} if "price" in form else {})}
+    annotations = {**form.get("annotations", {}), **_price(form)}
     ready_for = _seconds(form, "ready_for", _READY_SECONDS)
     status = "True" if form.get("ready", True) else "False"
     used = form.get("used", {})
@@ -94,17 +101,18 @@ def fleet_workload(form: Json, clusters: Sequence[Json], now: float) -> Workload
     """Return a workload from its short form, with what the clusters say about it.
 
     Raises:
-        ShortFormError: an amount or a duration cannot be read, or the placement is none.
+        ShortFormError: an amount or a duration cannot be read, the placement is none, or the term is not in it.
     """
     kind = form.get("kind", "Deployment")
     has = form.get("has", {})
     requests = _amounts(form)
     replicas = form.get("replicas", 0 if kind in WITHOUT_PODS else 1)
     healthy = {each["name"]: each.get("healthy", True) for each in clusters}
-    try:
-        asked = placement(form["placement"]) if "placement" in form else Placement(scheduling=_DIVIDED)
-    except BindingError as error:
-        raise ShortFormError("placement", str(error)) from error
+    asked = _placement(form["placement"]) if "placement" in form else Placement(scheduling=_DIVIDED)
+    terms = [each.name for each in asked.terms]
+    if "term" in form and form["term"] not in terms:
+        known = f"expected {listed(terms, 'or')}" if terms else "`placement` has no `clusterAffinities`"
+        raise ShortFormError("term", f"unknown affinity term `{form['term']}`; {known}")
     return Workload(
         kind=kind,
         name=form.get("name", "web"),
@@ -134,8 +142,48 @@ _DIVIDED = ReplicaScheduling("Divided", "Weighted", weighted=True, dynamic="Avai
 """What the PropagationPolicy of a workload says that a test says nothing of: by the room of the clusters."""
 
 
+def _placement(written: Json) -> Placement:
+    unknown = next(unknown_keys(written, objects.Placement), None)
+    if unknown is not None:
+        raise ShortFormError("placement", f"unknown key `{unknown}` of a placement")
+    try:
+        return placement(written)
+    except BindingError as error:
+        raise ShortFormError("placement", str(error)) from error
+
+
+def unknown_keys(written: Any, form: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of keys, such as `replicaScheduling.weigths`, that an API object of this type does not have."""
+    structs = [each for each in (form, *get_args(form)) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    if isinstance(written, list):
+        for each in written:
+            for inner in get_args(form):
+                yield from unknown_keys(each, inner, path)
+    elif isinstance(written, dict) and structs:
+        fields = {each.encode_name: each.type for each in msgspec.structs.fields(structs[0])}
+        for key, value in written.items():
+            here = f"{path}.{key}" if path else str(key)
+            if key not in fields:
+                yield here
+            else:
+                yield from unknown_keys(value, fields[key], here)
+
+
+def _price(form: Json) -> Mapping[str, str]:
+    """Return the annotation of the price; 0 is as in Kubernetes: nobody knows it."""
+    if "price" not in form:
+        return {}
+    written = form["price"]
+    text = written if isinstance(written, str) else price_text(written)
+    if not is_price(text) and str(written) != "0":
+        raise ShortFormError("price", f"expected a price per hour such as 0.25, or 0 for none, got {written!r}")
+    return {PRICE_KEY: text}
+
+
 def _api(text: str) -> tuple[str, str]:
-    version, _, kind = text.rpartition("/")
+    version, slash, kind = text.rpartition("/")
+    if not slash or not kind:
+        raise ShortFormError("apis", f"expected a kind with its API version, such as apps/v1/Deployment, got {text!r}")
     return version, kind
 
 
@@ -147,6 +195,10 @@ def _taint(form: str | Json) -> TaintKey:
 def _amounts(form: Json, *, within: str = "") -> dict[str, int]:
     """Return billionths by resource."""
     written = {_RESOURCES[key]: (key, form[key]) for key in _RESOURCES if key in form}
+    for name in form.get("resources", {}):
+        if name in written:
+            key = written[name][0]
+            raise ShortFormError(within or "resources", f"`{key}` and `{name}` of `resources` say the same")
     written |= {name: ("resources", amount) for name, amount in form.get("resources", {}).items()}
     found = {}
     for resource, (key, amount) in written.items():

@@ -29,7 +29,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.prices import PRICE_KEY
+from kube_policy_scheduler.cluster.prices import PRICE_KEY, price_text
 
 Json: TypeAlias = dict[str, Any]
 
@@ -239,7 +239,7 @@ def _label(key: str) -> _ShortKey:
 
 
 def _set_price(obj: Json, value: float) -> None:
-    _child(_child(obj, "metadata"), "annotations")[PRICE_KEY] = _price_text(value)
+    _child(_child(obj, "metadata"), "annotations")[PRICE_KEY] = price_text(value)
 
 
 def _take_price(rest: Json) -> float | None:
@@ -249,14 +249,10 @@ def _take_price(rest: Json) -> float | None:
         price = float(text)
     except ValueError:
         return None
-    if _price_text(price) != text:
+    if price_text(price) != text:
         return None
     del annotations[PRICE_KEY]
     return price
-
-
-def _price_text(price: float) -> str:
-    return f"{price:.9f}".rstrip("0").rstrip(".")
 
 
 def _set_capacity(obj: Json, resource: str, amount: Any) -> None:

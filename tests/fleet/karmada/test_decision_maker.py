@@ -210,6 +210,18 @@ def test_bindings_of_other_schedulers_are_members_of_workload_affinity_groups(pl
     assert where("four", 4) == {"a", "b", "c"}
 
 
+def test_members_of_one_name_and_kind_of_two_apis_are_two(plane: ControlPlane) -> None:
+    apart = {"workloadAffinityGroups": {"antiAffinityGroup": "app=db"}}
+    for api, where in (("apps/v1", "a"), ("apps.example.com/v1", "b")):
+        resource = {"apiVersion": api, "kind": "Deployment", "namespace": "shop", "name": "db", "uid": api}
+        plane.add(f"db-{where}", schedulerName="default-scheduler", has={where: 1}, resource=resource, **apart)
+    key = plane.add("web", placement=DUPLICATED, replicas=1, **apart)
+    one = maker(features=frozenset({"WorkloadAffinity"}))
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert plane.targets(key) == {"c": 1}
+
+
 def test_workloads_stay_apart_while_their_placements_are_being_written(plane: ControlPlane) -> None:
     apart = {"workloadAffinityGroups": {"antiAffinityGroup": "app=db"}}
     one_cluster = DYNAMIC | {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}

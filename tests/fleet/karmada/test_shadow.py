@@ -127,7 +127,7 @@ def test_a_cluster_that_a_policy_rejects_is_named_with_its_clause() -> None:
     stage.add(replicas=12)
     stage.let_other_decide()
     (found,) = stage.compared()
-    assert found.compared is ShadowOutcome.REFUSED
+    assert found.compared is ShadowOutcome.REJECTED
     assert found.problem.startswith("c: ")
     assert len(found.clauses) == 1
 

@@ -166,7 +166,7 @@ def test_components_go_to_one_cluster_together() -> None:
 
 
 TAINTED = cluster("a", 9, taints=(TaintKey("gpu", "", "NoSchedule"), TaintKey("x", "y", "NoExecute")))
-GROUP = {("shop", "app=db"): {("Deployment", "db"): frozenset("b")}}
+GROUP = {("shop", "app=db"): {("apps/v1", "Deployment", "shop", "db"): frozenset("b")}}
 AFFINITY_GATE = frozenset({"WorkloadAffinity"})
 EU = ClusterAffinity(fields=(FieldTest("region", "In", frozenset({"eu"})),))
 ZONES = ClusterAffinity(fields=(FieldTest("zone", "In", frozenset({"z1"})),))
@@ -242,7 +242,7 @@ def test_what_runs_in_a_cluster_is_exempt_from_filters_about_new_ones(name: str)
     asked = workload(
         1, kind="Job", has={"a": 1}, affinity_group="app=db", anti_affinity_group="app=db"
     )  # fmt: skip
-    everyone = {("shop", "app=db"): {("Deployment", "db"): frozenset("ab")}}
+    everyone = {("shop", "app=db"): {("apps/v1", "Deployment", "shop", "db"): frozenset("ab")}}
     where = fleet(TAINTED, groups=GROUP, anti_groups=everyone, features=AFFINITY_GATE)
     outcome = place(asked, where)
     assert outcome.verdicts["a"].rejected_by != name

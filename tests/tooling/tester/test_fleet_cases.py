@@ -91,12 +91,51 @@ WRONG = {
     "a placement": "workload: {placement: {clusterAffinity: 3}}\n  expect: {clusters: {a: 1}}",
     "a pod and a workload": "workload: {}\n  pod: {}\n  expect: {clusters: {a: 1}}",
     "an unknown key": "workload: {replica: 3}\n  expect: {clusters: {a: 1}}",
+    "an unknown key of a placement": "workload: {placement: {replicaScheduling: {weightPreference: {dynamic: x}}}}\n"
+    "  expect: {clusters: {a: 1}}",
+    "a term that it lacks": "workload: {term: own, placement: {clusterAffinities: [{affinityName: cloud}]}}\n"
+    "  expect: {clusters: {a: 1}}",
+    "a price": "workload: {}\n  clusters: {a: {price: cheap}, b: {price: -1}, c: {price: 0.0000000001}}\n"
+    "  expect: {clusters: {a: 1}}",
+    "a kind without its API": "workload: {}\n  clusters: {a: {apis: [Deployment]}}\n  expect: {clusters: {a: 1}}",
+    "two keys that say the same": "workload: {cpu: 1, resources: {cpu: 2}}\n"
+    "  clusters: {a: {zone: x, zones: [y]}, b: {used: {mem: 1Gi, resources: {memory: 2Gi}}}}\n"
+    "  expect: {clusters: {a: 1}}",
+    "two workloads of one name": "workload: {name: api}\n  workloads: [{name: web}, {name: api}, {name: web}]\n"
+    "  expect: {clusters: {a: 1}}",
+    "what only pods have": "workload: {}\n  pods: []\n  nodes: []\n  queued: 3s\n  attempts: 1\n"
+    "  expect: {clusters: {a: 1}}",
+    "what only workloads have": "pod: {cpu: 1}\n  passes: 1\n  workloads: []\n  clusters: {a: {cpu: 1}}\n"
+    "  expect: {unschedulable: {message: none}}",
+    "an unknown template": "workload: {}\n  clusters: {a: {member: {pods: [{from: big}]}}}\n"
+    "  expect: {clusters: {a: 1}}",
 }
 
 
 @pytest.mark.parametrize("case", [*FAILS, *WRONG])
 def test_what_is_wrong_is_said(case: str, tested: Any, snapshot: SnapshotAssertion) -> None:
     assert tested(f"- name: x\n  {(FAILS | WRONG)[case]}\n") == snapshot
+
+
+def test_clusters_of_one_name_are_an_error(tested: Any, snapshot: SnapshotAssertion) -> None:
+    twice = FLEET.replace("name: c", "name: a")
+    assert tested("- name: x\n  workload: {}\n  expect: {clusters: {a: 1}}\n", head=twice) == snapshot
+
+
+def test_pods_of_members_have_templates_and_a_case_may_say_the_zone_anew(tested: Any, tmp_path: Path) -> None:
+    (tmp_path / "fleet.policy").write_text(
+        'for workloads where workload.kind == "Deployment"\n'
+        'score sum(p.request.cpu for p in cluster.pods) ?? 0\nscore 100 if cluster.zone == "y"\ndivide best first\n'
+    )
+    pods = "{nodes: [{name: n, cpu: 9}], pods: [{from: big, node: n}]}"
+    head = (
+        f"policy: fleet.policy\ntemplates: {{big: {{cpu: 3}}}}\n"
+        f"clusters: [{{name: a, zones: [x], cpu: 9, member: {pods}}}, {{name: b, cpu: 9}}]\ncases:\n"
+    )
+    file = "- name: x\n  workload: {}\n  expect: {scores: {a: 3}}\n"
+    case = f"- name: y\n  workload: {{}}\n  clusters: {{a: {{zone: y}}, b: {{member: {pods}}}}}\n"
+    case += "  expect: {scores: {a: 103, b: 3}}\n"
+    assert "2 passed" in tested(file + case, head=head)
 
 
 def test_without_clusters_none_fits(tested: Any) -> None:

@@ -88,7 +88,7 @@ def _verdict(found: DecidedByAnother, theirs: dict[str, int]) -> tuple[ShadowOut
     if rejected:
         told = [f"{name}: {each.message or each.rejected_by}" for name, each in sorted(rejected.items())]
         rejecting = frozenset(each.rejected_by for each in rejected.values())
-        return ShadowOutcome.REFUSED, some(told, limit=MOST_DIFFERENCES), rejecting
+        return ShadowOutcome.REJECTED, some(told, limit=MOST_DIFFERENCES), rejecting
     differing = [name for name in sorted({*theirs, *ours.targets}) if theirs.get(name) != ours.targets.get(name)]
     told = [_difference(name, theirs, found) for name in differing]
     return ShadowOutcome.DIFFERED, some(told, limit=MOST_DIFFERENCES), frozenset()

@@ -171,4 +171,4 @@ async def _aside(work: Callable[[_Given], _Made], given: _Given, *, when: int) -
 def _part(passed: int, asked: int) -> str:
     if passed == asked:
         return "passed"
-    return "narrowed" if passed else "refused"
+    return "narrowed" if passed else "rejected"

@@ -113,7 +113,7 @@ class ShadowComparer:
             why = ", ".join(status.reasons) if status is not None else "the node is unknown"
             clauses = frozenset((status.plugin,)) if status is not None else frozenset[str]()
             return msgspec.structs.replace(
-                base, verdict=ShadowOutcome.REFUSED, why=why, clauses=clauses, score=decision.score
+                base, verdict=ShadowOutcome.REJECTED, why=why, clauses=clauses, score=decision.score
             )
         totals = cycle.totals(frame, profile, feasible)
         at = {int(each): float(totals[np.flatnonzero(feasible == each)[0]]) for each in (row, our_row)}

@@ -46,7 +46,7 @@ class Comparison(Enum):
     CANARY_ONLY = "canary_only"
     """Only the canary has a node for it."""
     STABLE_ONLY = "stable_only"
-    """Only the stable policy has: the canary refuses what was placed before."""
+    """Only the stable policy has: the canary rejects what was placed before."""
     NEITHER = "neither"
 
 

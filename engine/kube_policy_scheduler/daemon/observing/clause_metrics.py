@@ -24,7 +24,7 @@ class Counts(msgspec.Struct):
     decisions: int = 0
     asked: int = 0
     """Nodes; 1 a decision for a rule about the pod as a whole."""
-    refused: int = 0
+    rejected: int = 0
     missing: int = 0
     degraded: int = 0
     """Decisions in which a value was missing for at least one node."""
@@ -57,7 +57,7 @@ class ClauseCounts:
                 found = counts[id(verdict.plugin)] = Counts()
             found.decisions += 1
             found.asked += verdict.asked
-            found.refused += verdict.rejected
+            found.rejected += verdict.rejected
             found.missing += verdict.missing
             found.seconds += verdict.seconds
             found.degraded += verdict.missing > 0
@@ -104,7 +104,7 @@ class ClauseMetrics(Collector):
                 decisions[labels] += counts.decisions
                 missing[labels] += counts.degraded
                 seconds[labels] += counts.seconds
-                for result in ("asked", "refused", "missing"):
+                for result in ("asked", "rejected", "missing"):
                     nodes[*labels, result] += getattr(counts, result)
         yield _family(
             "policy_scheduler_clause_decisions",

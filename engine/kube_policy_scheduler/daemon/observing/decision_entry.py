@@ -135,7 +135,7 @@ def _top(detail: Detail | None) -> tuple[Ranked, ...]:
 
 
 def refused(entry: Entry) -> dict[str, int]:
-    """Return how many nodes each filter refused, evaluated alone, as far as a close look was taken."""
+    """Return how many nodes each filter rejected, evaluated alone, as far as a close look was taken."""
     if entry.detail is None:
         return {}
     found: dict[str, int] = {}

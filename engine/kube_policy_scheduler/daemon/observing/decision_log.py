@@ -290,7 +290,7 @@ class DecisionLog(Observer):
         return known
 
     def _reasons(self, diagnosis: Diagnosis) -> tuple[Reason, ...]:
-        """Return why nodes were refused; pods of one template often share a diagnosis."""
+        """Return why nodes were rejected; pods of one template often share a diagnosis."""
         if self._diagnosed[0] is not diagnosis:
             self._diagnosed = (diagnosis, counted(diagnosis))
         return self._diagnosed[1]

@@ -97,7 +97,7 @@ class ShadowOutcome(Enum):
     """The pod is where we would have put it, or on a node that the policy rates as high."""
     DIFFERED = "differed"
     """Its node passes our filters, but another rates higher."""
-    REFUSED = "refused"
+    REJECTED = "rejected"
     """Its node does not pass our filters; another does."""
     NOT_PLACED = "not-placed"
     """We would have placed it nowhere, at that moment."""
@@ -121,7 +121,7 @@ class Compared(msgspec.Struct, frozen=True, eq=False):
     """"" where there is none."""
     theirs: str = ""
     why: str = ""
-    """Why their node is refused, or why we have none."""
+    """Why their node is rejected, or why we have none."""
     clauses: frozenset[str] = frozenset()
     """Who refuses."""
     score: float | None = None

@@ -79,9 +79,9 @@ def _note(counts: Counts) -> shown.ClauseNote:
         parts.append(amount(counts.low) if equal else f"{amount(counts.low)} to {amount(counts.high)}")
     else:
         whole = counts.asked == counts.decisions
-        share = counts.refused / counts.asked
+        share = counts.rejected / counts.asked
         what = plural(counts.asked, "pod") if whole else f"{amount(counts.asked)} nodes"
-        parts.append(f"rejected {amount(counts.refused)} of {what}" + (f" ({percent(share)})" if share else ""))
+        parts.append(f"rejected {amount(counts.rejected)} of {what}" + (f" ({percent(share)})" if share else ""))
     if counts.missing:
         parts.append(f"missing on {amount(counts.missing)}")
     parts.append(duration(counts.seconds / counts.decisions))
@@ -93,7 +93,7 @@ def rules(taken: Snapshot) -> list[shown.Rule]:
     return [
         shown.Rule(each.plugin.name, each.policy.name, _note(each.counts).text)
         for each in taken.plugins
-        if _span(each.plugin) is None and (each.counts.refused or each.counts.high is not None)
+        if _span(each.plugin) is None and (each.counts.rejected or each.counts.high is not None)
     ]
 
 

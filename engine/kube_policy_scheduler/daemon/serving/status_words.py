@@ -239,7 +239,7 @@ _TONES: dict[Outcome, shown.Tone] = {
 _VERDICTS = {
     "agreed": "{theirs} is equally good for the policy",
     "differed": "the other scheduler chose {theirs}",
-    "refused": "the other scheduler chose {theirs}, which the policy rejects",
+    "rejected": "the other scheduler chose {theirs}, which the policy rejects",
     "not-placed": "the other scheduler chose {theirs}; the policy selects no node",
     "not-bound": "the other scheduler has not placed it",
     "gone": "it was deleted before the other scheduler placed it",

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding, WorkloadAffinityGroups
-from kube_policy_scheduler.fleet.model import Groups
+from kube_policy_scheduler.fleet.model import Groups, Identity
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a binding."""
 _NO_GROUPS = WorkloadAffinityGroups()
-_Members: TypeAlias = dict[tuple[str, str], dict[tuple[str, str], frozenset[str]]]
-"""Clusters by namespace and group, and then by kind and name."""
+_Members: TypeAlias = dict[tuple[str, str], dict[Identity, frozenset[str]]]
+"""Clusters by namespace and group, and then by workload."""
 
 
 class AffinityGroups:
-    """The groups of all bindings, by namespace and group; each member, by kind and name, with its clusters."""
+    """The groups of all bindings, by namespace and group; each member with its clusters."""
 
     def __init__(self) -> None:
         self._together: _Members = {}
@@ -63,9 +63,9 @@ class AffinityGroups:
         for key in [key for key in self._members if bool(key[0]) is namespaced and key not in listed]:
             self.remove(key)
 
-    def _places(self, binding: ResourceBinding) -> list[tuple[_Members, tuple[str, str], tuple[str, str]]]:
+    def _places(self, binding: ResourceBinding) -> list[tuple[_Members, tuple[str, str], Identity]]:
         resource, named = binding.spec.resource, binding.spec.workload_affinity_groups or _NO_GROUPS
-        member = resource.kind, resource.name
+        member = resource.api_version, resource.kind, resource.namespace, resource.name
         return [
             (groups, (resource.namespace, group), member)
             for groups, group in ((self._together, named.affinity_group), (self._apart, named.anti_affinity_group))

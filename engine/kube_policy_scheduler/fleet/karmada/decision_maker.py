@@ -24,7 +24,7 @@ from kube_policy_scheduler.fleet.karmada.writes import Patch, is_observed, obser
 from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
-from kube_policy_scheduler.fleet.running import RunningWorkloads, identity
+from kube_policy_scheduler.fleet.running import RunningWorkloads
 from kube_policy_scheduler.fleet.tallies import Tallies
 from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.times import Steady
@@ -443,7 +443,7 @@ class DecisionMaker:
     def _count(self, key: Key, before: Workload | None, known: _Known | None) -> None:
         """Count what a binding runs where, instead of what it ran; known: None if it is gone."""
         after = known.workload if known is not None else None
-        if before is not None and (after is None or identity(before) != identity(after)):
+        if before is not None and (after is None or before.identity != after.identity):
             self._running.remove(before)
         if after is not None:
             self._running.put(after)

@@ -127,7 +127,7 @@ def _others(question: Question, groups: Groups, group: str) -> list[frozenset[st
     if WORKLOAD_AFFINITY not in question.fleet.features or not group:
         return []
     members = groups.get((workload.namespace, group), NOTHING)
-    return [clusters for key, clusters in members.items() if clusters and key != (workload.kind, workload.name)]
+    return [clusters for key, clusters in members.items() if clusters and key != workload.identity]
 
 
 FILTERS: Mapping[str, Callable[[Question], Test]] = MappingProxyType(

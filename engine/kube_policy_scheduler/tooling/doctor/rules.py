@@ -1,4 +1,4 @@
-"""Filters that refuse everything or nothing, and scores that can't matter, tried on pods of this cluster."""
+"""Filters that reject everything or nothing, and scores that can't matter, tried on pods of this cluster."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class _Tried:
     pod: str
     """`namespace/name`"""
     nodes: int
-    refused: Mapping[str, int]
-    """Nodes refused, by filter."""
+    rejected: Mapping[str, int]
+    """Nodes rejected, by filter."""
     scores: Mapping[str, FloatArray]
     """`float64[feasible]` by score."""
     held_by: frozenset[str]
@@ -82,11 +82,11 @@ def _try(inspection: Inspection, policy: Policy, pod: objects.Pod) -> _Tried:
             feasible = np.arange(cluster.nodes.size)
         made = score(frame, policy.profile, feasible)
         held_by = frozenset(clause.name for clause in policy.holds if clause.evaluate(frame))
-    refused: dict[str, int] = {}
+    rejected: dict[str, int] = {}
     for one in asked.filters:
-        refused[one.name] = max(refused.get(one.name, 0), int(one.rejected.sum()))
+        rejected[one.name] = max(rejected.get(one.name, 0), int(one.rejected.sum()))
     scores = {name: np.asarray(values, np.float64) for name, values in made.items()}
-    return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, refused, scores, held_by)
+    return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, rejected, scores, held_by)
 
 
 def _holds(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
@@ -108,27 +108,27 @@ def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
     for clause in policy.clauses:
         if not isinstance(clause, CompiledTest) or clause.name not in {p.name for p in policy.profile.filters}:
             continue
-        asked = [(one.refused[clause.name], one.nodes) for one in tried if clause.name in one.refused]
+        asked = [(one.rejected[clause.name], one.nodes) for one in tried if clause.name in one.rejected]
         place = str(clause.span)
         if clause.kind is ClauseKind.REQUIRE:
-            yield _require(clause.name, place, [one.pod for one in tried if clause.name in one.refused], tried)
-        elif all(refused == nodes for refused, nodes in asked):
+            yield _require(clause.name, place, [one.pod for one in tried if clause.name in one.rejected], tried)
+        elif all(rejected == nodes for rejected, nodes in asked):
             text = f"rejects every node for each of {_kinds_of(asked)} tried"
             yield Finding("filters", clause.name, Status.PROBLEM, text, place, _ASK_WHY)
-        elif not any(refused for refused, _ in asked):
+        elif not any(rejected for rejected, _ in asked):
             yield Finding("filters", clause.name, Status.OK, "rejects no node now", place)
         else:
-            least, most = min(refused for refused, _ in asked), max(refused for refused, _ in asked)
+            least, most = min(rejected for rejected, _ in asked), max(rejected for rejected, _ in asked)
             share = f"{least}" if least == most else f"{least} to {most}"
             yield Finding("filters", clause.name, Status.OK, f"rejects {share} of {plural(asked[0][1], 'node')}", place)
 
 
-def _require(name: str, place: str, refused: Sequence[str], tried: Sequence[_Tried]) -> Finding:
-    """Say which pods a `require` refuses: it is there to refuse some, only not all."""
-    if not refused:
+def _require(name: str, place: str, rejected: Sequence[str], tried: Sequence[_Tried]) -> Finding:
+    """Say which pods a `require` rejects: it is there to reject some, only not all."""
+    if not rejected:
         return Finding("filters", name, Status.OK, f"rejects none of {_kinds_of(tried)}", place)
-    if len(refused) < len(tried):
-        text = f"rejects {len(refused)} of {_kinds_of(tried)}, such as {refused[0]}"
+    if len(rejected) < len(tried):
+        text = f"rejects {len(rejected)} of {_kinds_of(tried)}, such as {rejected[0]}"
         return Finding("filters", name, Status.OK, text, place)
     return Finding("filters", name, Status.PROBLEM, f"rejects each of {_kinds_of(tried)} tried", place, _ASK_WHY)
 

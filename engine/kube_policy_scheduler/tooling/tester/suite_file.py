@@ -319,6 +319,11 @@ def read_metrics(document: Document) -> Metrics:
     return Metrics().over(document.value)
 
 
+_OF_PODS = ("nodes", "pods", "queued", "attempts", "tie")
+_OF_WORKLOADS = ("clusters", "workloads", "passes")
+"""Keys of a case that only pods, or only workloads, are decided by."""
+
+
 class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -337,7 +342,7 @@ class _Reader:
             policies=_several(value.get("policy", []), ("policy",)),
             clusters=_several(value.get("cluster", []), ("cluster",)),
             nodes=_parts(value, (), "nodes"),
-            fleet=_parts(value, (), "clusters"),
+            fleet=self._fleet(value),
             workloads=_parts(value, (), "workloads"),
             pods=self._pods(value, ()),
             metrics=Part(value.get("metrics", {}), ("metrics",)),
@@ -378,8 +383,26 @@ class _Reader:
     def _cases(self, form: Json, path: Path) -> list[Case]:
         return [self._case(written, path) for written in self._written_out(form, path, "case")]
 
+    def _fleet(self, value: Json) -> tuple[Part, ...]:
+        parts = _parts(value, (), "clusters")
+        self._found += named_twice(self._document, parts)
+        return tuple(Part(self._with_pods(part.value, part.path), part.path) for part in parts)
+
+    def _with_pods(self, cluster: Json, path: Path) -> Json:
+        """Return a cluster with the pods of its `member` as their templates say."""
+        member = cluster.get("member", {})
+        if "pods" not in member:
+            return cluster
+        pods = [part.value for part in self._pods(member, (*path, "member"))]
+        return {**cluster, "member": {**member, "pods": pods}}
+
     def _case(self, form: Json, path: Path) -> Case:
         steps: tuple[Step, ...]
+        useless, what = (_OF_PODS, "a workload") if "workload" in form else (_OF_WORKLOADS, "pods")
+        for key in useless:
+            if key in form:
+                message = f"`{key}` has no effect in a case with {what}"
+                self._found.append(self._error((*path, key), codes.BAD_FIXTURE, message, advice="remove it", key=True))
         if "sequence" in form:
             sequence = form["sequence"]
             steps = (
@@ -388,7 +411,12 @@ class _Reader:
                 else tuple(self._step(one, (*path, "sequence", index)) for index, one in enumerate(sequence))
             )
         elif "workload" in form:
-            fleet = Part(form["clusters"], (*path, "clusters")) if "clusters" in form else None
+            fleet = None
+            if "clusters" in form:
+                over = {
+                    name: self._with_pods(each, (*path, "clusters", name)) for name, each in form["clusters"].items()
+                }
+                fleet = Part(over, (*path, "clusters"))
             asked = Part(form["workload"], (*path, "workload"))
             others, passes = _parts(form, path, "workloads"), form.get("passes", 0)
             frame = self._frame(form, path)
@@ -539,6 +567,20 @@ class _Reader:
 
     def _error(self, path: Path, code: Code, message: str, *, advice: str = "", key: bool = False) -> Diagnostic:
         return self._document.error(path, code, message=message, advice=advice, key=key)
+
+
+def named_twice(document: Document, clusters: Sequence[Part]) -> list[Diagnostic]:
+    """Return an error for each cluster of a fleet that has the name of another one."""
+    known: set[str] = set()
+    found = []
+    for part in clusters:
+        name = part.value["name"]
+        if name in known:
+            message = f"two clusters have the name `{name}`"
+            advice = "give one of them another name"
+            found.append(document.error((*part.path, "name"), codes.BAD_FIXTURE, message=message, advice=advice))
+        known.add(name)
+    return found
 
 
 def laid_over(base: Json, form: Json) -> Json:

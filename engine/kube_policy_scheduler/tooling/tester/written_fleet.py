@@ -23,7 +23,15 @@ from kube_policy_scheduler.tooling.short_forms import Json, ShortFormError
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.case_runner import CaseClusterBuilder
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.tester.suite_file import Part, Path, Suite, did_you_mean, schema_text, unfilled
+from kube_policy_scheduler.tooling.tester.suite_file import (
+    Part,
+    Path,
+    Suite,
+    did_you_mean,
+    named_twice,
+    schema_text,
+    unfilled,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,10 @@ class FleetParts:
     """What runs beside it."""
     over: Part | None = None
     """Laid over the clusters, by name."""
+
+
+_ALTERNATIVES = (frozenset({"zone", "zones"}),)
+"""Keys of a cluster that say the same: one that a case says replaces the other of the file."""
 
 
 class WrittenFleet:
@@ -64,6 +76,7 @@ class WrittenFleet:
         """What is decided."""
         self.others = [self._made_workload(part, shown, tuple(forms)) for part in parts.others]
         """What runs beside it."""
+        self._report_same(parts)
         clusters = [self._made_cluster(written[name], form) for name, (_, form) in sorted(forms.items())]
         if self._found:
             raise DocumentError(self._found)
@@ -82,7 +95,8 @@ class WrittenFleet:
                 self._found.append(self._error(path, f"unknown cluster `{name}`", advice=advice, key=True))
                 continue
             part, known = forms[name]
-            forms[name] = part, {**known, **form}
+            replaced = {key for both in _ALTERNATIVES if not both.isdisjoint(form) for key in both}
+            forms[name] = part, {key: value for key, value in known.items() if key not in replaced} | form
         return forms
 
     def _made_workload(self, part: Part, clusters: list[Json], known: tuple[str, ...]) -> Workload:
@@ -96,6 +110,16 @@ class WrittenFleet:
         except ShortFormError as error:
             self._found.append(self._error((*part.path, error.key), str(error)))
             return Workload("Deployment", "web")
+
+    def _report_same(self, parts: FleetParts) -> None:
+        """Report each workload that is the same as another one: it would count as that one."""
+        known = {self.workload.identity}
+        for part, each in zip(parts.others, self.others, strict=True):
+            if each.identity in known:
+                message = f"two workloads are the {each.kind} `{each.namespace}/{each.name}`"
+                advice = "give one of them another name"
+                self._found.append(self._error((*part.path, "name"), message, advice=advice))
+            known.add(each.identity)
 
     def _made_cluster(self, part: Part, form: Json) -> FleetCluster | None:
         try:
@@ -162,7 +186,7 @@ def read_fleet_text(document: Document, *, now: float) -> FleetText:
         raise DocumentError(problems)
     value: Json = document.value
     clusters, others = _listed(value, "clusters"), _listed(value, "workloads")
-    problems = (*_left_open(document), *_named_twice(document, clusters))
+    problems = (*_left_open(document), *named_twice(document, clusters), *_templates(document, clusters))
     if problems:
         raise DocumentError(problems)
     at = unix_seconds(value["now"]) or 0.0 if "now" in value else now
@@ -205,14 +229,16 @@ def _left_open(document: Document) -> list[Diagnostic]:
     ]
 
 
-def _named_twice(document: Document, clusters: Sequence[Part]) -> list[Diagnostic]:
-    known: set[str] = set()
-    found = []
-    for part in clusters:
-        name = part.value["name"]
-        if name in known:
-            message = f"two clusters have the name `{name}`"
-            advice = "give one of them another name"
-            found.append(document.error((*part.path, "name"), codes.BAD_FIXTURE, message=message, advice=advice))
-        known.add(name)
-    return found
+def _templates(document: Document, clusters: Sequence[Part]) -> list[Diagnostic]:
+    """Return an error for each pod of a member that names a template: there are none."""
+    return [
+        document.error(
+            (*part.path, "member", "pods", number, "from"),
+            codes.UNKNOWN_TEMPLATE,
+            message=f"unknown template `{pod['from']}`",
+            advice="write the pod out: there are no `templates` here",
+        )
+        for part in clusters
+        for number, pod in enumerate(part.value.get("member", {}).get("pods", ()))
+        if "from" in pod
+    ]
