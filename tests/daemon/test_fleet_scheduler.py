@@ -9,7 +9,7 @@ import pytest
 
 from kube_policy_scheduler.daemon.fleet.engine import Engine, FleetDecision
 from kube_policy_scheduler.daemon.fleet.fleet_scheduler import FleetScheduler
-from kube_policy_scheduler.fleet.waiting import Waiting, Wake
+from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.times import Steady
 
 NOW = 1000.0
@@ -23,14 +23,19 @@ class Work:
 class BreakingEngine:
     """Cannot decide some objects."""
 
-    def __init__(self, *names: str, breaking: str) -> None:
+    def __init__(self, *names: str, breaking: str, unordered: str = "") -> None:
         self.maker = self
-        self.waiting: Waiting[tuple[str, str]] = Waiting()
-        self.breaking = breaking
+        self.waiting: Waiting[tuple[str, str]] = Waiting(self.position)
+        self.breaking, self.unordered = breaking, unordered
         self.carried_out: list[str] = []
         self.ended = asyncio.Event()
         for name in names:
             self.waiting.wake(("shop", name), Wake.OWN, Steady(NOW))
+
+    def position(self, key: tuple[str, str], now: Steady) -> Position:
+        if key[1] == self.unordered:
+            raise ValueError(key)
+        return Position()
 
     def next(self, now: Steady) -> Work | None:
         key = self.waiting.next(now)
@@ -46,9 +51,12 @@ class BreakingEngine:
         return None
 
 
-def test_an_object_that_cannot_be_decided_keeps_no_other_from_being_decided(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("how", [{"breaking": "bad"}, {"breaking": "", "unordered": "bad"}], ids=["decided", "ordered"])
+def test_an_object_that_cannot_be_decided_keeps_no_other_from_being_decided(
+    how: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> BreakingEngine:
-        engine = BreakingEngine("bad", "web", breaking="bad")
+        engine = BreakingEngine("bad", "web", **how)
         made = FleetScheduler(cast(Engine, engine), view=cast(Any, lambda: True), parallel_writes=1, steady=lambda: NOW)
         made.lead(True)
         task = asyncio.create_task(made.run())
@@ -62,6 +70,7 @@ def test_an_object_that_cannot_be_decided_keeps_no_other_from_being_decided(capl
     assert engine.carried_out == ["web"]
     assert (engine.waiting.failing, engine.waiting.attempts(("shop", "bad"))) == (1, 1)
     assert engine.waiting.next(Steady(NOW + 0.5)) is None
+    engine.unordered = ""
     assert engine.waiting.next(Steady(NOW + 2.0)) == ("shop", "bad"), "it is tried again after a pause"
     assert "unexpected error while deciding on shop/bad" in caplog.text
 

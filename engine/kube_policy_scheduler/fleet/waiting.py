@@ -183,16 +183,18 @@ class Waiting(Generic[Key]):
         return self._later[0][0] if self._later else None
 
     def look_again(self, now: Steady) -> None:
-        """Ask for the positions of all workloads that can be decided now: what they follow from has changed."""
+        """Have `next` ask for the positions of all workloads that can be decided now: what they follow from has
+        changed."""
         waiting = list(self._now)
         self._now.clear()
         for entry in waiting:
-            self._enter(entry, now)
+            self._place(entry, now)
 
     def _enter(self, entry: _Entry[Key], now: Steady) -> None:
-        """Let a workload be decided as soon as it is the first."""
-        entry.ticket = next(self._tickets)
+        """Let a workload be decided as soon as it is the first. If its position cannot be told, it is handed out."""
+        entry.ticket, entry.is_out, self._deciding = 0, True, entry.key
         found = self._position(entry.key, now)
+        entry.ticket, entry.is_out, self._deciding = next(self._tickets), False, None
         line, key = (not found.is_asked, found.line), (found.key, -entry.priority, entry.since)
         self._now.add(line, key, entry, ticket=entry.ticket, now=now, slopes=found.slopes, until=found.until)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.daemon.fleet.engine import Due, Engine, FleetDecision
 from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, ClusterView
-from kube_policy_scheduler.daemon.watching.resources import Handler
+from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
@@ -73,17 +73,26 @@ class FleetScheduler:
     # --- what is watched ----------------------------------------------------------------------------
 
     def handler(self, kind: type) -> Handler[Any]:
-        """Return the handler of a kind of objects; each change wakes the loop."""
+        """Return the handler of a kind of objects; each change wakes the loop.
+
+        Objects reach the engine only through here, one by one. An object that breaks its handler is passed over: it
+        keeps no other from being known, and its view current.
+        """
         handler = self.engine.handler(kind)
 
-        def stirring(take: Callable[[Any], None]) -> Callable[[Any], None]:
+        def taking(take: Callable[[Any], None]) -> Callable[[Any], None]:
             def taken(thing: Any) -> None:
-                take(thing)
+                take_each(take, (thing,))
                 self._stirred.set()
 
             return taken
 
-        return Handler(stirring(handler.whole), stirring(handler.upsert), stirring(handler.deleted))
+        def whole(listed: Sequence[Any]) -> None:
+            handler.whole(())
+            take_each(handler.upsert, listed)
+            self._stirred.set()
+
+        return Handler(whole, taking(handler.upsert), taking(handler.deleted))
 
     def kind_unavailable(self, kind: type, why: str) -> None:
         """Take note that a kind cannot be read: what is known of it stays, and nothing is decided meanwhile."""
