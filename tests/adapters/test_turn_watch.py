@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube_policy_scheduler.adapters.process.turn_watch import RECENT_SECONDS, SAID_SECONDS, LongTurn, TurnWatch
+from kube_policy_scheduler.adapters.process.turn_watch import (
+    JOIN_SECONDS,
+    RECENT_SECONDS,
+    SAID_SECONDS,
+    LongTurn,
+    TurnWatch,
+)
 
 
 class Machine:
@@ -189,3 +196,59 @@ def test_a_report_that_fails_ends_no_loop(caplog: pytest.LogCaptureFixture) -> N
         runner.run(main())
 
     assert "unexpected error in a report" in caplog.text
+
+
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("timer_seconds", [None, JOIN_SECONDS / 2, 10.0])
+def test_what_comes_soon_after_is_handled_in_the_same_turn_where_turns_are_joined(
+    joins: bool, timer_seconds: float | None
+) -> None:
+    """A loop that has a timer to mind soon waits for nothing else."""
+    paused = list[float]()
+
+    def sleep(seconds: float) -> None:
+        paused.append(seconds)
+        there[1].send(b"x")
+
+    watch: TurnWatch[object] = TurnWatch(sleep=sleep)
+    turns = list[str]()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        both = asyncio.Event()
+
+        def read(name: str) -> None:
+            here[name == "second"].recv(1)
+            turns.append(name)
+            loop.call_soon(turns.append, "later turn")
+            if name == "first" and not paused:
+                there[1].send(b"x")
+            if name == "second":
+                both.set()
+
+        for name, end in zip(("first", "second"), here, strict=True):
+            loop.add_reader(end, read, name)
+        await asyncio.sleep(0)
+        if timer_seconds is not None:
+            loop.call_later(timer_seconds, lambda: None)
+        there[0].send(b"x")
+        watch.joins = lambda: joins
+        await both.wait()
+        watch.joins = lambda: False
+        for end in here:
+            loop.remove_reader(end)
+
+    pairs = [socket.socketpair() for _ in range(2)]
+    here, there = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    try:
+        with asyncio.Runner(loop_factory=watch.new_loop) as runner:
+            runner.run(main())
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+    is_joined = joins and timer_seconds != JOIN_SECONDS / 2
+    assert paused == ([JOIN_SECONDS] if is_joined else [])
+    together = turns[:2]
+    assert sorted(together) == (["first", "second"] if is_joined else ["first", "later turn"])

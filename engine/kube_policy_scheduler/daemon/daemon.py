@@ -219,6 +219,7 @@ class Daemon:
         self._scheduler = make_scheduler(settings, context, leading=not fence.is_needed)
         clock.on_set(self._scheduler.clock_was_set)
         turns.on_long = self._turn_was_long
+        turns.joins = lambda: self._transport.is_busy
         self._cache_comparer = CacheComparer(
             self._scheduler, is_current=lambda: not self._view.problems(), found=self.metrics.violated
         )

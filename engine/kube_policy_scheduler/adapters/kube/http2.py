@@ -16,6 +16,7 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
 from typing import TypeAlias
 
 import msgspec
@@ -45,12 +46,12 @@ STREAM_WINDOW, CONNECTION_WINDOW = 1 << 20, 16 << 20
 """Bytes that the server may send before we have said that we took them."""
 MOST_REPEATS = 3
 """How often a request is sent again of which the server said that it did not look at it."""
-BUSY_STREAMS, GATHER_SECONDS = 16, 0.001
-"""With so many requests under way, others wait for each other so long."""
 LAST_STREAM = 2**31 - 1
 SILENCE_CHECK_SECONDS = 1.0
 """How often the deadlines of what was sent are looked at."""
 
+_FRAME_HEAD = Struct(">IBI")
+"""Length and kind in one number, flags, stream."""
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 _TABLE_SIZE, _ENABLE_PUSH, _MOST_STREAMS, _INITIAL_WINDOW, _HEADER_LIST = 1, 2, 3, 4, 6
@@ -188,7 +189,8 @@ class Http2Connection(asyncio.Protocol):
         self._is_full = False
         """Whether the socket takes no more."""
         self._flushes = False
-        self._received = bytearray()
+        self._rest = b""
+        """The beginning of a frame that has not come whole."""
         self._block: tuple[int, int, bytearray] | None = None
         """Stream, flags and beginning of a header block that goes on in further frames."""
         self._answers = _AnswerHeads()
@@ -248,18 +250,10 @@ class Http2Connection(asyncio.Protocol):
             raise Unreachable("the server opened a connection and took no request")
 
     def flush_soon(self) -> None:
-        """Send what waits, together with what comes until then: at the end of this turn of the event loop.
-
-        While the server works on several requests, what comes in some turns goes out together: a write costs as much as
-        all else of a request, and none of these would be answered sooner.
-        """
-        if self._flushes:
-            return
-        self._flushes = True
-        if len(self._exchanges) < BUSY_STREAMS or len(self._waiting) >= BUSY_STREAMS:
+        """Send what waits, together with what comes until then: at the end of this turn of the event loop."""
+        if not self._flushes:
+            self._flushes = True
             self._loop.call_soon(self._flush)
-        else:
-            self._loop.call_later(GATHER_SECONDS, self._flush)
 
     def retire(self) -> None:
         """Take no more requests, and close once those that were sent are answered."""
@@ -369,25 +363,27 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read the frames that are whole."""
         self._heard_at = self._loop.time()
-        received = self._received
-        received += data
+        received = self._rest + data if self._rest else data
         at, size = 0, len(received)
+        self._flushes = True  # what follows from the answers goes out in one write, below
         try:
             while size - at >= 9:
-                length = int.from_bytes(received[at : at + 3])
+                length_and_kind, flags, stream = _FRAME_HEAD.unpack_from(received, at)
+                length = length_and_kind >> 8
                 if length > MOST_SENT_BYTES:
                     raise _Malformed("the server sends frames that are too long")
                 end = at + 9 + length
                 if size < end:
                     break
-                stream = int.from_bytes(received[at + 5 : at + 9]) & LAST_STREAM
-                self._take(received[at + 3], received[at + 4], stream, bytes(received[at + 9 : end]))
+                self._take(length_and_kind & 0xFF, flags, stream & LAST_STREAM, received[at + 9 : end])
                 at = end
         except _Malformed as error:
             self._fail(MalformedAnswer(f"the answer is not valid HTTP/2: {error}"))
             return
-        del received[:at]
-        self._has_room()
+        self._rest = received[at:]
+        self._flush()
+        if self.retired and not self._exchanges:
+            self.close()
 
     def eof_received(self) -> None:
         """Let asyncio close the transport."""

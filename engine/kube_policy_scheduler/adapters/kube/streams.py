@@ -15,6 +15,9 @@ from kube_policy_scheduler.adapters.kube.pool import Pool
 
 logger = logging.getLogger(__name__)
 
+BUSY_STREAMS = 6
+"""With so many requests under way, further answers come soon. A pod that is bound alone has one, and then its event."""
+
 
 class NotSpoken(KubeError):
     """The server speaks no HTTP/2: send it over HTTP/1.1."""
@@ -59,6 +62,11 @@ class Streams:
     def are_up(self) -> bool:
         """Whether there is a connection on which a request is sent as soon as the server allows one more."""
         return self._connection is not None and self._connection.is_set_up and self._connection.takes_more
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether many requests wait for their answers."""
+        return self._connection is not None and len(self._connection) >= BUSY_STREAMS
 
     async def exchange(self, request: Request) -> Answer:
         """Send a request, and return the whole answer.

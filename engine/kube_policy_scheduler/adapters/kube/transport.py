@@ -125,6 +125,11 @@ class Transport(Client):
         """Whether `begin` can send anything now: there is a connection on which requests need no task."""
         return self._streams.are_up
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether many small writes wait for their answers: the next ones come within a moment."""
+        return self._streams.are_busy
+
     def begin(self, request: Request, done: Callable[[bytes | KubeError], None]) -> bool:
         """Send one request without a task, where nothing stands in its way; return whether.
 

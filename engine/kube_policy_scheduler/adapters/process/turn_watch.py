@@ -5,6 +5,9 @@ others makes each turn longer; and the longest step in it that was named, such a
 read only where something has taken long by the steady clock: reading it is a call of the kernel, and there are several
 steps for each pod. After the turn it is too late where it never ends: so a thread looks, too, and says once in which
 step and in which function a turn is.
+
+It also joins turns: while many answers are awaited, the loop waits a moment for the next ones when some have come. To
+wake, and to read and write a socket, costs as much as all else that an answer leads to.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ LOOK_SECONDS = 0.5
 SAID_SECONDS = 10.0
 """Of long turns in the same step, one is logged in this many seconds; all are counted."""
 RECENT_SECONDS = 600.0
+JOIN_SECONDS = 0.002
+"""How long a turn waits for what else comes, where turns are joined. Twice as long saves nothing more."""
 FRAMES = 6
 """Functions that are named of a turn that hangs, the innermost ones."""
 
@@ -76,6 +81,7 @@ class TurnWatch(Generic[ThingT]):
         steady: Callable[[], float] = time.monotonic,
         long_seconds: float = LONG_SECONDS,
         hang_seconds: float = HANG_SECONDS,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Make one.
 
@@ -84,7 +90,9 @@ class TurnWatch(Generic[ThingT]):
             steady: seconds that pass evenly.
             long_seconds: of CPU, from which on a turn is long.
             hang_seconds: after which a turn that is under way hangs.
+            sleep: lets so many seconds pass.
         """
+        self.sleep = sleep
         self._cpu, self._steady = cpu, steady
         self._long_seconds, self._hang_seconds = long_seconds, hang_seconds
         self._turn: _Turn | None = None
@@ -108,6 +116,9 @@ class TurnWatch(Generic[ThingT]):
         """The last long turn, and when it was, by the steady clock."""
         self.on_long: Callable[[LongTurn[ThingT]], None] = lambda turn: None
         """Called after a long turn, on the loop."""
+        self.joins: Callable[[], bool] = lambda: False
+        """Asked when something has come for which the loop has waited: whether it is handled together with what comes
+        within `JOIN_SECONDS`. Not asked while the loop has other work."""
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -263,7 +274,12 @@ class _WatchedSelector(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._watch.end_turn()
         try:
-            return self._selector.select(timeout)
+            found = self._selector.select(timeout)
+            has_time = timeout is None or timeout > JOIN_SECONDS  # nothing else to do, and nothing due soon
+            if found and has_time and self._watch.joins():
+                self._watch.sleep(JOIN_SECONDS)
+                found = self._selector.select(0)
+            return found
         finally:
             self._watch.begin_turn()
 
