@@ -38,10 +38,13 @@ def test_listeners_hear_of_what_may_help_and_not_of_what_was_taken() -> None:
 def test_while_something_is_tried_nothing_is_noted() -> None:
     ledger, heard = Ledger(), list[ClusterEvent]()
     ledger.follow(heard.append)
+    assert not ledger.is_silent
     with ledger.silent():
         with ledger.silent():
             ledger.note(E.POD_DELETE)
+        assert ledger.is_silent
         ledger.note(E.POD_DELETE)
+    assert not ledger.is_silent
     assert (ledger.epoch, heard) == (0, [])
     ledger.note(E.POD_DELETE)
     assert (ledger.epoch, heard) == (1, [E.POD_DELETE])

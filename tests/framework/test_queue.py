@@ -27,6 +27,7 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
     QueuePosition,
     SchedulingQueue,
     priority_position,
+    priority_sort,
 )
 
 FIT = frozenset({"NodeResourcesFit"})
@@ -400,6 +401,37 @@ def test_a_pod_is_told_how_often_it_was_tried_before_whether_it_is_being_tried_o
         tell(queued)
         queue.move_on_event(ClusterEvent.POD_DELETE, 100.0 * attempt + 50.0)
     assert told == [0, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("what", ["enters", "leaves in backoff", "leaves during an attempt"])
+def test_a_strict_line_waits_for_a_pod_that_changes_only_while_it_is_in_it(what: str) -> None:
+    def position(queued: QueuedPod) -> QueuePosition:
+        is_in_line = "strict" in queued.pod.annotations
+        return (
+            QueuePosition("line", ((), *priority_sort(queued)), strict=True)
+            if is_in_line
+            else priority_position(queued)
+        )
+
+    def show(name: str, *, strict: bool, at: float) -> QueuedPod:
+        pod = msgspec.structs.replace(make_pod(name, templates=templates), annotations={"strict": ""} if strict else {})
+        queue.add(pod, at)
+        queued = queue.get(name)
+        assert queued is not None
+        return queued
+
+    queue, templates = SchedulingQueue(position=position), Templates()
+    first = show("first", strict=what != "enters", at=0.0)
+    assert queue.pop(0.0) is first
+    queue.returned(first, 0.0)
+    show("behind", strict=True, at=0.5)
+    if what == "leaves during an attempt":
+        assert queue.take("first") is first
+    show("first", strict=what == "enters", at=0.6)
+    if what == "leaves during an attempt":
+        queue.returned(first, 0.7)
+    assert popped(queue, 0.8) == ([] if what == "enters" else ["behind"])
+    assert "first" in popped(queue, 10.0)
 
 
 @pytest.mark.parametrize("place", ["backoff", "unschedulable", "active", "in flight", "waiting at permit"])

@@ -726,13 +726,13 @@ class SchedulingQueue:
 
     def _keep_line(self, queued: QueuedPod) -> None:
         """Block the pods behind one that waits for its next attempt, if its line is strict."""
-        if self._long_turns.waits_last(queued):
-            self._active.unblock(queued.pod.uid)
-            return  # it is in no line with others
         position = self._position(queued)
-        if position.strict:
-            queued.serves_time = True  # otherwise the back-off of pods behind it would end early
-            self._active.block(queued, position)
+        if not position.strict or self._long_turns.waits_last(queued):
+            self._waits_no_longer(queued)
+            self._active.unblock(queued.pod.uid)  # it may have been in a strict line before
+            return
+        queued.serves_time = True  # otherwise the back-off of pods behind it would end early
+        self._active.block(queued, position)
 
     def _waits_no_longer(self, queued: QueuedPod) -> None:
         """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""
