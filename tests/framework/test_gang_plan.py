@@ -1,4 +1,4 @@
-"""Plans of whole gangs: in turns of the event loop or in one go, noted or carried out, they come to the same."""
+"""Plans of whole gangs: in turns of the event loop or in one go, listed or carried out, they come to the same."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from kube_policy_scheduler.framework.groups import attempt as attempts
 from kube_policy_scheduler.framework.groups import seating as seats
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
+from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     Membership,
@@ -209,18 +210,25 @@ def check(holds: bool) -> None:
     assert holds
 
 
+class CarriedOut(Attempt):
+    """Has the columns show each eviction at once, and asks them what fits."""
+
+    def _is_alone(self, found: Preemption) -> bool:
+        return False
+
+
 @given(stages())
-def test_evictions_that_are_noted_come_to_the_same_as_those_that_are_carried_out(
+def test_evictions_that_are_listed_come_to_the_same_as_those_that_are_carried_out(
     drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]],
 ) -> None:
     make, members, size, spec = drawn
-    noted, plain = make(), make()
+    listed, plain = make(), make()
 
     def carried_out(members: int) -> Attempt:
-        return Attempt(plain.cluster, plain.algorithm, waiting={}, members=members, notes_only=False)
+        return CarriedOut(plain.cluster, plain.algorithm, waiting={}, members=members)
 
     plain.planner._new_attempt = carried_out  # type: ignore[method-assign]
-    assert noted.tried(noted.gang(members, size=size, **spec)) == plain.tried(plain.gang(members, size=size, **spec))
+    assert listed.tried(listed.gang(members, size=size, **spec)) == plain.tried(plain.gang(members, size=size, **spec))
 
 
 @given(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from operator import add, ge, sub
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -35,8 +34,8 @@ enough for a few hundred members that each must search for victims on 5,000 node
 """
 MOVE_WORK = 32
 """To place a pod on the columns, or to displace it, see `trial.NODE_WORK`."""
-NOTE_WORK = 16
-"""To note evictions on a node, see `trial.NODE_WORK`."""
+LIST_WORK = 16
+"""To list evictions on a node without the columns, see `trial.NODE_WORK`."""
 _FEW = 8
 """If placements are tried on more than 1/8 of the nodes, a search for victims ends in one turn: the next turn would
 search all these nodes again."""
@@ -76,17 +75,20 @@ class WaitingPod(Protocol):
         ...
 
 
-class _Change(msgspec.Struct, frozen=True):
-    """A pod was placed, or displaced."""
+class _Change(msgspec.Struct):
+    """A pod is placed, or displaced."""
 
     pod: PodInfo
     node_name: str
     placed: QueuedPod | None = None
-    """None: it was displaced."""
+    """None: it is displaced."""
     decision: Decision | None = None
-    """What was decided about a pod that was placed; None: only its node is known."""
+    """What was decided about a pod that is placed; None: only its node is known."""
+    is_listed: bool = False
+    """Whether the columns need not show it until somebody asks them: only resources matter on its node, and what is
+    left of them is known."""
     reserved: ClaimReservation | None = None
-    """The devices that it got."""
+    """The devices that it has on the columns."""
 
 
 class Mark(NamedTuple):
@@ -96,27 +98,13 @@ class Mark(NamedTuple):
     rules: int
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    """What members of a template have in common."""
-
-    wanted: Wanted | None
-    groups: Collection[Group]
-
-
-class _Room(msgspec.Struct):
-    """What evictions that are only noted leave free on a node, `amounts` of the resources that a pod requests."""
-
-    amounts: tuple[int, ...]
-    free: list[int]
-
-
 class Attempt:
     """Placements that are taken back at the end.
 
-    Evictions on a node where only resources matter are just noted, because arithmetic gives their result.
-    They are carried out on the columns as soon as somebody must look at these.
-    What is only noted need not be tried again in the next turn: that took half of the time of a gang of 2,000 that
-    evicts as many, and 0.1 s in one turn.
+    They are a list of changes, of which the columns show the first ones; whoever asks the columns has them show all
+    (`show`). Until then, evictions on a node where only resources matter stand in the list alone: arithmetic gives
+    their result. When a turn of the event loop begins, the columns show none of the list. To show it takes 0.1 s for a
+    gang of 2,000 that evicts as many, so only turns that need it do.
     """
 
     def __init__(
@@ -126,7 +114,6 @@ class Attempt:
         *,
         waiting: Mapping[str, WaitingPod],
         members: int = 0,
-        notes_only: bool = True,
     ) -> None:
         """Make one.
 
@@ -135,10 +122,8 @@ class Attempt:
             algorithm: decides.
             waiting: by uid, who waits at Permit: they hold devices that are not written yet.
             members: that are decided once in any case, which costs nothing of its work.
-            notes_only: whether evictions may be noted only.
         """
         self._cluster, self._algorithm, self._waiting = cluster, algorithm, waiting
-        self._notes_only = notes_only
         self._look = cluster.nodes.size // NODES_A_UNIT
         """The work to look at all nodes."""
         self._most_work = MOST_PLAN_WORK + 2 * (VERDICT_WORK + self._look) * members
@@ -160,19 +145,20 @@ class Attempt:
         self.decisions: dict[str, Decision] = {}
         """By uid, what was decided about those of them that got free nodes, the first placed first."""
         self._changes: list[_Change] = []
-        """On the columns, oldest first."""
-        self._paused: list[_Change] = []
-        """What is tried again when it goes on."""
+        """All that is tried, oldest first."""
+        self._shown, self._seen = 0, 0
+        """How many of them the columns show, and how many they showed at some time: to show those again is no work of
+        this attempt, and no change for searches that are under way."""
+        self._hidden: Counter[Group] = Counter()
+        """How many members of each group are placed by changes that the columns do not show."""
         self._rules: list[Callable[[], None]] = []
         """What takes back where groups are placed, and in which order they get devices, oldest first."""
-        self._noted: list[tuple[QueuedPod, str, tuple[PodInfo, ...]]] = []
-        """Who is placed where and which victims go, in words only."""
-        self._noted_members: Counter[Group] = Counter()
-        self._opened: dict[str, dict[PodTemplate, _Room]] = {}
-        """Nodes where somebody was evicted; by template, what is left there, where that is known by arithmetic."""
+        self._opened: dict[str, dict[PodTemplate, int]] = {}
+        """Nodes where somebody was evicted; by template, how many more pods have room, where arithmetic says that."""
         self._roomy: dict[PodTemplate, tuple[int, list[str]]] = {}
         """By template: how many of them were seen, and those of these where another pod may have room."""
-        self._kinds: dict[PodTemplate, _Kind] = {}
+        self._wanted: dict[PodTemplate, Wanted | None] = {}
+        """What members request; None: their requests do not say where they fit."""
         self._own: set[str] = set()
         """Nodes where something is tried."""
         self._changed: set[str] = set()
@@ -203,13 +189,12 @@ class Attempt:
             self._search.close()
             self._search = None
         self._spent += self._algorithm.work - self._began
-        self._paused = list(self._changes)
-        self._undo(0)
+        self._hide(0)
         self._rows.take()
         self._algorithm.cycle.pass_over_changes()
 
     def resume(self) -> bool:
-        """Try the same again on the columns; return False if something changed that it rests on: nothing is tried then.
+        """Go on with what was tried; return False if something changed that it rests on: nothing is tried then.
 
         What others changed elsewhere is looked at as if nobody had looked there yet.
         """
@@ -218,25 +203,21 @@ class Attempt:
         if nodes is not self._rows.nodes or nodes.size != self._size or rows is None or isinstance(rows, slice):
             return False
         changed = {nodes.infos[row].name for row in rows}
-        on = {change.node_name for change in self._paused} | {name for _, name, _ in self._noted}
+        on = {change.node_name for change in self._changes}
         if not changed.isdisjoint(on) or not on <= nodes.rows.keys():
             return False
         if any(name in self._cluster.nominated for name in self._opened):
+            return False
+        node_of = self._cluster.node_of
+        if any(each.placed is None and node_of(each.pod.uid) != each.node_name for each in self._changes):
             return False
         self._changed |= changed
         if changed:
             self._seen_since = set()
         self._rejected.clear()
         self._budgets = None
-        for change in self._paused:
-            if change.placed is not None:
-                self._place(change.placed, change.node_name, change.decision)
-            elif self._cluster.node_of(change.pod.uid) == change.node_name:
-                self.displace(change.pod.uid)
-            else:
-                self.undo()
-                return False
-        self._algorithm.cycle.pass_over_changes()
+        needed = (number for number, change in enumerate(self._changes, 1) if not change.is_listed)
+        self._show(max(needed, default=0))
         self._began = self._told = self._algorithm.work
         return True
 
@@ -253,6 +234,7 @@ class Attempt:
         if len(self._own) * _FEW > self._cluster.nodes.size:
             return self._algorithm.decide(queued, memo=self._rejected)
         while True:
+            self.show()
             # each turn, the member is decided again, and nodes where something is tried are searched again
             again = VERDICT_WORK + sum(NODE_WORK + len(self._cluster.pods_on(name)) for name in self._own)
             self._told += again
@@ -270,8 +252,8 @@ class Attempt:
                 return None
 
     def _look_at_all(self, queued: QueuedPod) -> None:
-        """Have all that is tried on the columns; the first member of a template takes a look at all nodes."""
-        self._carry_out()
+        """Have the columns show all that is tried; the first member of a template takes a look at all nodes."""
+        self.show()
         if queued.pod.template not in self._decided:
             self._decided.add(queued.pod.template)
             self._algorithm.work += self._look
@@ -281,8 +263,8 @@ class Attempt:
         template = queued.pod.template
         if self._seen_since is None or template in self._seen_since:
             return None
-        if any(member.pod.template is not template for member, _, _ in self._noted):
-            self._carry_out()  # else its own kind has no room where it was noted only, with victims or without
+        if any(each.placed is not None and each.pod.template is not template for each in self._changes[self._shown :]):
+            self.show()  # else its own kind has no room where the columns show its victims
         decision = self._algorithm.decide(queued, preempts=False, memo=self._rejected)
         if decision.host is None and self._algorithm.is_alike(queued):
             self._seen_since.add(template)
@@ -317,7 +299,7 @@ class Attempt:
         only_resources = decision.preemption.only_resources
         for name, victims in others:
             if name in self._opened:
-                self._carry_out()
+                self.show()
             there = self._cluster.pods_on(name)
             if name in self._cluster.nominated or not all(victim.uid in there for victim in victims.pods):
                 continue
@@ -325,29 +307,25 @@ class Attempt:
                 break
             found = Preemption(name, victims.pods, only_resources=only_resources and not victims.has_gangs)
             self._algorithm.work += NODE_WORK
-            may_be_noted = self._may_be_noted(found)
-            if (may_be_noted and name not in self._changed) or self._would_do(queued, found, alone=may_be_noted):
+            if (self._is_alone(found) and name not in self._changed) or self._would_do(queued, found):
                 return msgspec.structs.replace(decision, pod=queued.pod, preemption=found)
         del self._candidates[template]
         return None
 
-    def _may_be_noted(self, found: Preemption) -> bool:
-        """Return whether evictions on a node need not be tried on the columns: nothing else is tried there, and nothing
-        that is tried elsewhere has a say.
-        """
-        return self._notes_only and found.only_resources and found.nominated_node not in self._own
+    def _is_alone(self, found: Preemption) -> bool:
+        """Return whether only resources matter on the node of evictions, and nothing else is tried there."""
+        return found.only_resources and found.nominated_node not in self._own
 
-    def _would_do(self, queued: QueuedPod, found: Preemption, *, alone: bool) -> bool:
-        """Return whether a pod fits once victims are gone. alone: whether what was only noted has no say."""
-        if not alone:
-            self._carry_out()
-        mark, own = len(self._changes), found.nominated_node in self._own
+    def _would_do(self, queued: QueuedPod, found: Preemption) -> bool:
+        """Return whether a pod fits once victims are gone."""
+        mark, name = self.mark(), found.nominated_node or ""
+        own = name in self._own
         for victim in found.victims:
             self.displace(victim.uid)
-        does = self._algorithm.passes(queued, found.nominated_node or "", beside_nominated=True)
-        self._undo(mark)
+        does = self._algorithm.passes(queued, name, beside_nominated=True)
+        self.undo_to(mark)
         if not own:
-            self._own.discard(found.nominated_node or "")
+            self._own.discard(name)
         return does
 
     def opened_node(self, queued: QueuedPod) -> str | None:
@@ -365,139 +343,172 @@ class Attempt:
             names.pop()
         return None
 
-    def _fits_beside(self, queued: QueuedPod, name: str, room: _Room | None) -> bool:
+    def _fits_beside(self, queued: QueuedPod, name: str, room: int | None) -> bool:
         if room is not None:
-            return all(map(ge, room.free, room.amounts))
-        self._carry_out()
+            return room > 0
+        self.show()
         return self._algorithm.passes(queued, name, beside_nominated=True)
 
     # --- placements ----------------------------------------------------------------------------------
 
     def number_of(self, group: Group) -> int:
-        """Return how many members of a group are placed in words only."""
-        return self._noted_members[group]
-
-    def evict(self, member: QueuedPod, preemption: Preemption) -> None:
-        """Place a pod where victims make room for it."""
-        name = preemption.nominated_node or ""
-        there = self._cluster.pods_on(name)
-        if any(victim.uid not in there for victim in preemption.victims):
-            self._frees_others = True  # a whole gang: the next member may find free nodes where its members were
-            self._candidates.clear()
-        elif self._may_be_noted(preemption) and (room := self._room(member, name, preemption.victims)) is not None:
-            self._opened[name] = {member.pod.template: room} if self._algorithm.is_alike(member) else {}
-            self._own.add(name)
-            self._note(member, name, preemption.victims)
-            return
-        self._carry_out()
-        for victim in preemption.victims:
-            self.displace(victim.uid)
-        self._opened[name] = {}
-        self.place(member, name)
-
-    def place_beside(self, member: QueuedPod, name: str) -> None:
-        """Place a pod on a node of `opened_node`."""
-        room = self._opened[name].get(member.pod.template)
-        if room is None:
-            self.place(member, name)
-            return
-        room.free = list(map(sub, room.free, room.amounts))
-        self._note(member, name, ())
-
-    def _room(self, member: QueuedPod, name: str, victims: Iterable[PodInfo]) -> _Room | None:
-        """Return what is left on a node with a member instead of victims; None where arithmetic can't say that."""
-        nodes, wanted = self._cluster.nodes, self._kind(member).wanted
-        if wanted is None or wanted.unoffered or wanted.devices or name in self._cluster.nominated:
-            return None  # who is nominated there may keep some of it
-        row = nodes.rows[name]
-        names = [resource for resource, _ in wanted.amounts]
-        held = [nodes.requested(resource).item(row) for resource in names]
-        if max(held, default=0) > _LARGE:
-            return None
-        amounts = (*(amount for _, amount in wanted.amounts), 1)
-        free = [nodes.allocatable(resource).item(row) - of for resource, of in zip(names, held, strict=True)]
-        free.append(nodes.allocatable("pods").item(row) - nodes.pod_count.item(row))
-        for victim in victims:
-            requests = victim.demand.requests
-            free = list(map(add, free, (*(requests.get(resource, 0) for resource in names), 1)))
-        return _Room(amounts, list(map(sub, free, amounts)))
-
-    def _note(self, member: QueuedPod, name: str, victims: tuple[PodInfo, ...]) -> None:
-        self._noted.append((member, name, victims))
-        self.placed[member.pod.uid] = name
-        self._noted_members.update(self._kind(member).groups)
-        self._algorithm.work += NOTE_WORK
-
-    def _kind(self, member: QueuedPod) -> _Kind:
-        """Return what all members of a template have in common."""
-        found = self._kinds.get(member.pod.template)
-        if found is None:
-            prepared = NodeResourcesFit().pre_filter(self._algorithm.frame(member))
-            wanted = prepared.state if isinstance(prepared, Ready) else None
-            groups = {group for each in self._algorithm.gang_requirements(member) for group in each.groups}
-            found = self._kinds[member.pod.template] = _Kind(wanted if isinstance(wanted, Wanted) else None, groups)
-        return found
-
-    def _carry_out(self) -> None:
-        """Do on the columns what was only noted."""
-        if not self._noted:
-            return
-        noted, self._noted = self._noted, []
-        self._noted_members.clear()
-        for member, name, victims in noted:
-            for victim in victims:
-                self.displace(victim.uid)
-            self.place(member, name)
-            if name in self._opened:
-                self._opened[name].clear()
+        """Return how many members of a group are placed that the columns do not show."""
+        return self._hidden[group]
 
     def seat(self, member: QueuedPod, decision: Decision) -> None:
         """Place a pod that had no place on the free node that was found for it."""
         assert decision.host is not None
-        self._place(member, decision.host, decision)
+        self._add(_Change(member.pod, decision.host, member, decision))
         self.decisions[member.pod.uid] = decision
 
     def place(self, member: QueuedPod, node_name: str) -> None:
         """Place a pod that had no place, with the devices that it claims."""
-        self._place(member, node_name, None)
-
-    def _place(self, member: QueuedPod, node_name: str, decision: Decision | None) -> None:
-        pod, row, reserved = member.pod, self._cluster.nodes.rows.get(node_name), None
-        if row is not None and has_claims(pod.template, self._cluster):
-            order = decision.device_order if decision is not None else None
-            found = reserve_on(self._algorithm.frame(member).at(np.array([row])).ordered(order))
-            reserved = found if isinstance(found, ClaimReservation) else None
-        self._cluster.place(pod, node_name, devices=decision.devices if decision is not None else None)
-        self._moved()
-        self.placed[pod.uid] = node_name
-        self._changes.append(_Change(pod, node_name, member, decision, reserved))
-        self._own.add(node_name)
-        self._rejected.clear()
-
-    def _moved(self, pods: int = 1) -> None:
-        """Count pods that were placed or displaced."""
-        self._algorithm.work += MOVE_WORK * pods
-        self._algorithm.moves += pods
+        self._add(_Change(member.pod, node_name, member))
 
     def displace(self, uid: str) -> None:
-        """Displace a pod that had one."""
+        """Displace a pod that had a place."""
+        self.show()
         node_name = self._cluster.node_of(uid)
-        pod = self._cluster.displace(uid)
-        if pod is not None and node_name is not None:
-            self._moved()
-            self._changes.append(_Change(pod, node_name))
-            self._own.add(node_name)
-            assumed = self._waiting.get(uid)
-            if assumed is not None and assumed.has_devices:
-                self._freed[uid] = assumed.free_devices(self._cluster)
+        if node_name is not None:
+            self._add(_Change(self._cluster.pods[uid], node_name))
+
+    def evict(self, member: QueuedPod, preemption: Preemption) -> None:
+        """Place a pod where victims make room for it."""
+        name, victims = preemption.nominated_node or "", preemption.victims
+        there, room = self._cluster.pods_on(name), None
+        if any(victim.uid not in there for victim in victims):
+            self._frees_others = True  # a whole gang: the next member may find free nodes where its members were
+            self._candidates.clear()
+        elif self._is_alone(preemption):
+            room = self._room(member, name, victims)
+        if room is None:
+            for victim in victims:
+                self.displace(victim.uid)
+            self.place(member, name)
+            self._opened[name] = {}
+            return
+        for victim in victims:
+            self._add(_Change(there[victim.uid], name, is_listed=True))
+        self._add(_Change(member.pod, name, member, is_listed=True))
+        self._algorithm.work += LIST_WORK
+        self._opened[name] = {member.pod.template: room} if self._algorithm.is_alike(member) else {}
+
+    def place_beside(self, member: QueuedPod, name: str) -> None:
+        """Place a pod on a node of `opened_node`."""
+        rooms, template = self._opened[name], member.pod.template
+        if template not in rooms:
+            self.place(member, name)
+            return
+        rooms[template] -= 1
+        self._add(_Change(member.pod, name, member, is_listed=True))
+        self._algorithm.work += LIST_WORK
+
+    def _room(self, member: QueuedPod, name: str, victims: Iterable[PodInfo]) -> int | None:
+        """Return how many more pods like a member fit beside it instead of victims; None: arithmetic can't say."""
+        nodes, wanted = self._cluster.nodes, self._wanted_by(member)
+        if wanted is None or wanted.unoffered or wanted.devices or name in self._cluster.nominated:
+            return None  # who is nominated there may keep some of it
+        row, gone = nodes.rows[name], [victim.demand.requests for victim in victims]
+        places = nodes.allocatable("pods").item(row) - nodes.pod_count.item(row) + len(gone)
+        for resource, amount in wanted.amounts:
+            held = nodes.requested(resource).item(row)
+            if held > _LARGE:
+                return None
+            free = nodes.allocatable(resource).item(row) - held + sum(each.get(resource, 0) for each in gone)
+            places = min(places, free // amount)
+        return places - 1
+
+    def _wanted_by(self, member: QueuedPod) -> Wanted | None:
+        """Return what all members of a template request."""
+        template = member.pod.template
+        if template not in self._wanted:
+            prepared = NodeResourcesFit().pre_filter(self._algorithm.frame(member))
+            wanted = prepared.state if isinstance(prepared, Ready) else None
+            self._wanted[template] = wanted if isinstance(wanted, Wanted) else None
+        return self._wanted[template]
+
+    # --- the list and the columns --------------------------------------------------------------------
+
+    def _add(self, change: _Change) -> None:
+        """Try one more change; the columns show it at once unless it is listed only."""
+        self._changes.append(change)
+        self._own.add(change.node_name)
+        if change.placed is not None:
+            self.placed[change.pod.uid] = change.node_name
+            if change.is_listed:
+                self._hidden.update(change.placed.groups)
+        if not change.is_listed:
+            if change.node_name in self._opened:
+                self._opened[change.node_name].clear()
+            self.show()
+
+    def show(self) -> None:
+        """Have the columns show all that is tried."""
+        if self._shown < len(self._changes):
+            self._show(len(self._changes))
+
+    def _show(self, number: int) -> None:
+        """Have the columns show so many changes."""
+        again = self._changes[self._shown : min(number, self._seen)]
+        for change in again:
+            self._do(change)
+        if again:
+            self._algorithm.cycle.pass_over_changes()
+        for change in self._changes[max(self._shown, self._seen) : number]:
+            self._do(change)
+            self._algorithm.work += MOVE_WORK
+        self._rejected.clear()
+        self._shown, self._seen = number, max(self._seen, number)
+        self._count_hidden()
+
+    def _hide(self, mark: int) -> None:
+        """Have the columns show this many changes at most."""
+        if self._shown > mark:
+            for change in reversed(self._changes[mark : self._shown]):
+                self._take_back(change)
+            self._shown = mark
             self._rejected.clear()
+            self._count_hidden()
+
+    def _count_hidden(self) -> None:
+        hidden = (change.placed for change in self._changes[self._shown :])
+        self._hidden = Counter(group for member in hidden if member is not None for group in member.groups)
+
+    def _do(self, change: _Change) -> None:
+        pod, cluster = change.pod, self._cluster
+        self._algorithm.moves += 1
+        if change.placed is None:
+            cluster.displace(pod.uid)
+            assumed = self._waiting.get(pod.uid)
+            if assumed is not None and assumed.has_devices:
+                self._freed[pod.uid] = assumed.free_devices(cluster)
+            return
+        decision, row = change.decision, cluster.nodes.rows.get(change.node_name)
+        if row is not None and has_claims(pod.template, cluster):
+            order = decision.device_order if decision is not None else None
+            found = reserve_on(self._algorithm.frame(change.placed).at(np.array([row])).ordered(order))
+            change.reserved = found if isinstance(found, ClaimReservation) else None
+        cluster.place(pod, change.node_name, devices=decision.devices if decision is not None else None)
+
+    def _take_back(self, change: _Change) -> None:
+        self._algorithm.moves += 1
+        self._algorithm.work += MOVE_WORK
+        if change.reserved is not None:
+            undo(change.reserved, self._cluster)
+            change.reserved = None
+        if change.placed is not None:
+            self._cluster.displace(change.pod.uid)
+            return
+        self._cluster.place(change.pod, change.node_name)
+        if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
+            reserve_again()
 
     def goes_with(self, victim: PodInfo) -> frozenset[Group] | None:
         """Return the groups that go together with a pod that was displaced; None where they are not known.
 
         A group that is complete without it lost surplus members, each of which goes alone.
         """
-        self._carry_out()
+        self.show()
         size_of, requirements = self._cluster.counters.group_size, self._algorithm.gangs_that_run(victim)
         if requirements is None:
             return None
@@ -508,46 +519,45 @@ class Attempt:
 
         Not with claims: devices went with them.
         """
-        self._carry_out()
+        self.show()
         left = {change.pod.uid: change for change in self._changes if change.placed is None}
         changes = [left.get(victim.uid) for victim in victims]
         if None in changes or any(victim.template.spec.resource_claims for victim in victims):
             return False
         back = [change for change in changes if change is not None]
         for change in back:
-            self._cluster.place(change.pod, change.node_name)
-        self._moved(len(back))
+            self._take_back(change)
         hosts = ((member, self.placed[member.pod.uid]) for member in members)
         if all(self._algorithm.still_fits(member, host, beside_nominated=True) for member, host in hosts):
             stays = {change.pod.uid for change in back}
             self._changes = [each for each in self._changes if each.placed is not None or each.pod.uid not in stays]
+            self._shown = self._seen = len(self._changes)
             self._rejected.clear()
             return True
         for change in back:
-            self._cluster.displace(change.pod.uid)
-        self._moved(len(back))
+            self._do(change)
         return False
 
     def undo(self) -> None:
-        """Take all places back."""
-        self._undo(0)
+        """Have the columns show nothing of it any more; places and rules of groups are left to who carries them out."""
+        self._hide(0)
 
     def mark(self) -> Mark:
         """Return what `undo_to` goes back to."""
-        self._carry_out()
         return Mark(len(self._changes), len(self._rules))
 
     def undo_to(self, mark: Mark) -> None:
         """Take back what was tried since: places, and rules of groups."""
-        self._carry_out()
+        self._hide(mark.changes)
         for change in self._changes[mark.changes :]:
             if change.placed is not None:
                 del self.placed[change.pod.uid]
                 self.decisions.pop(change.pod.uid, None)
-        if len(self._changes) > mark.changes:
-            self._undo(mark.changes)
-            self._rejected.clear()
-        self._undo_rules(mark.rules)
+        del self._changes[mark.changes :]
+        self._seen = min(self._seen, mark.changes)
+        self._count_hidden()
+        while len(self._rules) > mark.rules:
+            self._rules.pop()()
 
     # --- rules of groups -----------------------------------------------------------------------------
 
@@ -565,33 +575,10 @@ class Attempt:
         gangs.order_devices(group, order)
 
     def give_up(self) -> None:
-        """Take everything back, rules of groups included; `undo` leaves these to a plan that is carried out."""
-        self.undo()
-        self._undo_rules(0)
-        self._noted.clear()
-        self._noted_members.clear()
-        self.placed.clear()
-        self.decisions.clear()
-
-    def _undo_rules(self, mark: int) -> None:
-        while len(self._rules) > mark:
-            self._rules.pop()()
+        """Take everything back, rules of groups included."""
+        self.undo_to(Mark(0, 0))
 
     def rows(self) -> set[int]:
         """Return the rows of the nodes where pods are placed."""
         rows = self._cluster.nodes.rows
         return {rows[name] for name in self.placed.values() if name in rows}
-
-    def _undo(self, mark: int) -> None:
-        """Take back what was changed since there were so many changes."""
-        for change in reversed(self._changes[mark:]):
-            if change.reserved is not None:
-                undo(change.reserved, self._cluster)
-            if change.placed is not None:
-                self._cluster.displace(change.pod.uid)
-            else:
-                self._cluster.place(change.pod, change.node_name)
-                if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
-                    reserve_again()
-        self._moved(len(self._changes) - mark)
-        del self._changes[mark:]
