@@ -151,14 +151,27 @@ def test_a_claim_that_was_made_for_somebody_else_holds_the_pod() -> None:
     )
 
 
-@pytest.mark.parametrize(("running", "after"), [(0, ClaimsAfter.DEALLOCATED), (1, ClaimsAfter.STILL_NOT_SCHEDULABLE)])
-def test_devices_are_only_taken_away_from_a_group_that_has_no_pod_on_a_node(running: int, after: ClaimsAfter) -> None:
+@pytest.mark.parametrize(
+    ("what", "after"),
+    [
+        ("is gone", ClaimsAfter.DEALLOCATED),
+        ("runs", ClaimsAfter.STILL_NOT_SCHEDULABLE),
+        ("ends", ClaimsAfter.STILL_NOT_SCHEDULABLE),
+        ("is on a node that is gone", ClaimsAfter.STILL_NOT_SCHEDULABLE),
+    ],
+)
+def test_devices_are_only_taken_away_from_a_group_that_has_no_pod_on_a_node(what: str, after: ClaimsAfter) -> None:
     cluster = cluster_of(NAMED, "a", "b")
     first, second = (frame_of(cluster, pod, NAMED) for pod in "pq")
     host = start(cluster, first)
     assert host is not None
-    if not running:
-        cluster.displace(first.pod.uid)  # the claim stays reserved for the group
+    match what:
+        case "is gone":
+            cluster.displace(first.pod.uid)  # the claim stays reserved for the group
+        case "ends":
+            cluster.place(msgspec.structs.replace(first.pod, terminating=True), host)
+        case "is on a node that is gone":
+            cluster.place(first.pod, "c")
     plugin, node = DynamicResources(), cluster.nodes.rows[host]
     prepared: Any = plugin.pre_filter(second)
     elsewhere = second.at(np.array([row for row in range(2) if row != node]))
