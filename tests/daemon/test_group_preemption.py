@@ -98,6 +98,25 @@ def test_the_least_important_pods_of_the_cluster_go_wherever_they_are() -> None:
     story("", tell, cpus=(2, 2, 2), kubernetes=SINCE_137)
 
 
+def test_no_pod_comes_back_that_a_filter_counts_on_another_node() -> None:
+    """At most one noisy pod may be anywhere: the one of a lower priority goes, though nobody needs its node."""
+    quiet = "filter count(p in cluster.pods where p.priority <= 0) < 2 if pod.priority > 0"
+
+    async def tell(calm: Calm) -> None:
+        for at in range(3):
+            low(calm, f"noisy{at}", 0, node="n0")
+        calm.server.create_pod("elsewhere", {"priority": -1} | containers(3000), {})
+        await calm.after(5)
+        exists(calm, gang("train", 2))
+        spec = {"schedulingGroup": {"podGroupName": "train"}, "priority": 10} | containers(1000)
+        for at in range(2):
+            calm.server.create_pod(f"train{at}", spec | {"nodeSelector": {"kubernetes.io/hostname": "n0"}}, {})
+        await calm.after(0.2)
+        assert all("preempting 3 victims" in calm.told.why[f"train{at}"] for at in range(2))
+
+    story(quiet, tell, cpus=(3, 3), kubernetes=SINCE_137)
+
+
 @pytest.mark.parametrize("above", [0, 2])
 def test_a_group_that_does_not_fit_even_so_evicts_nobody(above: int) -> None:
     async def tell(calm: Calm) -> None:

@@ -23,14 +23,14 @@ from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, GangTopology
 from kube_policy_scheduler.framework.decide.gang_table import GangTable
-from kube_policy_scheduler.framework.decide.member_run import MemberRun
+from kube_policy_scheduler.framework.decide.member_run import MemberRun, change_own_rows
 from kube_policy_scheduler.framework.decide.new_nodes import needs_of
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo, is_alike
 from kube_policy_scheduler.framework.evaluate.evaluation import passes
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, may_evict_alone
-from kube_policy_scheduler.framework.plugin import FilterPlugin
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
@@ -389,6 +389,14 @@ class ScheduleAlgorithm(ABC):
     def on_own_nodes(self, profile: Profile) -> Profile:
         """Return a profile for the nodes on which this scheduler places pods."""
         return profile
+
+    def looks_elsewhere(self, queued: QueuedPod) -> bool:
+        """Return whether filters may look at more than a node and its pods to say whether a pod fits there."""
+        profile = self._profile_for(queued)
+        if profile is None:
+            return True
+        live = (plugin for plugin in profile.filters if plugin.scope is Scope.CLUSTER)
+        return not change_own_rows(self.frame_with_gang(queued), live)
 
     def is_alike(self, queued: QueuedPod) -> bool:
         """Return whether a pod is decided as any other of its template."""

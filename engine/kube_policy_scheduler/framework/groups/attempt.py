@@ -16,6 +16,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Where
+from kube_policy_scheduler.framework.decide.gang_room import are_independent
 from kube_policy_scheduler.framework.decide.rejection_memo import RejectionMemo
 from kube_policy_scheduler.framework.frame import DeviceOrder
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
@@ -159,6 +160,8 @@ class Attempt:
         """By template: how many of them were seen, and those of these where another pod may have room."""
         self._wanted: dict[PodTemplate, Wanted | None] = {}
         """What members request; None: their requests do not say where they fit."""
+        self._elsewhere: dict[PodTemplate, bool] = {}
+        """Whether pods on other nodes may have a say about where members fit."""
         self._own: set[str] = set()
         """Nodes where something is tried."""
         self._changed: set[str] = set()
@@ -503,17 +506,6 @@ class Attempt:
         if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
             reserve_again()
 
-    def goes_with(self, victim: PodInfo) -> frozenset[Group] | None:
-        """Return the groups that go together with a pod that was displaced; None where they are not known.
-
-        A group that is complete without it lost surplus members, each of which goes alone.
-        """
-        self.show()
-        size_of, requirements = self._cluster.counters.group_size, self._algorithm.gangs_that_run(victim)
-        if requirements is None:
-            return None
-        return frozenset(group for each in requirements if each.filled(size_of) < each.size for group in each.groups)
-
     def spares(self, victims: Sequence[PodInfo], members: Sequence[QueuedPod]) -> bool:
         """Have displaced pods stay if all of these members still fit beside them; return whether they do.
 
@@ -521,14 +513,12 @@ class Attempt:
         """
         self.show()
         left = {change.pod.uid: change for change in self._changes if change.placed is None}
-        changes = [left.get(victim.uid) for victim in victims]
-        if None in changes or any(victim.template.spec.resource_claims for victim in victims):
+        back = [left[victim.uid] for victim in victims if victim.uid in left]
+        if len(back) < len(victims) or any(victim.template.spec.resource_claims for victim in victims):
             return False
-        back = [change for change in changes if change is not None]
         for change in back:
             self._take_back(change)
-        hosts = ((member, self.placed[member.pod.uid]) for member in members)
-        if all(self._algorithm.still_fits(member, host, beside_nominated=True) for member, host in hosts):
+        if all(map(self._still_fits, self._beside(back, members))):
             stays = {change.pod.uid for change in back}
             self._changes = [each for each in self._changes if each.placed is not None or each.pod.uid not in stays]
             self._shown = self._seen = len(self._changes)
@@ -538,8 +528,26 @@ class Attempt:
             self._do(change)
         return False
 
-    def undo(self) -> None:
-        """Have the columns show nothing of it any more; places and rules of groups are left to who carries them out."""
+    def _beside(self, back: Sequence[_Change], members: Sequence[QueuedPod]) -> Iterator[QueuedPod]:
+        """Yield the members that may not fit beside pods: those on their nodes, and any for whom others matter too."""
+        nodes = {change.node_name for change in back}
+        are_alone = all(are_independent(change.pod.template) for change in back)
+        for member in members:
+            if self.placed[member.pod.uid] in nodes or not are_alone or self._looks_elsewhere(member):
+                yield member
+
+    def _looks_elsewhere(self, member: QueuedPod) -> bool:
+        """Return whether pods on other nodes may have a say about where members of a template fit."""
+        template = member.pod.template
+        if template not in self._elsewhere:
+            self._elsewhere[template] = self._algorithm.looks_elsewhere(member)
+        return self._elsewhere[template]
+
+    def _still_fits(self, member: QueuedPod) -> bool:
+        return self._algorithm.still_fits(member, self.placed[member.pod.uid], beside_nominated=True)
+
+    def hide(self) -> None:
+        """Have the columns show nothing of what is tried."""
         self._hide(0)
 
     def mark(self) -> Mark:

@@ -5,16 +5,14 @@ Members take free nodes first, then the room that evictions for others leave, an
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.framework.gangs import GangRequirement, Group
+from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.members import GangMembers
-from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
 MOST_SPARED = 1024
@@ -29,6 +27,8 @@ def evictions(
     members: Sequence[QueuedPod],
     awaiting: Sequence[QueuedPod],
     requirement: GangRequirement,
+    *,
+    rules: Callable[[], EvictionRules],
 ) -> Generator[int, None, Nominations]:
     """Return where members go that a group needs once others are evicted, and who; nothing: that helps nobody.
 
@@ -40,6 +40,7 @@ def evictions(
         members: without a place.
         awaiting: those that wait for their victims to end, see `place_awaiting`; they are not in the answer.
         requirement: of the group.
+        rules: returns which pods are evicted together, as the cluster stands.
     """
     left = yield from place_free(attempt, gang, members, requirement)
     found: Nominations = {}
@@ -62,7 +63,7 @@ def evictions(
         yield attempt.step()
     if not found or gang.lacks(requirement):
         return {}
-    found = _without_spared(attempt, found, members)
+    found = _without_spared(attempt, found, members, rules)
     waits = {member.pod.uid for member in awaiting}
     return {uid: found.get(uid) or Preemption(host) for uid, host in attempt.placed.items() if uid not in waits}
 
@@ -117,42 +118,27 @@ def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> 
     attempt.place(member, member.pod.nominated_node)
 
 
-def _without_spared(attempt: Attempt, found: Nominations, members: Sequence[QueuedPod]) -> Nominations:
+def _without_spared(
+    attempt: Attempt, found: Nominations, members: Sequence[QueuedPod], rules: Callable[[], EvictionRules]
+) -> Nominations:
     """Return evictions without those victims that may stay after all, as later ones made enough room.
 
-    The last one that was chosen is looked at first. What a gang needs stays together or not at all, and only where all
-    of it that goes makes room for the same pod. If no more than surplus members of it go, each of them stands alone.
+    The last one that was chosen is looked at first. What is evicted together stays together or not at all, and only
+    where all of it makes room for the same pod.
     """
     placed = [member for member in members if member.pod.uid in attempt.placed]
     victims = [victim for each in found.values() for victim in each.victims]
     if len(victims) * len(placed) > MOST_SPARED:
         return found
-    gangs = {victim.uid: attempt.goes_with(victim) for victim in victims}
-    members_of = Counter(group for groups in gangs.values() for group in groups or ())
+    attempt.hide()
+    unit_of = rules().unit_of_each(victims)
     left: Nominations = {}
     for uid, preemption in reversed(found.items()):
-        stay: set[str] = set()
-        for unit in _together(preemption.victims[::-1], gangs):
-            here = Counter(group for victim in unit for group in gangs[victim.uid] or ())
-            is_whole = all(members_of[group] == number for group, number in here.items())
-            is_known = all(gangs[victim.uid] is not None for victim in unit)
-            if is_known and is_whole and attempt.spares(unit, placed):
-                stay |= {victim.uid for victim in unit}
-        must_go = tuple(victim for victim in preemption.victims if victim.uid not in stay)
+        must_go = {victim.uid: victim for victim in preemption.victims}
+        for unit in dict.fromkeys(unit_of.get(victim.uid, ()) for victim in preemption.victims[::-1]):
+            if unit and all(pod.uid in must_go for pod in unit) and attempt.spares(unit, placed):
+                for pod in unit:
+                    del must_go[pod.uid]
         if must_go:
-            left[uid] = replace(preemption, victims=must_go)
+            left[uid] = replace(preemption, victims=tuple(must_go.values()))
     return dict(reversed(left.items()))
-
-
-def _together(victims: Sequence[PodInfo], gangs: Mapping[str, frozenset[Group] | None]) -> list[list[PodInfo]]:
-    """Return victims by what shares a gang, also by way of others; in the given order. gangs: theirs, by uid."""
-    found: list[tuple[set[Group], list[PodInfo]]] = []
-    for victim in victims:
-        groups, unit = set(gangs[victim.uid] or ()), [victim]
-        others = [each for each in found if not each[0].isdisjoint(groups)]
-        for each in others:
-            found.remove(each)
-            groups |= each[0]
-            unit = [*each[1], *unit]
-        found.append((groups, unit))
-    return [unit for _, unit in found]

@@ -39,7 +39,7 @@ from kube_policy_scheduler.framework.groups.whole_preemption import (
     preempt_whole,
     told_of,
 )
-from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
@@ -357,12 +357,13 @@ class Planner:
                 attempt.settle(requirement.group, where)
             awaiting = [member for member in self.members.awaiting_victims(requirement) if member is not queued]
             yield from place_awaiting(attempt, self.members, awaiting)
-            if self.seating.has_room(members, requirement, priority=queued.pod.priority):
-                frame, profile = self.algorithm.frame(queued), self.algorithm.profile(queued.pod)
+            profile = self.algorithm.profile(queued.pod)
+            if profile is not None and self.seating.has_room(members, requirement, priority=queued.pod.priority):
+                frame = self.algorithm.frame(queued)
                 unplaced = self.members.unplaced(queued, requirement, anywhere=True)
                 within = where.mask(self.cluster) if isinstance(where, Domain) else None
                 wanted = NeededRoom(requirement, unplaced, within)
-                for units in choices_for(frame, profile, wanted) if profile is not None else ():
+                for units in choices_for(frame, profile, wanted):
                     seat = partial(self.seating.seat_all, attempt, requirement, members)
                     found = yield from preempt_whole(
                         attempt, self.members, members, awaiting, requirement, units, seat=seat
@@ -370,7 +371,8 @@ class Planner:
                     if found:
                         break
                 if not found and not self._has_inner_domains(queued, requirement):
-                    found = yield from evictions(attempt, self.members, members, awaiting, requirement)
+                    rules = partial(EvictionRules, frame, profile)
+                    found = yield from evictions(attempt, self.members, members, awaiting, requirement, rules=rules)
             return found
         finally:
             if not found:
@@ -419,7 +421,7 @@ class Planner:
                 raise
             finally:
                 if self.members.attempt is not None:
-                    self.members.attempt.undo()
+                    self.members.attempt.hide()
                     self.members.attempt = None
 
     def goes_on(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> bool:
@@ -484,7 +486,7 @@ class Planner:
             try:
                 yield attempt
             finally:
-                attempt.undo()
+                attempt.hide()
                 self.members.attempt = before
 
 

@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.name_order import name_order
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
-from kube_policy_scheduler.framework.decide.gang_room import Members, are_independent, free_without, kinds_of
+from kube_policy_scheduler.framework.decide.gang_room import Members, free_without, kinds_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import COMPOSITE_POD_GROUP, POD_GROUP, GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
@@ -215,21 +215,11 @@ def preempt_whole(
     placed = [member for member in members if member.pod.uid in attempt.placed]
     victims: list[EvictionUnit] = []
     for unit in units:
-        if not attempt.spares(unit.pods, _concerned(unit, placed, attempt.placed)):
+        if not attempt.spares(unit.pods, placed):
             victims.append(unit)
         yield attempt.step()
     waits = {member.pod.uid for member in awaiting}
     return _nominations({uid: host for uid, host in attempt.placed.items() if uid not in waits}, victims)
-
-
-def _concerned(unit: EvictionUnit, placed: Sequence[QueuedPod], hosts: Mapping[str, str]) -> list[QueuedPod]:
-    """Return the members that may no longer fit beside a unit: those on its nodes, if only resources have a say."""
-    are_alone = all(are_independent(pod.template) for pod in unit.pods)
-    return [
-        member
-        for member in placed
-        if hosts[member.pod.uid] in unit.nodes or not (are_alone and are_independent(member.pod.template))
-    ]
 
 
 def _nominations(hosts: Mapping[str, str], victims: Sequence[EvictionUnit]) -> Nominations:

@@ -269,6 +269,17 @@ class EvictionRules:
         """Return allowed victims with the members of their gangs, on any node."""
         return tuple(victims) if self._gangs is None else self._gangs.completed(victims)
 
+    def unit_of_each(self, victims: Iterable[PodInfo]) -> dict[str, tuple[PodInfo, ...]]:
+        """Return by uid what goes with each of some pods that all go: itself alone, or all of its gang.
+
+        A surplus member goes with its gang if that goes. A pod is left out if one must stay that goes with it.
+        """
+        found: dict[str, tuple[PodInfo, ...]] = {}
+        for victim in victims:
+            unit = self.completed((victim,))
+            found |= {pod.uid: unit for pod in unit if len(found.get(pod.uid, ())) < len(unit)}
+        return found
+
     def units(self, victims: Iterable[PodInfo]) -> list[tuple[PodInfo, ...]]:
         """Return allowed victims by what is evicted together, each with the members on other nodes."""
         found: list[tuple[PodInfo, ...]] = []
