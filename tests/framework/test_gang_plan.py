@@ -326,6 +326,14 @@ def test_a_surplus_pod_stays_though_another_one_of_its_gang_goes() -> None:
     assert sorted(name for _, victims in found.values() for name in victims) == ["a3", "low0", "low1", "low2", "low3"]
 
 
+def test_what_turns_repeat_does_not_grow_as_the_square_of_the_members() -> None:
+    members = 1_000
+    stage = Stage({f"n{number}": 1 for number in range(members)}, [])
+    found = stage.tried(stage.gang([1] * members, size=members), most=3_000)
+    assert len(found or ()) == members
+    assert stage.algorithm.moves < 12 * members
+
+
 def test_the_limit_is_work_done_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def tried() -> Found:
         stage = Stage({f"n{number}": 2 for number in range(4)}, [(2, 0, f"n{number}") for number in range(4)])
