@@ -71,6 +71,12 @@ class Manager:
             for each in found["items"]
         }
 
+    def take(self, name: str) -> None:
+        """Write an object of this name as another scheduler does."""
+        head = {"name": name, "namespace": NAMESPACE}
+        made = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "PlacementDecision", "metadata": head}
+        self.api.create("placementdecisions", {**made, "decisions": [], "schedulerName": "another"})
+
     def empty(self, name: str) -> None:
         """Do what nobody should."""
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/placementdecisions/{name}"
@@ -131,3 +137,16 @@ def test_each_policy_chooses_clusters_and_consumers_read_them(
     assert {(each.resource, each.verb) for each in front.exchanges if each.code in (401, 403)} == set()
     assert used(front) - granted == set()
     assert granted - used(front) - {("coordination.k8s.io", "leases", "watch")} == set()
+
+
+def test_a_name_that_another_scheduler_has_is_told_once(manager: Manager, process: SchedulerProcess) -> None:
+    manager.join("a", "3")
+    manager.take("cheapest-decision-1")
+    process.start_ready()
+    why = "PlacementDecision cheapest-decision-1 is of the scheduler 'another'"
+    eventually(lambda: why in process.log())
+    assert why in json.loads(process.get("/debug/placements?name=cheapest")[1])["message"]
+    assert process.metrics()['policy_scheduler_fleet_decisions_total{reason="SchedulerError"}'] == 1
+    manager.api.delete("placementdecisions", "cheapest-decision-1", namespace=NAMESPACE)
+    eventually(lambda: manager.chosen("cheapest") == {"cheapest-decision-1": ["a"]})
+    assert process.log().count(why) == 1

@@ -200,11 +200,39 @@ def test_writes_that_fail_are_tried_again() -> None:
     assert (made.tallies.failed_writes, made.tallies.conflicts, made.waiting.failing) == (1, 1, 1)
 
 
+def test_only_what_says_the_same_counts_as_written() -> None:
+    assert choice(inventory(decision("b", "c", decisions=[{"clusterProfileRef": {"name": "b"}}]))).writes
+
+
 @pytest.mark.parametrize(
-    "change", [{"schedulerName": "another"}, {"decisions": [{"clusterProfileRef": {"name": "b"}}]}]
+    ("scheduler", "whose"), [("another", "is of the scheduler 'another'"), ("", "names no scheduler")]
 )
-def test_only_what_says_the_same_counts_as_written(change: dict[str, Any]) -> None:
-    assert choice(inventory(decision("b", "c", **change))).writes
+def test_a_name_that_another_scheduler_has_is_said_and_not_tried_again_and_again(scheduler: str, whose: str) -> None:
+    theirs = decision("b", "c", schedulerName=scheduler)
+    made = inventory(theirs)
+    work = made.next(NOW)
+    assert work is not None
+    assert not work.writes
+    assert work.outcome.message == (
+        f"PlacementDecision cheapest-decision-1 {whose}, not of this one: delete it, or rename the policy"
+    )
+    made.done(work, NOW)
+    assert made.tallies.decisions == {"SchedulerError": 1}
+    made.set_decision(decision("a", schedulerName=scheduler, version="11"), Steady(NOW + 20))
+    assert made.next(Steady(NOW + 100)) is None
+    made.delete_decision(theirs, Steady(NOW + 100))
+    again = made.next(Steady(NOW + 100))
+    assert again is not None
+    assert [each.clusters for each in again.slices] == [("b", "c")]
+
+
+def test_a_decision_that_another_scheduler_takes_over_is_left_to_it() -> None:
+    made = inventory(decision("b", "c"))
+    assert not choice(made).writes
+    made.set_decision(decision("b", "c", schedulerName="another", version="11"), NOW)
+    assert (choice(made).writes, choice(made).outcome.placed) == (False, False)
+    made.set_decision(decision("b", "c", version="12"), NOW)
+    assert (choice(made).writes, choice(made).outcome.placed) == (False, True)
 
 
 @given(st.integers(0, 250), st.integers(0, 250))

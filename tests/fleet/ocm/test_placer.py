@@ -298,8 +298,36 @@ def test_only_placements_that_name_this_scheduler_are_decided() -> None:
 
 
 def test_decisions_of_an_earlier_placement_of_the_name_are_not_its_own() -> None:
-    found = decided(hub(policy=MOST_CPU, asks=placement(numberOfClusters=1), decisions=(decision("a", owner="old"),)))
-    assert (found.chosen, found.before, dict(found.known)) == (("c",), [], {})
+    old = decision("a", owner="old")
+    made = hub(policy=MOST_CPU, asks=placement(numberOfClusters=1), decisions=(old,))
+    found = decided(made)
+    assert (found.objects, found.before, dict(found.known)) == ((), [], {}), "a name that is taken cannot be written"
+    taken = (
+        "PlacementDecision web-decision-1 is owned by another object (Placement web): "
+        "delete it, or rename the Placement"
+    )
+    assert said(found)["Satisfied"] == ("False", "NotAllDecisionsScheduled", taken)
+    assert not found.outcome.placed
+    while (work := made.next(NOW, WALL)) is not None:
+        made.done(work, NOW)
+    made.delete_decision(old, Steady(NOW + 1))
+    again = next_of(made, at=1)
+    assert again is not None, "it is decided as soon as the name is free"
+    assert (again.chosen, [each.name for each in again.objects]) == (("c",), ["web-decision-1"])
+
+
+def test_a_decision_of_nobody_and_one_of_another_placement_take_a_name_too() -> None:
+    stray = msgspec.structs.replace(decision("a").metadata, labels=None, owner_references=None)
+    nobodys = PlacementDecision(metadata=stray)
+    assert "is not of this Placement" in decided(hub(decisions=(nobodys,))).outcome.message
+    others = PlacementDecision(metadata=msgspec.structs.replace(stray, labels={f"{GROUP}/placement": "api"}))
+    assert "is not of this Placement" in decided(hub(decisions=(others,))).outcome.message
+    made = hub()
+    assert [each.name for each in decided(made).objects] == ["web-decision-1"]
+    made.set_decision(nobodys, NOW)
+    assert not decided(made).objects
+    made.set_decision(decision("a", "b", "c", version="11"), NOW)
+    assert (decided(made).objects, decided(made).before) == ((), ["a", "b", "c"])
 
 
 def next_of(made: Hub, *, at: float = 0.0) -> Decided | None:

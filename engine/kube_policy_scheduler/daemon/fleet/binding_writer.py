@@ -15,7 +15,7 @@ from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import WORK, WORK_VERSION, resource_of
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, lasts
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Work, quota_exceeded, write_failed
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch, status_patch, targets
@@ -104,9 +104,10 @@ class BindingWriter:
                 return None
             case Conflict():
                 self._maker.conflicted(work, self._now())
-                return None
-        # it may have been written; the watch, and the precondition of the next try, tell
-        self._maker.refused(work, binding, self._now())
+                if not lasts(attempt):
+                    return None
+            case _:  # it may have been written; the watch, and the precondition of the next try, tell
+                self._maker.refused(work, binding, self._now())
         if work.outcome is None:
             return None
         return _decision(work, work.outcome, WorkloadOutcome.FAILED, attempt, problem=str(error))

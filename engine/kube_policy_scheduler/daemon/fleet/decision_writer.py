@@ -16,7 +16,7 @@ from kube_policy_scheduler.adapters.kube.fleet_resources import CLUSTER_PLACEMEN
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, lasts
 from kube_policy_scheduler.fleet.ocm.decisions import DecisionObject
 from kube_policy_scheduler.fleet.ocm.hub import Hub
 from kube_policy_scheduler.fleet.ocm.objects import ClusterPlacement, PlacementDecision, PlacementStatus
@@ -68,12 +68,12 @@ class DecisionWriter:
         written: list[ClusterPlacement | PlacementDecision] = []
         try:
             await self._write(work, written)
-        except Conflict:
-            self._hub.conflicted(work, self._now())
-            return None
-        except NotFound:  # the Placement goes, or somebody took a decision away: the watch shows it
-            self._hub.refused(work, self._now())
-            return None
+        except (Conflict, NotFound) as error:  # the watch shows what somebody else wrote or took away
+            if isinstance(error, Conflict):
+                self._hub.conflicted(work, self._now())
+            else:
+                self._hub.refused(work, self._now())
+            return _decision(work, WorkloadOutcome.FAILED, attempt, problem=str(error)) if lasts(attempt) else None
         except KubeError as error:
             self._tell(work, "Warning", "PlacementFailed", str(error))
             self._hub.refused(work, self._now())

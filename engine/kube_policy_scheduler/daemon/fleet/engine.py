@@ -25,6 +25,8 @@ from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, WorkloadOutcome
 
+CONFLICTS_TOLD = 4
+"""So many conflicts in a row, over 7 s, are told: of one, the watch has long shown what has changed."""
 Shown: TypeAlias = Callable[[tuple[str, str]], Mapping[str, Any] | None]
 """Returns what would be decided now about an object by namespace and name; None if it is none of ours."""
 
@@ -148,6 +150,11 @@ class EngineKind:
     resources: Sequence[Resource[Any]]
     """What is watched; nothing is decided before all of it is listed."""
     make: Callable[[Surroundings], Engine]
+
+
+def lasts(attempt: int) -> bool:
+    """Return whether a conflict, in the so-manieth attempt in a row, has lasted for so long that people are told."""
+    return attempt >= CONFLICTS_TOLD
 
 
 def shown_choice(before: Iterable[str], chosen: Iterable[str], outcome: Outcome) -> Mapping[str, Any]:

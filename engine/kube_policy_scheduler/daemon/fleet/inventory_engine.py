@@ -13,7 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotF
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import INVENTORY_GROUP, PROFILE_DECISIONS
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings, shown_choice
+from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, Shown, Surroundings, lasts, shown_choice
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile
 from kube_policy_scheduler.fleet.inventory.inventory import CHOSEN, Choice, Inventory, Slice
@@ -116,9 +116,9 @@ class ChoiceWriter:
                 known = work.known[name].metadata
                 condition = {"preconditions": {"uid": known.uid, "resourceVersion": known.resource_version}}
                 await self._send("DELETE", name, condition)
-        except (Conflict, NotFound):  # the watch shows what somebody else wrote
+        except (Conflict, NotFound) as error:  # the watch shows what somebody else wrote
             self._inventory.conflicted(work, now())
-            return None
+            return self._decision(work, WorkloadOutcome.FAILED, attempt, problem=str(error)) if lasts(attempt) else None
         except KubeError as error:
             self._inventory.refused(work, now())
             return self._decision(work, WorkloadOutcome.FAILED, attempt, problem=str(error))

@@ -14,7 +14,7 @@ import msgspec
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.fleet.cluster_profile import ClusterProfile, profile_cluster
 from kube_policy_scheduler.fleet.inventory.objects import ProfileDecision
-from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Workload
+from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.tallies import Tallies
 from kube_policy_scheduler.fleet.waiting import Waiting, Wake
 from kube_policy_scheduler.times import Steady
@@ -93,6 +93,8 @@ class Inventory:
         """By policy and name."""
         self._filed: dict[str, str] = {}
         """The policy of each decision by its name: labels may change."""
+        self._foreign: dict[str, ProfileDecision] = {}
+        """Decisions of other schedulers by name: one may have a name that we need."""
         self._to_look_at: list[str] = []
         self.waiting: Waiting[ChoiceKey] = Waiting()
         self.tallies = Tallies()
@@ -151,12 +153,13 @@ class Inventory:
         """Take all decisions."""
         self._decisions.clear()
         self._filed.clear()
+        self._foreign.clear()
         for each in listed:
             self.set_decision(each, now)
         self._wake(self._names, Wake.OWN, now)
 
     def set_decision(self, written: ProfileDecision, now: Steady) -> None:
-        """Take a decision that is new or has changed; those of other schedulers do not matter."""
+        """Take a decision that is new or has changed; one of another scheduler matters only by its name."""
         if written.metadata.namespace != self.namespace:
             return
         name, policy, before = written.metadata.name, self._policy_of(written), self._filed.get(written.metadata.name)
@@ -168,7 +171,11 @@ class Inventory:
         if known is not None and before != policy:
             self.delete_decision(known, now)
         if policy is None:
+            is_new = name not in self._foreign
+            self._foreign[name] = written
+            self._wake(self._named_for(name) if is_new else (), Wake.STATUS, now)
             return
+        self._foreign.pop(name, None)
         self._decisions.setdefault(policy, {})[name] = written
         self._filed[name] = policy
         if policy in self._names and (before != policy or known is None or _facts(known) != _facts(written)):
@@ -177,6 +184,8 @@ class Inventory:
     def delete_decision(self, written: ProfileDecision, now: Steady) -> None:
         """Take note that a decision is gone."""
         is_here = written.metadata.namespace == self.namespace
+        if is_here and self._foreign.pop(written.metadata.name, None) is not None:
+            self._wake(self._named_for(written.metadata.name), Wake.OWN, now)
         policy = self._filed.pop(written.metadata.name, None) if is_here else None
         if policy is None:
             return
@@ -192,6 +201,11 @@ class Inventory:
             return None
         label = (written.metadata.labels or {}).get(KEY_LABEL)
         return label or written.metadata.name.rpartition(_OBJECT)[0] or None
+
+    def _named_for(self, name: str) -> tuple[str, ...]:
+        """Return the policy that needs an object of a name, if there is one."""
+        policy = name.rpartition(_OBJECT)[0]
+        return (policy,) if policy in self._names else ()
 
     def _wake(self, names: Iterable[str], why: Wake, now: Steady) -> None:
         for name in names:
@@ -234,6 +248,11 @@ class Inventory:
         verdicts = outcome.verdicts
         chosen.sort(key=lambda each: (-verdicts[each].score if each in verdicts else 0.0, each))
         slices = _slices(name, chosen)
+        taken = next((each.name for each in slices if each.name in self._foreign), None)
+        if taken is not None:
+            why = _taken(self._foreign[taken])
+            failed = Outcome(Reason.ERROR, why, has, verdicts=outcome.verdicts, policy=outcome.policy)
+            return Choice((name,), failed, tuple(has), before, (), known, ())
         wanted = {each.name for each in slices}
         return Choice(
             (name,),
@@ -288,6 +307,12 @@ def _slices(policy: str, chosen: Sequence[str]) -> tuple[Slice, ...]:
         Slice(f"{policy}{_OBJECT}{index + 1}", index, tuple(chosen[at : at + MOST_CHOICES]))
         for index, at in enumerate(starts)
     )
+
+
+def _taken(other: ProfileDecision) -> str:
+    """Return why nothing is written: another scheduler has an object of a name that is needed."""
+    whose = f"is of the scheduler {other.scheduler_name[:63]!r}" if other.scheduler_name else "names no scheduler"
+    return f"PlacementDecision {other.metadata.name} {whose}, not of this one: delete it, or rename the policy"
 
 
 def _facts(written: ProfileDecision) -> tuple[object, ...]:

@@ -23,6 +23,8 @@ from kube_policy_scheduler.times import rfc3339
 GROUP = "cluster.open-cluster-management.io"
 PLACEMENT_LABEL = f"{GROUP}/placement"
 GROUP_INDEX_LABEL, GROUP_NAME_LABEL = f"{GROUP}/decision-group-index", f"{GROUP}/decision-group-name"
+OBJECT = "-decision-"
+"""Between the name of a Placement and the number of its object."""
 MOST_DECISIONS = 100
 """Of one PlacementDecision."""
 SATISFIED, MISCONFIGURED = "PlacementSatisfied", "PlacementMisconfigured"
@@ -109,7 +111,7 @@ def objects_of(placement: str, groups: Sequence[Group]) -> tuple[DecisionObject,
     found: list[DecisionObject] = []
     for index, group in enumerate(groups):
         for at in range(0, max(1, len(group.clusters)), MOST_DECISIONS):
-            name = f"{placement}-decision-{len(found) + 1}"
+            name = f"{placement}{OBJECT}{len(found) + 1}"
             found.append(DecisionObject(name, index, group.name, group.clusters[at : at + MOST_DECISIONS]))
     return tuple(found)
 

@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.ocm.decisions import (
     MISCONFIGURED,
+    OBJECT,
     PLACEMENT_LABEL,
     SATISFIED,
     DecisionObject,
@@ -35,6 +36,7 @@ from kube_policy_scheduler.fleet.ocm.objects import (
 from kube_policy_scheduler.fleet.ocm.selecting import Clusters, MisconfiguredError, Selected, selected
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.times import unix_seconds
+from kube_policy_scheduler.wording import some
 
 Decide: TypeAlias = Callable[[Workload, Fleet], Outcome]
 PlacementKey: TypeAlias = tuple[str, str]
@@ -89,6 +91,8 @@ class Placer:
         """By Placement and name."""
         self._filed: dict[tuple[str, str], PlacementKey] = {}
         """The Placement of each decision by its namespace and name: labels and owners may change."""
+        self._named: dict[tuple[str, str], PlacementDecision] = {}
+        """All decisions by namespace and name, also those that are of no Placement of ours."""
         self._gone: dict[PlacementKey, set[str]] = {}
         """By Placement: uids of decisions that went since it was last decided, perhaps after we wrote them."""
         self._sets: dict[str, ManagedClusterSet] = {}
@@ -150,6 +154,7 @@ class Placer:
                 self._gone.setdefault(key, set()).update({each.metadata.uid for each in known.values()} - there)
         self._decisions.clear()
         self._filed.clear()
+        self._named.clear()
         for each in listed:
             self.set_decision(each)
         yield from self._placements
@@ -162,28 +167,37 @@ class Placer:
         if known is not None and known.metadata.uid == written.metadata.uid and _is_older(written, known):
             return ()
         if known is not None and key is not None and before == key:
-            is_same = (known.metadata.labels, known.status) == (written.metadata.labels, written.status)
-            self._decisions[key][name] = written
+            is_same = _said(known) == _said(written)
+            self._decisions[key][name] = self._named[written.metadata.namespace, name] = written
             return (key,) if key in self._placements and not is_same else ()
-        left = self.delete_decision(known) if known is not None else ()
+        is_new = (written.metadata.namespace, name) not in self._named
+        left = self.delete_decision(known) if known is not None else self._needing(written) if is_new else ()
+        self._named[written.metadata.namespace, name] = written
         if key is None:
             return left
         self._decisions.setdefault(key, {})[name] = written
         self._filed[written.metadata.namespace, name] = key
-        return (*left, key) if key in self._placements else left
+        return tuple(dict.fromkeys((*left, key))) if key in self._placements else left
 
     def delete_decision(self, written: PlacementDecision) -> tuple[PlacementKey, ...]:
-        """Take note that a decision is gone; return its Placement if that is ours."""
+        """Take note that a decision is gone; return those of our Placements that it is of, or that need its name."""
+        self._named.pop((written.metadata.namespace, written.metadata.name), None)
         key = self._filed.pop((written.metadata.namespace, written.metadata.name), None)
+        needing = tuple(each for each in self._needing(written) if each != key)
         if key is None:
-            return ()
+            return needing
         del self._decisions[key][written.metadata.name]
         if not self._decisions[key]:
             del self._decisions[key]
         if key not in self._placements:
-            return ()
+            return needing
         self._gone.setdefault(key, set()).add(written.metadata.uid)
-        return (key,)
+        return (*needing, key)
+
+    def _needing(self, written: PlacementDecision) -> tuple[PlacementKey, ...]:
+        """Return the Placement of ours whose objects have such a name, if there is one."""
+        key = written.metadata.namespace, written.metadata.name.rpartition(OBJECT)[0]
+        return (key,) if key in self._placements else ()
 
     def replace_sets(self, listed: Sequence[ManagedClusterSet]) -> Iterable[PlacementKey]:
         """Take all cluster sets."""
@@ -256,6 +270,13 @@ class Placer:
         if not outcome.placed and not outcome.write:
             return _stays(placement, known, has, outcome, now)
         objects = objects_of(placement.metadata.name, groups)
+        taken = next(
+            (each.name for each in objects if each.name not in known and (key[0], each.name) in self._named), None
+        )
+        if taken is not None:
+            why = _taken(self._named[key[0], taken])
+            failed = Outcome(Reason.ERROR, why, has, verdicts=outcome.verdicts, policy=outcome.policy)
+            return _stays(placement, known, has, failed, now)
         conditions = _conditions(asked, outcome, placement.spec.number_of_clusters, len(chosen))
         status = status_of(
             placement.status,
@@ -384,6 +405,17 @@ def _placement_of(decision: PlacementDecision) -> PlacementKey | None:
     owner = next((each.name for each in owners if each.kind == DECIDED and each.controller), None)
     name = owner or (decision.metadata.labels or {}).get(PLACEMENT_LABEL)
     return (decision.metadata.namespace, name) if name else None
+
+
+def _taken(other: PlacementDecision) -> str:
+    """Return why nothing is written: an object of a name that is needed is of somebody else."""
+    owners = [f"{each.kind[:63]} {each.name[:253]}" for each in other.metadata.owner_references or ()]
+    whose = f"is owned by another object ({some(owners, limit=3)})" if owners else "is not of this Placement"
+    return f"PlacementDecision {other.metadata.name} {whose}: delete it, or rename the Placement"
+
+
+def _said(decision: PlacementDecision) -> tuple[object, ...]:
+    return decision.metadata.labels, decision.metadata.owner_references, decision.status
 
 
 def _facts(placement: ClusterPlacement) -> tuple[object, ...]:
