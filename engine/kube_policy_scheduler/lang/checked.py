@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -423,3 +423,23 @@ def queue_values_of(policy: CheckedPolicy) -> tuple[Typed, ...]:
         *(value for reclaim in policy.reclaims for value in (reclaim.condition, reclaim.evict)),
     )
     return tuple(value for value in given if value is not None)
+
+
+def expressions_of(policy: CheckedPolicy) -> Iterator[Typed]:
+    """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, backfill, and moves."""
+    if policy.governs is not None:
+        yield policy.governs
+    for clause in policy.clauses:
+        yield from values_of(clause)
+    yield from queue_values_of(policy)
+    if policy.workloads is not None:
+        yield from workload_values_of(policy.workloads)
+    for value, _ in (*policy.device_keys, *policy.domain_keys):
+        yield value
+    if policy.backfill is not None:
+        yield policy.backfill.lasts
+        if policy.backfill.condition is not None:
+            yield policy.backfill.condition
+    for rebalance in policy.rebalances:
+        if rebalance.condition is not None:
+            yield rebalance.condition

@@ -15,7 +15,8 @@ from kube_policy_scheduler.fleet.judging import Given, frame_of
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Workload
 from kube_policy_scheduler.fleet.rebalancing import Move, rebalance
 from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
-from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, expressions_of
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledGrouping,
     CompiledOrder,
@@ -99,6 +100,17 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
             isinstance(clause, CompiledWorkloadLimit | CompiledGrouping)
             for policy in self.policies
             for clause in policy.clauses
+        )
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """Return the paths of the fields that the policies read, such as `cluster.ready`."""
+        return frozenset(
+            part.field.path
+            for policy in self.policies
+            for root in expressions_of(policy.checked)
+            for part in typed.below(root)
+            if isinstance(part, typed.Read)
         )
 
     @cached_property

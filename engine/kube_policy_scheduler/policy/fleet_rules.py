@@ -43,6 +43,11 @@ class FleetRules:
         return self._policies.counts_others
 
     @property
+    def fields(self) -> frozenset[str]:
+        """Return the paths of the fields that the policies read, such as `cluster.ready`; empty: there are none."""
+        return self._policies.fields
+
+    @property
     def orders(self) -> bool:
         """Return whether a policy says `order by`."""
         return self._policies.orders

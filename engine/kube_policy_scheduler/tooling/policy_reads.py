@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, typed
-from kube_policy_scheduler.lang.checked import CheckedPolicy, queue_values_of, values_of, workload_values_of
+from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
 from kube_policy_scheduler.lang.compiling.compiled import CompiledPolicy
 from kube_policy_scheduler.lang.environment import CLUSTER
 from kube_policy_scheduler.policy.policy import Policy
@@ -102,23 +102,7 @@ def _checked(policy: Reader) -> CheckedPolicy:
 
 def expressions_of(policy: Reader) -> Iterator[typed.Typed]:
     """Yield all expressions of a policy: pods, clauses, queues, orders of devices and domains, backfill, and moves."""
-    tree = _checked(policy)
-    if tree.governs is not None:
-        yield tree.governs
-    for clause in tree.clauses:
-        yield from values_of(clause)
-    yield from queue_values_of(tree)
-    if tree.workloads is not None:
-        yield from workload_values_of(tree.workloads)
-    for value, _ in (*tree.device_keys, *tree.domain_keys):
-        yield value
-    if tree.backfill is not None:
-        yield tree.backfill.lasts
-        if tree.backfill.condition is not None:
-            yield tree.backfill.condition
-    for rebalance in tree.rebalances:
-        if rebalance.condition is not None:
-            yield rebalance.condition
+    return checked.expressions_of(_checked(policy))
 
 
 def _reads(policy: Reader) -> Iterator[KeyRead]:

@@ -56,7 +56,13 @@ class OcmEngine:
 
     def use(self, rules: FleetRules, now: Steady) -> None:
         """Score and decide by these policies from now on."""
-        self.maker.use(lambda fleet: rules.decide_each(SCORED, fleet), rules.decide, now)
+        self.maker.use(
+            lambda fleet: rules.decide_each(SCORED, fleet),
+            rules.decide,
+            now,
+            reads=rules.fields,
+            looks=rules.reads_templates,
+        )
 
     def handler(self, kind: type) -> Handler[Any]:
         """Return what takes the objects of a kind."""
@@ -85,7 +91,7 @@ class OcmEngine:
             ClusterPlacement: Handler(
                 lambda listed: hub.replace_placements(listed, now()),
                 lambda thing: hub.set_placement(thing, now()),
-                lambda thing: hub.delete_placement((thing.metadata.namespace, thing.metadata.name)),
+                lambda thing: hub.delete_placement((thing.metadata.namespace, thing.metadata.name), now()),
             ),
         }
         return handlers[kind]

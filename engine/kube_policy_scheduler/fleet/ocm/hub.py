@@ -21,15 +21,29 @@ from kube_policy_scheduler.fleet.ocm.objects import (
 from kube_policy_scheduler.fleet.ocm.placer import Decide, Decided, PlacementKey, Placer
 from kube_policy_scheduler.fleet.ocm.scorer import EVERY_SECONDS, DecideEach, Scorer, Scores, ScoresKey
 from kube_policy_scheduler.fleet.tallies import Tallies
-from kube_policy_scheduler.fleet.waiting import Waiting, Wake
+from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.times import Steady
 
 Key: TypeAlias = ScoresKey | PlacementKey
 """A cluster that gets scores, or a Placement that is decided."""
 WITHOUT = frozenset(("APIEnablement",))
 """Filters of Karmada that ask for what a ManagedCluster does not say."""
-LOOKED_AT = 50
-"""Placements that are looked at in one look: each takes as long as a decision."""
+LOOKED_AT, LOOKED_TESTS = 50, 200_000
+"""Placements that are looked at in one look, and the requirements times clusters of all but the last: each takes as
+long as a decision."""
+LITTLE = 10_000
+"""Requirements times clusters that take no time to speak of."""
+_PLACE = ("labels", "taints", "provider", "region")
+"""What of a cluster decides which Placements may choose it."""
+_READ_BY: Mapping[str, frozenset[str]] = {
+    "annotations": frozenset(("cluster.annotation", "cluster.price")),
+    "conditions": frozenset(("cluster.ready", "cluster.conditions", "cluster.condition_age")),
+    "version": frozenset(("cluster.version",)),
+    "allocatable": frozenset(
+        ("cluster.allocatable", "cluster.requested", "cluster.free", "cluster.used_fraction", "cluster.room")
+    ),
+}
+"""What else of a cluster is known, and the fields of policies that read it."""
 
 
 class Hub:
@@ -44,11 +58,30 @@ class Hub:
         self._fleet: Fleet | None = None
         self._scorer, self._placer = Scorer(), Placer(schedulers)
         self._to_look_at: list[PlacementKey] = []
-        self.waiting: Waiting[Key] = Waiting()
+        self._reads: frozenset[str] | None = None
+        self._looks = True
+        self.waiting: Waiting[Key] = Waiting(self._position)
         self.tallies = Tallies()
 
-    def use(self, decide_each: DecideEach, decide: Decide, now: Steady) -> None:
-        """Score and decide by these policies from now on."""
+    def use(
+        self,
+        decide_each: DecideEach,
+        decide: Decide,
+        now: Steady,
+        *,
+        reads: frozenset[str] | None = None,
+        looks: bool = True,
+    ) -> None:
+        """Score and decide by these policies from now on.
+
+        Args:
+            decide_each: scores.
+            decide: decides a Placement.
+            now: on the steady clock.
+            reads: the fields that the policies read, such as `cluster.ready`; None: any may matter.
+            looks: whether a decision may change though no object does, by metrics or with time.
+        """
+        self._reads, self._looks = reads, looks
         self._scorer.use(decide_each)
         self._placer.decide = decide
         for name in self._clusters:
@@ -78,14 +111,23 @@ class Hub:
         if after.deleting:
             self.delete_cluster(after.name, now)
             return
-        self._written[after.name] = written
-        if before == after:
+        known, self._written[after.name] = self._written.get(after.name), written
+        # a label hides a claim of the same name from policies, but not from a Placement
+        has_claims = known is not None and known.status.cluster_claims == written.status.cluster_claims
+        if before == after and has_claims:
             return
         self._clusters[after.name], self._fleet = after, None
-        self._changed[after.name] = now
-        self.waiting.wake((after.name,), Wake.OWN if before is None else Wake.STATUS, now)
-        is_place = before is None or (before.labels, before.taints) != (after.labels, after.taints)
-        self._wake(list(self._placer), Wake.SPEC if is_place else Wake.STATUS, now)
+        choosing = self._placer.set_cluster(written)
+        is_place = not has_claims or any(getattr(before, each) != getattr(after, each) for each in _PLACE)
+        if before is None or is_place or self._matters(before, after):
+            self._changed[after.name] = now
+            self.waiting.wake((after.name,), Wake.OWN if before is None else Wake.STATUS, now)
+            self._wake(choosing, Wake.SPEC if is_place else Wake.STATUS, now)
+
+    def _matters(self, before: FleetCluster, after: FleetCluster) -> bool:
+        """Return whether the policies read what of a cluster has changed."""
+        changed = [each for each in _READ_BY if getattr(before, each) != getattr(after, each)]
+        return self._reads is None or any(not self._reads.isdisjoint(_READ_BY[each]) for each in changed)
 
     def delete_cluster(self, name: str, now: Steady) -> None:
         """Take note that a cluster goes; OCM takes its scores away."""
@@ -94,27 +136,33 @@ class Hub:
         if self._clusters.pop(name, None) is not None:
             self._fleet = None
             self.waiting.forget((name,))
-            self._wake(list(self._placer), Wake.SPEC, now)
+            self._wake((*self._placer.delete_cluster(name), *self._placer.over()), Wake.SPEC, now)
 
     def replace_placements(self, listed: Sequence[ClusterPlacement], now: Steady) -> None:
         """Take all Placements."""
         for key in self._placer.known_placements(listed):
-            self.delete_placement(key)
+            self.delete_placement(key, now)
         for each in listed:
             self.set_placement(each, now)
 
     def set_placement(self, written: ClusterPlacement, now: Steady) -> None:
         """Take a Placement that is new or has changed, also by our own write."""
         key = written.metadata.namespace, written.metadata.name
+        before = self._placer.work(key)
         if not self._placer.is_ours(written):
-            self.delete_placement(key)
+            self.delete_placement(key, now)
         elif self._placer.set_placement(written):
             self.waiting.wake(key, Wake.OWN, now)
+            if self._placer.work(key) < before:
+                self._wake(self._placer.over(), Wake.STATUS, now)
 
-    def delete_placement(self, key: PlacementKey) -> None:
+    def delete_placement(self, key: PlacementKey, now: Steady) -> None:
         """Take note that a Placement is gone, or is not ours any more."""
+        work = self._placer.work(key)
         self._placer.delete_placement(key)
         self.waiting.forget(key)
+        if work:
+            self._wake(self._placer.over(), Wake.STATUS, now)
 
     def replace_decisions(self, listed: Sequence[PlacementDecision], now: Steady) -> None:
         """Take all decisions."""
@@ -158,11 +206,23 @@ class Hub:
 
     def look_at_some(self, now: Steady) -> None:
         """Look at some Placements, the next ones each time: metrics may have changed."""
+        if not self._looks:
+            return
         if not self._to_look_at:
-            self._to_look_at = [*self._placer]
-        some, self._to_look_at = self._to_look_at[:LOOKED_AT], self._to_look_at[LOOKED_AT:]
-        there = set(self._placer)
-        self._wake([key for key in some if key in there], Wake.STATUS, now)
+            self._to_look_at = [*reversed([*self._placer])]
+        work = 0
+        for _ in range(min(LOOKED_AT, len(self._to_look_at))):
+            key = self._to_look_at.pop()
+            work += self._placer.work(key) * len(self._clusters)
+            if key in self._placer:
+                self.waiting.wake(key, Wake.STATUS, now)
+            if work > LOOKED_TESTS:
+                break
+
+    def _position(self, key: Key, now: Steady) -> Position:
+        """Return where something is among what can be decided now: what is little work does not wait for the rest."""
+        work = self._placer.work(key) if len(key) == 2 else 0
+        return Position(key=((work * len(self._clusters) // LITTLE).bit_length(),))
 
     # --- what is to be done -------------------------------------------------------------------------
 

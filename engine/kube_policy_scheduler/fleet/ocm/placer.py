@@ -12,6 +12,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.ocm.cluster_sets import ClusterSets
 from kube_policy_scheduler.fleet.ocm.decisions import (
     MISCONFIGURED,
     OBJECT,
@@ -27,6 +28,7 @@ from kube_policy_scheduler.fleet.ocm.decisions import (
 from kube_policy_scheduler.fleet.ocm.objects import (
     ClusterPlacement,
     DecisionGroupStatus,
+    ManagedCluster,
     ManagedClusterSet,
     ManagedClusterSetBinding,
     PlacementCondition,
@@ -34,6 +36,7 @@ from kube_policy_scheduler.fleet.ocm.objects import (
     PlacementStatus,
 )
 from kube_policy_scheduler.fleet.ocm.selecting import Clusters, MisconfiguredError, Selected, selected
+from kube_policy_scheduler.fleet.ocm.shares import Shares, requirements
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.wording import some
@@ -87,6 +90,8 @@ class Placer:
         self._schedulers = frozenset(schedulers)
         self.decide: Decide = place
         self._placements: dict[PlacementKey, ClusterPlacement] = {}
+        self._spaces: dict[str, dict[PlacementKey, None]] = {}
+        """The Placements of each namespace."""
         self._decisions: dict[PlacementKey, dict[str, PlacementDecision]] = {}
         """By Placement and name."""
         self._filed: dict[tuple[str, str], PlacementKey] = {}
@@ -95,13 +100,18 @@ class Placer:
         """All decisions by namespace and name, also those that are of no Placement of ours."""
         self._gone: dict[PlacementKey, set[str]] = {}
         """By Placement: uids of decisions that went since it was last decided, perhaps after we wrote them."""
-        self._sets: dict[str, ManagedClusterSet] = {}
-        self._bound: dict[str, set[str]] = {}
-        """Names of cluster sets, by namespace."""
+        self._sets = ClusterSets()
+        self._shares = Shares()
+        self._over: dict[PlacementKey, None] = {}
+        """Placements that ask for more than their share."""
 
     def __iter__(self) -> Iterator[PlacementKey]:
         """Yield the Placements that are decided here."""
         return iter(self._placements)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a Placement is decided here."""
+        return key in self._placements
 
     # --- what is there: each returns the Placements that are to be looked at -------------------------
 
@@ -119,6 +129,9 @@ class Placer:
         if known is not None and known.metadata.uid == written.metadata.uid and _is_older(written, known):
             return False
         self._placements[key] = written
+        self._spaces.setdefault(key[0], {})[key] = None
+        if known is None or known.spec != written.spec:
+            self._shares.put(key, requirements(written))
         return known is None or _facts(known) != _facts(written)
 
     def is_ours(self, written: ClusterPlacement) -> bool:
@@ -129,8 +142,13 @@ class Placer:
 
     def delete_placement(self, key: PlacementKey) -> None:
         """Take note that a Placement is gone, or is not ours any more."""
-        self._placements.pop(key, None)
         self._gone.pop(key, None)
+        self._over.pop(key, None)
+        if self._placements.pop(key, None) is not None:
+            self._shares.put(key, 0)
+            del self._spaces[key[0]][key]
+            if not self._spaces[key[0]]:
+                del self._spaces[key[0]]
 
     def begin(self, key: PlacementKey) -> None:
         """Take note that a decision about a Placement is written from now on."""
@@ -199,47 +217,67 @@ class Placer:
         key = written.metadata.namespace, written.metadata.name.rpartition(OBJECT)[0]
         return (key,) if key in self._placements else ()
 
+    def set_cluster(self, written: ManagedCluster) -> Iterable[PlacementKey]:
+        """Take a cluster that is new or has changed; return the Placements that may choose it, or could."""
+        before = self._sets.with_cluster(written.metadata.name)
+        self._sets.set_cluster(written)
+        return self._choosing_from(before | self._sets.with_cluster(written.metadata.name))
+
+    def delete_cluster(self, name: str) -> Iterable[PlacementKey]:
+        """Take note that a cluster is gone; return the Placements that could choose it."""
+        found = self._choosing_from(self._sets.with_cluster(name))
+        self._sets.delete_cluster(name)
+        return found
+
+    def _choosing_from(self, sets: frozenset[str]) -> list[PlacementKey]:
+        """Return the Placements that choose from one of some cluster sets."""
+        spaces = {space for space in self._spaces if not sets.isdisjoint(self._sets.bound(space))}
+        return [
+            key
+            for space in spaces
+            for key in self._spaces[space]
+            if not (wanted := self._placements[key].spec.cluster_sets) or not sets.isdisjoint(wanted)
+        ]
+
     def replace_sets(self, listed: Sequence[ManagedClusterSet]) -> Iterable[PlacementKey]:
         """Take all cluster sets."""
-        self._sets = {each.metadata.name: each for each in listed}
+        self._sets.replace_sets(listed)
         return list(self)
 
     def set_set(self, written: ManagedClusterSet) -> Iterable[PlacementKey]:
         """Take a cluster set."""
-        known = self._sets.get(written.metadata.name)
-        self._sets[written.metadata.name] = written
-        return list(self) if known is None or known.spec != written.spec else ()
+        has_changed = self._sets.set_set(written)
+        return self._choosing_from(frozenset((written.metadata.name,))) if has_changed else ()
 
     def delete_set(self, name: str) -> Iterable[PlacementKey]:
         """Take note that a cluster set is gone."""
-        self._sets.pop(name, None)
-        return list(self)
+        self._sets.delete_set(name)
+        return self._choosing_from(frozenset((name,)))
 
     def replace_bindings(self, listed: Sequence[ManagedClusterSetBinding]) -> Iterable[PlacementKey]:
         """Take all bindings of cluster sets to namespaces."""
-        self._bound.clear()
-        for each in listed:
-            self.set_binding(each)
+        self._sets.replace_bindings(listed)
         return list(self)
 
     def set_binding(self, written: ManagedClusterSetBinding) -> Iterable[PlacementKey]:
         """Take a binding."""
-        there = self._bound.setdefault(written.metadata.namespace, set())
-        if written.metadata.name in there:
-            return ()
-        there.add(written.metadata.name)
-        return self._in(written.metadata.namespace)
+        return self._in(written.metadata.namespace) if self._sets.set_binding(written) else ()
 
     def delete_binding(self, written: ManagedClusterSetBinding) -> Iterable[PlacementKey]:
         """Take note that a binding is gone."""
-        there = self._bound.get(written.metadata.namespace, set())
-        there.discard(written.metadata.name)
-        if not there:
-            self._bound.pop(written.metadata.namespace, None)
+        self._sets.delete_binding(written)
         return self._in(written.metadata.namespace)
 
     def _in(self, namespace: str) -> Iterable[PlacementKey]:
-        return [key for key in self._placements if key[0] == namespace]
+        return list(self._spaces.get(namespace, ()))
+
+    def over(self) -> list[PlacementKey]:
+        """Return the Placements that asked for more than their share; it grows when others ask for less."""
+        return list(self._over)
+
+    def work(self, key: PlacementKey) -> int:
+        """Return how many requirements a Placement has, each of which is asked about each cluster."""
+        return self._shares.need(key)
 
     # --- what is decided ----------------------------------------------------------------------------
 
@@ -261,7 +299,8 @@ class Placer:
         known = self._owned(placement)
         has = {each.cluster_name: 1 for one in known.values() for each in one.status.decisions or ()}
         try:
-            asked = selected(placement, clusters, bound=self._bound.get(key[0], ()), sets=self._sets, now=now)
+            self._check_share(key, len(clusters))
+            asked = selected(placement, clusters, bound=self._sets.bound(key[0]), sets=self._sets.members, now=now)
             workload = _workload(placement, asked, has, attempts)
             outcome, chosen = self._chosen(workload, asked, fleet, placement)
             groups = groups_of(placement, chosen, clusters)
@@ -297,6 +336,11 @@ class Placer:
             chosen,
             asked.until - now if asked.until is not None else None,
         )
+
+    def _check_share(self, key: PlacementKey, clusters: int) -> None:
+        self._over[key] = None
+        self._shares.check(key, clusters)
+        del self._over[key]
 
     def _chosen(
         self, workload: Workload, asked: Selected, fleet: Fleet, placement: ClusterPlacement

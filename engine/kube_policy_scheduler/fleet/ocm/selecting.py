@@ -15,14 +15,11 @@ from kube_policy_scheduler.fleet.ocm.objects import (
     ClusterPlacement,
     ClusterSelector,
     ManagedCluster,
-    ManagedClusterSet,
     PlacementToleration,
 )
 from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.wording import shortened
 
-SET_LABEL = "cluster.open-cluster-management.io/clusterset"
-"""Label of a cluster: the set that it is in, if sets select by this label."""
 _MOST_CHARACTERS = 1000
 """Of the names in a message: a Placement may name as many cluster sets as it wants."""
 Clusters: TypeAlias = Mapping[str, ManagedCluster]
@@ -54,7 +51,7 @@ def selected(
     clusters: Clusters,
     *,
     bound: Collection[str],
-    sets: Mapping[str, ManagedClusterSet],
+    sets: Mapping[str, Collection[str]],
     now: float,
 ) -> Selected:
     """Return what a Placement asks for, with its candidates by name.
@@ -63,7 +60,7 @@ def selected(
         placement: as it is written.
         clusters: all managed clusters, by name.
         bound: names of the cluster sets that its namespace has.
-        sets: all cluster sets, by name.
+        sets: names of the clusters of all cluster sets, by the name of the set.
         now: Unix seconds: tolerations may end.
 
     Raises:
@@ -71,8 +68,9 @@ def selected(
     """
     spec = placement.spec
     valid = [name for name in sorted(bound) if name in sets]
-    eligible = [name for name in valid if not spec.cluster_sets or name in spec.cluster_sets]
-    members = {name for each in eligible for name in members_of(sets[each], clusters)}
+    wanted = frozenset(spec.cluster_sets or valid)
+    eligible = [name for name in valid if name in wanted]
+    members = {name for each in eligible for name in sets[each] if name in clusters}
     predicates = [matcher(each.required_cluster_selector) for each in spec.predicates or ()]
     names = {name for name in members if not predicates or any(test(clusters[name]) for test in predicates)}
     tolerations = tuple(_toleration(each) for each in spec.tolerations or ())
@@ -109,21 +107,6 @@ def _unbound(
 
 def _names(names: Iterable[str]) -> str:
     return shortened(",".join(names), _MOST_CHARACTERS)
-
-
-def members_of(cluster_set: ManagedClusterSet, clusters: Clusters) -> Iterator[str]:
-    """Yield the names of the clusters of a set; a selector that cannot be read selects none."""
-    chosen = cluster_set.spec.cluster_selector
-    if chosen.selector_type == "LabelSelector":
-        try:
-            selector = label_selector(chosen.label_selector)
-        except SelectorError:
-            return
-        if selector is not None:
-            yield from (name for name, each in clusters.items() if selector.matches(each.metadata.labels or {}))
-        return
-    name = cluster_set.metadata.name
-    yield from (each for each, one in clusters.items() if (one.metadata.labels or {}).get(SET_LABEL) == name)
 
 
 def matcher(selector: ClusterSelector) -> Matches:
