@@ -9,8 +9,6 @@ import re
 from functools import lru_cache
 from typing import Any, Protocol
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
-
 MEMORY_BYTES = 8 << 20
 """What one compiled expression may take, as RE2 has it; repeated repetitions are refused beyond it."""
 
@@ -47,6 +45,8 @@ def compiled(text: str, *, memory_bytes: int = MEMORY_BYTES, dot_is_newline: boo
     Raises:
         PatternError: it does not compile, or is too large.
     """
+    import re2  # type: ignore[import-untyped]  # it has no stubs, and a start needs none
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = memory_bytes

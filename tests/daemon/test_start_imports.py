@@ -12,9 +12,14 @@ from kube_policy_scheduler.adapters.kube.identity import TlsFiles, credentials_o
 
 pytestmark = pytest.mark.long
 
-START = (
-    "import sys, kube_policy_scheduler.daemon.main as main; __import__(main.IMPORTED_MEANWHILE); print(*sys.modules)"
-)
+START = """
+import sys
+import kube_policy_scheduler.daemon.main as main
+__import__(main.IMPORTED_MEANWHILE)
+from kube_policy_scheduler.builtins.environment import environment
+environment()
+print(*sys.modules)
+"""
 BEFORE_THE_FIRST_REQUEST = """
 import sys
 import kube_policy_scheduler.daemon.main

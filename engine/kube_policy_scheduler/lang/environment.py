@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType, ModuleType
-from typing import Any, NamedTuple, Protocol, get_type_hints
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -150,7 +150,7 @@ def node_field(
     """Make a field with one value per node from an annotated reader; see `Field`."""
 
     def make(function: Callable[..., Any]) -> Field:
-        gives = takes(get_type_hints(function, include_extras=True)["return"])
+        gives = takes(inspect.get_annotations(function, eval_str=True)["return"])
         doc, said = inspect.getdoc(function) or "", advice or f"write `{path}`"
         return Field(
             path, doc, gives, Shape.NODE, depends, key, function, low, high, foreign, said, over_time, key_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -253,7 +253,7 @@ def builtin(
     """
 
     def make(function: Callable[..., Any]) -> Builtin:
-        hints = get_type_hints(function, include_extras=True)
+        hints = inspect.get_annotations(function, eval_str=True)  # half the time of `get_type_hints`
         parameters = list(inspect.signature(function).parameters.values())
         reads_frame = bool(parameters) and parameters[0].name == "frame"
         first = reads_frame + (receives is Receives.INPUTS)

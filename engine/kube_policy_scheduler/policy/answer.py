@@ -8,8 +8,10 @@ Pure: nothing is placed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
+
+import msgspec
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -47,8 +49,7 @@ _MOST_NODES = 5
 """Nodes with reserved room that are named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     inputs: DecisionInputs
     """Those of the decision: on the nodes of the domains that the pod's gangs get, as far as these are known."""
     requirements: tuple[GangRequirement, ...] = ()
@@ -65,8 +66,7 @@ class _Answer:
         return domains_of(self.inputs.profile)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed(_Answer):
+class Placed(_Answer, frozen=True, kw_only=True):
     """It gets a node."""
 
     decision: Decision
@@ -84,8 +84,7 @@ class Placed(_Answer):
         return self.waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held(_Answer):
+class Held(_Answer, frozen=True, kw_only=True):
     """It waits outside the active queue, or behind another pod of a strict order."""
 
     reason: str
@@ -100,8 +99,7 @@ class Held(_Answer):
         return f"held: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangWaits(_Answer):
+class GangWaits(_Answer, frozen=True, kw_only=True):
     """Its gang can't start: pods, a size or a PodGroup are missing, or room for all though one of them fits."""
 
     text: str
@@ -111,8 +109,7 @@ class GangWaits(_Answer):
     """Whether all pods are there that the gang needs: it waits in the queue, and not outside of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoDomain(_Answer):
+class NoDomain(_Answer, frozen=True, kw_only=True):
     """No domain has room for its gang."""
 
     shortfall: Shortfall
@@ -128,8 +125,7 @@ class NoDomain(_Answer):
         return self.shortfall.best
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unschedulable(_Answer):
+class Unschedulable(_Answer, frozen=True, kw_only=True):
     """No node takes it."""
 
     decision: Decision
@@ -143,8 +139,7 @@ class Unschedulable(_Answer):
 Answer = Placed | Held | GangWaits | NoDomain | Unschedulable
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, frozen=True):
     """The first pod of a strict order, for which the pods behind it wait."""
 
     answer: Answer

@@ -199,14 +199,13 @@ def _place(policy: Policy) -> tuple[int, str, bool, str]:
     return -policy.priority, canary.of if canary is not None else policy.own_name, canary is None, policy.own_name
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The result of loading a set of sources."""
 
     policy_set: PolicySet | None
     """None where anything is an error: half a set decides nothing."""
     diagnostics: tuple[Diagnostic, ...]
-    checked: Checked = field(repr=False)
+    checked: Checked
 
 
 def load(

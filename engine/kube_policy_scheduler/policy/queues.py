@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+import msgspec
+
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaSpec, QuotaTree
@@ -34,7 +36,7 @@ def quota_tree(policies: Sequence[CheckedPolicy], memo: Memo) -> QuotaTree | Non
 
 
 def _fair_tree(declared: tuple[QueueDeclaration, ...]) -> QuotaTree:
-    return replace(_tree(declared), shares_decide=True)
+    return msgspec.structs.replace(_tree(declared), shares_decide=True)
 
 
 def _tree(declared: tuple[QueueDeclaration, ...]) -> QuotaTree:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang import checked, typed
@@ -18,8 +19,7 @@ Reader: TypeAlias = Policy | CompiledPolicy
 """A policy of pods, or one of workloads."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRead:
+class KeyRead(msgspec.Struct, frozen=True):
     """One place at which a policy reads a label or an annotation, or spreads over a label."""
 
     policy: str

@@ -17,7 +17,6 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -55,8 +54,7 @@ TRIES = 3
 PIECE_BYTES = 2**16
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer, whatever its status."""
 
     status: int

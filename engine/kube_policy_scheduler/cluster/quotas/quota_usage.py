@@ -14,7 +14,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from weakref import WeakSet, WeakValueDictionary
@@ -91,8 +90,7 @@ class Asked(msgspec.Struct, eq=False):
         return self.counted
 
 
-@dataclass(frozen=True, eq=False)
-class QuotaTree:
+class QuotaTree(msgspec.Struct, frozen=True, eq=False, dict=True):
     """All queues; compared by identity."""
 
     queues: tuple[QuotaSpec, ...]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
 from kube_policy_scheduler.daemon.configuration.settings import FleetEngine, PrometheusSettings, Settings, TlsSettings
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(msgspec.Struct, frozen=True):
     """What the command line says of the settings; None: nothing."""
 
     kubeconfig: Path | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.events import ClusterEvent
@@ -34,8 +35,7 @@ FiltersOf = Callable[[QueuedPod], Sequence[FilterPlugin]]
 SeatsOf = Callable[[QueuedPod], Sequence[Seat] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     """What was found for the first pod of an order."""
 
     first: QueuedPod

@@ -10,10 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from heapq import nsmallest
 from typing import NamedTuple
+
+import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -56,8 +57,7 @@ Seats = Callable[[], Sequence[Seat] | None]
 not fit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class StartReservation:
+class StartReservation(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Room for a pod or gang from a moment on."""
 
     holder: str

@@ -9,15 +9,15 @@ what is guaranteed. Only resources that are short have a say. With these rules e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit, lead, within
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.framework.quota import ReclaimRule
 
 
-@dataclass(slots=True)
-class Rights:
+class Rights(msgspec.Struct):
     """What one unit may evict: ranks are those when this is first asked, use and shares those of the present."""
 
     usage: QuotaUsage
@@ -30,11 +30,11 @@ class Rights:
     """The `reclaim` that applies to it."""
     now: float
     """Unix seconds."""
-    _entitled: dict[Quota, int | None] = field(default_factory=dict)
+    _entitled: dict[Quota, int | None] = msgspec.field(default_factory=dict)
     _entitled_at: int = -1
     """How often anything had changed in the queues when these were found."""
-    _ranks_after: dict[Quota, int | None] = field(default_factory=dict)
-    _below: dict[Quota, list[Quota]] = field(default_factory=dict)
+    _ranks_after: dict[Quota, int | None] = msgspec.field(default_factory=dict)
+    _below: dict[Quota, list[Quota]] = msgspec.field(default_factory=dict)
 
     def entitled(self, other: Quota) -> int | None:
         """Return the resource by which the unit would be guaranteed against a queue; None: it would not be.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 from weakref import ref
@@ -494,11 +493,10 @@ Disruptions = tuple[tuple[tuple[str, str], int, int], ...]
 """Budgets by namespace and name: how many of some pods each protects, and how many evictions it allows."""
 
 
-@dataclass(slots=True)
-class Disrupted:
+class Disrupted(msgspec.Struct):
     """What pods that go one after the other have taken from PodDisruptionBudgets."""
 
-    pods: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pods: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """By budget."""
 
     def take(self, disruptions: Disruptions) -> None:

@@ -8,7 +8,6 @@ in it. Pods of a group that is not known, or whose mode is not, stay in all vers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -51,8 +50,7 @@ class WholeTreeOf(msgspec.Struct, frozen=True):
         return self.group if name and key_of(template.namespace, name) in self.leaves else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Modes:
+class _Modes(msgspec.Struct, frozen=True, eq=False):
     """The known PodGroups, as `namespace/name`; compared by identity."""
 
     single: frozenset[str]
@@ -61,8 +59,7 @@ class _Modes:
     """These may be evicted, as a whole: with all of a composite group, or (None) alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AndWholeGroups:
+class _AndWholeGroups(msgspec.Struct, frozen=True):
     """The gangs of a running pod, and its PodGroup if that goes as a whole. Equal ones are of the same groups."""
 
     others: GangsOf | None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.types import Depends, Shape
@@ -22,8 +23,7 @@ class ModelError(ValueError):
     """The policies do not name one model with one list of inputs; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInputs:
+class ModelInputs(msgspec.Struct, frozen=True):
     """What a model takes."""
 
     model: str

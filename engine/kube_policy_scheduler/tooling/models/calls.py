@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -49,8 +48,7 @@ class OnNodes:
         return np.broadcast_to(found, (frame.size,))
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
+class ModelCall(msgspec.Struct, frozen=True):
     """What a policy gives a model."""
 
     policy: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
@@ -33,8 +33,7 @@ _TIMES = 1e9
 _BINARY = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
-@dataclass(frozen=True, slots=True)
-class PartValues:
+class PartValues(msgspec.Struct, frozen=True):
     """What one subexpression says about some nodes."""
 
     text: str
@@ -151,8 +150,7 @@ def amount_text(resource: str, amount: int) -> str:
     return str(amount)
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """One score, weighted, on the nodes of the ranking."""
 
     name: str
@@ -167,8 +165,7 @@ class Term:
     parts: tuple[PartValues, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(msgspec.Struct, frozen=True):
     """The best nodes, the chosen one first."""
 
     nodes: tuple[str, ...]
