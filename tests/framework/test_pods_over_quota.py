@@ -107,3 +107,17 @@ def test_where_queues_reclaim_a_change_that_does_not_admit_the_pod_may_help_it_t
     stage.waits("large", "a", "4")
     assert stage.end("b2") == ["large"]
     assert stage.helped() == []
+
+
+def test_that_more_pods_wait_or_fewer_wakes_nobody() -> None:
+    stage = Stage(LIMITED.replace("max cpu 4", "min cpu 2 max cpu 4") + "reclaim after 30s\n")
+    for name, queue, cpu in (("a1", "a", "3"), ("b1", "b", "2"), ("b2", "b", "1")):
+        stage.place(name, queue, cpu)
+    stage.waits("first", "a", "4")
+    assert stage.helped() == [], "what was before it came is no news to it"
+    stage.waits("second", "a", "4")
+    assert stage.helped() == []
+    stage.waiting.remove("second")
+    stage.waiting.remove("never there")
+    assert stage.helped() == []
+    assert stage.end("b2") == ["first"]

@@ -115,6 +115,7 @@ def test_backoff_doubles_up_to_ten_seconds() -> None:
     queue = SchedulingQueue()
     queue.add(make_pod("a"), 0.0)
     now, waits = 0.0, []
+    assert queue.next_due() is None
     for _ in range(6):
         queued = queue.pop(now)
         assert queued is not None
