@@ -16,7 +16,7 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.capture.freeze import Frozen, frozen
+from kube_policy_scheduler.tooling.capture.freeze import Frozen, NotReproduced, frozen
 from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
@@ -158,6 +158,36 @@ def test_a_held_pod_needs_no_cluster() -> None:
         }
     ]
     assert "nodes" not in made.document
+
+
+GANG = "gang by pod.label.job size number(pod.label.size) within 60s if pod.label.job\n"
+
+
+def of_gang(*members: objects.Pod) -> ReducibleInputs:
+    """Return the decision about the first member; the others wait."""
+    nodes = [make_node(f"n{i}", {"labels": {}, "cpu": "8"}) for i in range(2)]
+    return ReducibleInputs.of([*nodes, *members], members[0], rules(GANG), seed=0, now=NOW)
+
+
+def member(name: str, **labels: str) -> objects.Pod:
+    return ours(name, {"cpu": "1", "labels": {"job": "a"} | labels})
+
+
+def test_a_pod_whose_gang_has_too_few_pods_waits_for_it_in_the_test_too() -> None:
+    (case,) = freeze(of_gang(member("m0", size="3"), member("m1", size="3"))).document["cases"]
+    assert case["name"] == "m0 waits for its gang"
+    assert case["expect"] == {"waits": 'gang "default/a": 1 of 3 members have a node'}
+
+
+def test_of_a_gang_that_is_complete_the_test_knows_one_pod_and_where_it_goes() -> None:
+    (case,) = freeze(of_gang(*(member(f"m{i}", size="3") for i in range(3)))).document["cases"]
+    assert case["name"] == "m0 goes to n0"
+    assert case["expect"] == {"waits": 'gang "default/a": 1 of 3 members have a node', "node": "n0"}
+
+
+def test_a_pod_about_whose_gang_nothing_is_decided_is_not_frozen() -> None:
+    with pytest.raises(NotReproduced, match="the size has no value for this pod; a test of that is an error"):
+        freeze(of_gang(member("m0")))
 
 
 def test_names_can_be_hidden_and_the_decision_stays() -> None:
