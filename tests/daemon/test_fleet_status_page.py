@@ -209,4 +209,4 @@ def test_a_cluster_that_cannot_be_read_says_why() -> None:
     }
     scene.maker.tallies.members.update(a=MemberReading(Steady(10.0), "", "odd"), b=MemberReading(Steady(10.0)))
     rooms = {row.name: row.room.partition("; ")[2] for row in put_into_words(scene.taken()).clusters}
-    assert rooms == {"a": "odd", "b": ""}
+    assert rooms == {"a": "nodes and pods read 30 s ago; odd", "b": "nodes and pods read 30 s ago"}

@@ -34,12 +34,14 @@ from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.fleet.karmada.estimates import Demand, Part, ReplicasQuestion, SetsQuestion
 from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
+from kube_policy_scheduler.fleet.told_member import ToldMember
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 from tests.adapters.kube.test_proxy import proxied
 from tests.daemon.test_estimator import ANTI_AFFINITY, HOSTNAME, ONE_CORE, WEB, FakeApi
 from tests.daemon.test_estimators import Servers
 from tests.embedded.cases import client_of
 from tests.embedded.rest import Client
+from tests.fleet.fleets import policies
 from tests.fleet.karmada.bindings import binding
 from tests.integration.api import Endpoint
 from tests.integration.control_plane import ControlPlane, assets
@@ -67,15 +69,18 @@ def listing(nodes: int) -> MemberListing:
 class Fleet:
     """MemberClusters, each with as many nodes of ten cores, a problem, or no answer."""
 
-    def __init__(self, **there: int | Exception | None) -> None:
+    def __init__(self, *, counts: bool = True, **there: int | Exception | None) -> None:
         self.there, self.now = there, 100.0
         self.read: list[str] = []
         self.noted: dict[str, MemberReading | None] = {}
+        self.told: dict[str, ToldMember | None] = {}
         self.api = FakeApi()
         self.members = MemberClusters(
             self._read,
             PodTemplates(cast(Any, self.api)),
             note=self.noted.__setitem__,
+            tell=self.told.__setitem__,
+            counts=counts,
             clock=lambda: NOON,
             steady=lambda: self.now,
         )
@@ -92,6 +97,19 @@ class Fleet:
 
     async def ask(self, cluster: str = "a", *, seconds: float = 30.0) -> int | None:
         return await self.members.ask(about(cluster), seconds=seconds)
+
+    async def looked(self, *names: str) -> None:
+        """Look at members, and wait for the readings that this begins."""
+        self.members.look(names)
+        await asyncio.sleep(0)
+        await self.refreshed()
+
+    def values(self) -> dict[str, float | str | None]:
+        """Return what was told last: a value, or why there is none."""
+        return {
+            name: None if each is None else each.problem or next(iter(each.values.values()), None)
+            for name, each in self.told.items()
+        }
 
     async def refreshed(self) -> None:
         """Wait for the readings that are under way."""
@@ -189,6 +207,125 @@ async def test_readings_that_nobody_asks_about_make_room(monkeypatch: pytest.Mon
         fleet.now += 1
     assert await fleet.ask("a", seconds=0.0) is None
     assert (await fleet.ask("b"), await fleet.ask("c")) == (10, 10)
+
+
+# --- what policies ask -----------------------------------------------------------------------------------
+
+
+NODES, CORES = (
+    policies(f"score {text} ?? 0").member_values
+    for text in ("count(n in cluster.nodes)", "sum(n.free.cpu for n in cluster.nodes)")
+)
+
+
+async def test_nothing_is_read_before_policies_ask_and_nothing_after() -> None:
+    fleet = Fleet(counts=False, a=2)
+    await fleet.looked("a")
+    assert fleet.read == []
+    fleet.members.use(NODES)
+    await fleet.looked("a")
+    assert (fleet.read, fleet.values()) == (["a"], {"a": 2})
+    fleet.members.use(())
+    fleet.now += REFRESH_SECONDS
+    await fleet.looked("a")
+    assert (fleet.read, fleet.values(), fleet.noted) == (["a"], {"a": None}, {"a": None})
+
+
+async def test_members_are_read_again_each_minute_and_told_of() -> None:
+    fleet = Fleet(counts=False, a=2, b=KubeError("broken"))
+    fleet.members.use(CORES)
+    await fleet.looked("a", "b")
+    assert fleet.values() == {"a": 20, "b": "broken"}
+    fleet.there["a"] = 3
+    fleet.now += REFRESH_SECONDS - 1
+    await fleet.looked("a", "b")
+    assert fleet.values() == {"a": 20, "b": "broken"}
+    fleet.now += 1
+    await fleet.looked("a", "b")
+    assert (fleet.values(), fleet.read) == ({"a": 30, "b": "broken"}, ["a", "b"] * 2)
+
+
+async def test_a_value_counts_while_its_member_cannot_be_read_and_then_is_missing() -> None:
+    fleet = Fleet(counts=False, a=2)
+    fleet.members.use(NODES)
+    await fleet.looked("a")
+    fleet.there["a"] = KubeError("broken")
+    fleet.now += LAST_GOOD_SECONDS - 1
+    await fleet.looked("a")
+    assert fleet.values() == {"a": 2}
+    fleet.now += 1
+    await fleet.looked("a")
+    assert fleet.values() == {"a": "they were last read 3 min ago: broken"}
+    told = fleet.told["a"]
+    assert told is not None
+    assert told.at == NOON
+    fleet.there["a"] = 4
+    fleet.now += 600
+    await fleet.looked("a")
+    assert fleet.values() == {"a": 4}
+
+
+async def test_members_that_are_gone_are_forgotten() -> None:
+    fleet = Fleet(counts=False, a=2, b=1)
+    fleet.members.use(NODES)
+    await fleet.looked("a", "b")
+    await fleet.looked("b")
+    assert (fleet.values(), fleet.noted["a"]) == ({"a": None, "b": 1}, None)
+
+
+async def test_other_policies_are_told_what_they_ask_at_the_next_look() -> None:
+    fleet = Fleet(counts=False, a=2, b=KubeError("broken"))
+    fleet.members.use(NODES)
+    await fleet.looked("a", "b")
+    fleet.members.use(NODES)
+    await fleet.looked("a", "b")
+    assert fleet.read == ["a", "b"]
+    fleet.members.use(CORES)
+    await fleet.members.wait("ab", seconds=30.0)
+    assert fleet.values() == {"a": 20, "b": "broken"}
+    told = [each.answers(CORES) for each in fleet.told.values() if each is not None]
+    assert (told, fleet.read) == ([True, True], ["a", "b", "a"])
+
+
+async def test_who_waits_gets_the_first_reading_and_waits_for_none_that_hangs() -> None:
+    fleet = Fleet(counts=False, a=2, b=None)
+    fleet.members.use(NODES)
+    await fleet.members.wait("a", seconds=30.0)
+    assert fleet.values() == {"a": 2}
+    await fleet.members.wait("b", seconds=0.01)
+    assert fleet.values() == {"a": 2}
+
+
+async def test_policies_and_room_share_a_reading() -> None:
+    fleet = Fleet(a=2)
+    assert await fleet.ask() == 20
+    fleet.members.use(NODES)
+    await fleet.looked("a")
+    fleet.now += 1
+    assert (await fleet.ask(), fleet.read, fleet.values()) == (20, ["a", "a"], {"a": 2})
+
+
+async def test_nothing_is_kept_but_values_where_no_room_is_counted() -> None:
+    fleet = Fleet(counts=False, a=2)
+    fleet.members.use(NODES)
+    await fleet.looked("a")
+    assert await fleet.ask(seconds=0.0) is None
+    assert fleet.values() == {"a": 2}
+
+
+async def test_large_fleets_are_read_less_often_and_count_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "MOST_BYTES_PER_SECOND", 0.01)  # each member of these has one byte
+    fleet = Fleet(counts=False, a=2, b=2)
+    fleet.members.use(NODES)
+    await fleet.looked("a", "b")
+    fleet.there["b"] = KubeError("broken")
+    for _ in range(2):
+        fleet.now += 100
+        await fleet.looked("a", "b")
+    assert fleet.read == ["a", "b", "a", "b"], "a was read when only its own byte was known"
+    fleet.now += 399
+    await fleet.looked("a", "b")
+    assert fleet.values()["b"] == 2
 
 
 # --- what is counted ---------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ def test_clusters_that_cannot_be_read_are_counted() -> None:
     for name in ("a", "b", "c"):
         maker.set_cluster(msgspec.convert(raw_cluster(name, cpu=6), KarmadaCluster), Steady(0.0))
     maker.tallies.members.update(a=MemberReading(None, "no"), b=MemberReading(Steady(0.0)), gone=MemberReading())
-    metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0, now=Steady(0.0)))
+    metrics = FleetMetrics(lambda: FleetState(maker, leading=True, writes_under_way=0, now=Steady(5.0)))
     sample = partial(metrics.registry.get_sample_value, "policy_scheduler_fleet_member_unread")
     assert [sample({"cluster": name}) for name in ("a", "b", "c", "gone")] == [1.0, 0.0, None, None]
+    age = partial(metrics.registry.get_sample_value, "policy_scheduler_fleet_member_age_seconds")
+    assert [age({"cluster": name}) for name in ("a", "b", "c")] == [None, 5.0, None]

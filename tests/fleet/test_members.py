@@ -11,7 +11,11 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import Fleet
+from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.policy.members import ReadMember
+from kube_policy_scheduler.tooling.text_table import Terminal
+from kube_policy_scheduler.tooling.why.workloads import explain_workload, lines
+from kube_policy_scheduler.tooling.workload_record import recorded_clusters
 from tests.fleet.fleets import NOW, THREE, policies, workload
 
 REQUESTS = objects.ResourceRequirements(requests={"cpu": "1"})
@@ -72,6 +76,25 @@ def test_a_filter_without_a_value_rejects() -> None:
 
     assert outcome.targets == {"b": 3}
     assert {outcome.verdicts[name].rejected_by for name in "ac"} == {"large"}
+
+
+def test_an_explanation_says_how_old_what_was_read_is_and_what_is_not_read() -> None:
+    found = policies("score count(n in cluster.nodes) ?? 0\ndivide evenly")
+    (asked,) = found.member_values
+    told = {"a": ToldMember({asked: 2}, NOW - 40), "b": ToldMember({}, None, "401 Unauthorized: no")}
+    fleet = Fleet((replace(A, member=told["a"]), replace(B, member=told["b"]), C))
+    why = explain_workload(workload(3), fleet, found, Given(NOW))
+    assert list(lines(why, to=Terminal()))[-3:] == [
+        "Nodes and pods were read of a 40 s ago.",
+        "Nodes and pods are not known of b: 401 Unauthorized: no",
+        "Nodes and pods are not known of c: nobody reads them",
+    ]
+    other = explain_workload(workload(3), fleet, policies("divide evenly"), Given(NOW))
+    assert not any("Nodes and pods" in line for line in lines(other, to=Terminal()))
+    recorded = recorded_clusters(why.outcome, {})
+    assert {each.cluster: (each.read_at, each.unread) for each in recorded} == {
+        "a": (NOW - 40, ""), "b": (None, "401 Unauthorized: no"), "c": (None, "nobody reads them"),
+    }  # fmt: skip
 
 
 def test_a_member_that_changes_is_seen_at_once() -> None:

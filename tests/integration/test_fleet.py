@@ -402,14 +402,12 @@ READER = {
 """What members allow by the token that Karmada has of them."""
 
 
-def test_members_are_read_by_the_credentials_that_karmada_has_of_them(
-    cluster: Cluster, karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
-) -> None:
+def allow_reading(cluster: Cluster, karmada: Karmada) -> None:
+    """Let the decision maker read Secrets, and have two of three clusters be this one: b with a token that is wrong."""
     cluster.ensure("namespaces", {"metadata": {"name": "karmada-cluster"}})
     for folder in ("control-plane", "members"):
         for each in yaml.safe_load_all((ROOT / f"deploy/fleet/{folder}/access.yaml").read_text()):
             cluster.ensure(f"{each['kind'].lower()}s", each)
-    token = cluster.token("karmada-system", "policy-scheduler-fleet")
     reader = cluster.token("default", "member-reader")
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "member-reader"}
     subject = {"kind": "ServiceAccount", "name": "member-reader", "namespace": "default"}
@@ -420,13 +418,20 @@ def test_members_are_read_by_the_credentials_that_karmada_has_of_them(
     cluster.add_nodes(node("n1", cpu="2"), node("n2", cpu="2"))
     three(karmada)
     assert cluster.endpoint.ca_file is not None
-    for name, given in (("a", reader), ("b", "wrong")):  # both are this cluster
+    for name, given in (("a", reader), ("b", "wrong")):
         text = {"token": given, "caBundle": cluster.endpoint.ca_file.read_text()}
         data = {key: b64encode(value.encode()).decode() for key, value in text.items()}
         thing = {"metadata": {"name": name, "namespace": "karmada-cluster"}, "type": "Opaque", "data": data}
         cluster.ensure("secrets", thing)
         where = {"namespace": "karmada-cluster", "name": name}
         karmada.set_cluster(name, {"spec": {"apiEndpoint": cluster.endpoint.url, "secretRef": where}})
+
+
+def test_members_are_read_by_the_credentials_that_karmada_has_of_them(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    allow_reading(cluster, karmada)
+    token = cluster.token("karmada-system", "policy-scheduler-fleet")
     head = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
     config = tmp_path / "config.yaml"
     config.write_text(f"{head}fleet: {{estimators: {{members: true, timeout: 30s}}}}\n")
@@ -441,6 +446,37 @@ def test_members_are_read_by_the_credentials_that_karmada_has_of_them(
         name: process.metrics().get(f'policy_scheduler_fleet_member_unread{{cluster="{name}"}}') for name in "abc"
     }
     assert unread == {"a": 0.0, "b": 1.0, "c": 1.0}
+    assert process.terminate() == 0
+    assert {(each.resource, each.verb) for each in front.exchanges if each.code in (401, 403)} == set()
+
+
+def test_policies_read_the_nodes_and_pods_of_members(
+    cluster: Cluster, karmada: Karmada, fleet: Fleet, front: Front, tmp_path: Path
+) -> None:
+    allow_reading(cluster, karmada)
+    token = cluster.token("karmada-system", "policy-scheduler-fleet")
+    folder = ConfigMapVolume(tmp_path / "policies")
+    folder.update({"own.policy": "for workloads where true\ndivide evenly\n"})
+    process = fleet(f"--policies={folder.path}", kubeconfig=front.kubeconfig(tmp_path / "front", user={"token": token}))
+    process.start_ready()
+    api = karmada.add_binding("api", replicas=3)
+    karmada.wait_placed(api, {"a": 1, "b": 1, "c": 1})
+    assert "secrets" not in {each.resource for each in front.exchanges}, "nobody asks about members"
+    count = "count(n in cluster.nodes where n.allocatable.cpu >= 2)"
+    text = f"for workloads where true\nfilter {count} ?? 0 == 2 as two\ndivide evenly\n"
+    folder.update({"own.policy": text})
+    eventually(lambda: "secrets" in {each.resource for each in front.exchanges})
+    web = karmada.add_binding(replicas=4)
+    karmada.wait_placed(web, {"a": 4})
+    shown = json.loads(process.get(f"/debug/bindings?namespace={NAMESPACE}&name={web}")[1])["clusters"]
+    assert shown["a"]["read_at"] is not None
+    assert [(shown[name]["read_at"], shown[name]["rejected_by"]) for name in "bc"] == [(None, "two")] * 2
+    assert shown["b"]["unread"].startswith("401")
+    assert shown["c"]["unread"] == "its Cluster has no spec.apiEndpoint; expected https://HOST:PORT"
+    record = json.loads(process.get("/debug/decisions?workload=web&limit=1")[1])
+    told = {each["cluster"]: (bool(each.get("readAt")), each.get("unread", "")[:3]) for each in record["clusters"]}
+    assert told == {"a": (True, ""), "b": (False, "401"), "c": (False, "its")}
+    assert 'policy_scheduler_fleet_member_age_seconds{cluster="a"}' in process.metrics()
     assert process.terminate() == 0
     assert {(each.resource, each.verb) for each in front.exchanges if each.code in (401, 403)} == set()
 

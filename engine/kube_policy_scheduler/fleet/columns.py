@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,7 +11,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.fleet.model import FleetCluster, Workload
+from kube_policy_scheduler.fleet.model import FleetCluster, Member, Workload
 from kube_policy_scheduler.times import rfc3339
 
 REGION_KEY, ZONE_KEY, PROVIDER_KEY = "policy-scheduler/region", "policy-scheduler/zone", "policy-scheduler/provider"
@@ -94,10 +93,9 @@ class FleetFrame(msgspec.Struct, frozen=True):
         assert not isinstance(self.rows, slice)
         return int(self.rows.item())
 
-    def members(self) -> list[Any]:
-        """Return for each row what expressions over the nodes and pods of the cluster read; None: they are not read."""
-        found = (self.columns.clusters[row].member for row in self.index().tolist())
-        return [each.frame(self.now) if each is not None else None for each in found]
+    def members(self) -> list[Member | None]:
+        """Return for each row what is known of the nodes and pods of the cluster; None: they are not read."""
+        return [self.columns.clusters[row].member for row in self.index().tolist()]
 
     def index(self) -> IntArray:
         """Return the row numbers of this frame, `int64[rows]`."""

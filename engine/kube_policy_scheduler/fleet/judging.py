@@ -22,7 +22,11 @@ from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping, CompiledPolicy, CompiledScore, CompiledTest
+from kube_policy_scheduler.lang.compiling.member_values import member_values
 from kube_policy_scheduler.wording import plural
+
+NOBODY_READS = "nobody reads them"
+"""Why nothing is known of the nodes and pods of a cluster without a member."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -83,6 +87,8 @@ def judge(question: Question, policy: CompiledPolicy, given: Given, verdicts: di
         StaysError: the policy rejects the workload, or all the clusters that are left.
     """
     found = feasible(question, verdicts, [name for name in FILTERS if name not in policy.without])
+    if member_values(policy.inputs):
+        _note_members(question.fleet, verdicts)
     frame = frame_of(question.workload, given, found)
     _ask_about_workload(policy, frame)
     confined = _reject(found, policy, frame, verdicts)
@@ -98,6 +104,15 @@ def judge(question: Question, policy: CompiledPolicy, given: Given, verdicts: di
     scores = _scores(policy, frame, kept, question.fleet.running)
     ordered = _ordered(kept, confined, scores, question.workload.uid, verdicts)
     return Judged(ordered, frame, limits, spreads, confined)
+
+
+def _note_members(fleet: Fleet, verdicts: dict[str, Verdict]) -> None:
+    """Note how old what is known of the nodes and pods of clusters is, or why nothing is."""
+    for cluster in fleet.clusters:
+        known, member = verdicts.get(cluster.name), cluster.member
+        if known is not None:
+            at, problem = (member.at, member.problem) if member is not None else (None, NOBODY_READS)
+            verdicts[cluster.name] = msgspec.structs.replace(known, read_at=at, unread=problem)
 
 
 def _ordered(

@@ -16,6 +16,7 @@ import msgspec
 from kube_policy_scheduler.cluster.objects import Toleration
 from kube_policy_scheduler.cluster.selectors import Selector
 from kube_policy_scheduler.cluster.taints import TaintKey
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """An empty mapping."""
@@ -48,8 +49,18 @@ class ResourceGrade(msgspec.Struct, frozen=True):
 class Member(Protocol):
     """What is known of the nodes and pods of a cluster, because it was read itself."""
 
-    def frame(self, now: float) -> Any:
-        """Return what expressions over its nodes and pods read. now: Unix seconds."""
+    @property
+    def at(self) -> float | None:
+        """When it was read, Unix seconds; None: that does not matter, or it never was."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is known of it now; "" if something is."""
+        ...
+
+    def value(self, asked: MemberValue, now: float) -> float:
+        """Return a value of it, `asked.missing` if it has none or nobody knows it. now: Unix seconds."""
         ...
 
 
@@ -306,6 +317,11 @@ class Verdict(msgspec.Struct, frozen=True):
     """Replicas that still fit beside what it has; None if nobody says."""
     room_by: str = ""
     """The source that said so: capacity, estimator, models or summary."""
+    read_at: float | None = None
+    """When its nodes and pods were read by which the policy decides, Unix seconds; None: it reads none, or they were
+    never read."""
+    unread: str = ""
+    """Why its nodes and pods are not known, though the policy reads them; "" if they are."""
     score: float = 0.0
     tier: int = 0
     """0 for the clusters of the affinity, 1 and more for those that take what has no room there."""

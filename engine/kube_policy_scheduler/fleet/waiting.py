@@ -112,6 +112,10 @@ class Waiting(Generic[Key]):
         """Return workloads that failed at their last attempt, each with the steady time since which it waits."""
         return [(key, self._entries[key].since) for key in islice(self._failing, most)]
 
+    def failing_keys(self) -> list[Key]:
+        """Return the workloads that failed at their last attempt."""
+        return list(self._failing)
+
     def attempts(self, key: Key) -> int:
         """Return the number of failed attempts of a workload in a row."""
         entry = self._entries.get(key)

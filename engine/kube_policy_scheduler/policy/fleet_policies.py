@@ -23,6 +23,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledPolicy,
     CompiledWorkloadLimit,
 )
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue, member_values
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.memo import Memo
@@ -45,6 +46,18 @@ class FleetPolicies(msgspec.Struct, frozen=True, eq=False, dict=True):
     def queries(self) -> tuple[Query, ...]:
         """Return the metric queries that the policies read, each once."""
         return tuple(dict.fromkeys(query for policy in self.policies for query in queries(policy.inputs)))
+
+    @cached_property
+    def member_values(self) -> tuple[MemberValue, ...]:
+        """Return what the policies ask of the nodes and pods of clusters, each once."""
+        return tuple(dict.fromkeys(each for policy in self.policies for each in member_values(policy.inputs)))
+
+    def member_values_for(self, workload: Workload) -> tuple[MemberValue, ...]:
+        """Return what the policy of a workload asks of the nodes and pods of clusters."""
+        if not self.member_values:
+            return ()
+        policy = self.governing(workload)
+        return member_values(policy.inputs) if policy is not None else ()
 
     def governing(self, workload: Workload, scheduler: str = "") -> CompiledPolicy | None:
         """Return the policy that governs a workload: of those that match, the first; None where none does.

@@ -9,6 +9,7 @@ from kube_policy_scheduler.fleet.columns import FleetColumns
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Workload
 from kube_policy_scheduler.fleet.waiting import Position
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.times import Steady
 
@@ -46,6 +47,15 @@ class FleetRules:
     def fields(self) -> frozenset[str]:
         """Return the paths of the fields that the policies read, such as `cluster.ready`; empty: there are none."""
         return self._policies.fields
+
+    @property
+    def member_values(self) -> tuple[MemberValue, ...]:
+        """Return what the policies ask of the nodes and pods of clusters, each once."""
+        return self._policies.member_values
+
+    def member_values_for(self, workload: Workload) -> tuple[MemberValue, ...]:
+        """Return what the policy of a workload asks of the nodes and pods of clusters."""
+        return self._policies.member_values_for(workload)
 
     @property
     def orders(self) -> bool:

@@ -73,6 +73,11 @@ class RecordedCluster(Part, frozen=True):
     room_by: str = ""
     score: float | None = None
     """None if it is rejected."""
+    read_at: float | None = None
+    """When its nodes and pods were read by which the policy decides, Unix seconds; None: it reads none, or they were
+    never read."""
+    unread: str = ""
+    """Why its nodes and pods were not known, though the policy reads them; "" if they were."""
 
 
 class WorkloadRecord(Part, frozen=True, tag_field="version", tag=VERSION):
@@ -184,6 +189,8 @@ def _recorded(name: str, verdict: Verdict, has: int, gets: int) -> RecordedClust
         room=verdict.room,
         room_by=verdict.room_by,
         score=None if verdict.rejected_by else verdict.score,
+        read_at=verdict.read_at,
+        unread=verdict.unread[:MOST_CHARACTERS],
     )
 
 

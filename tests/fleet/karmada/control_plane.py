@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
+    AnyQuestion,
     DecisionMaker,
     Key,
+    MembersQuestion,
     Question,
     RoomQuestion,
     Template,
@@ -21,6 +23,7 @@ from kube_policy_scheduler.fleet.karmada.decision_maker import (
 )
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch
+from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.times import Steady
 from tests.fleet.karmada.bindings import raw_binding, raw_cluster
 
@@ -57,6 +60,10 @@ class ControlPlane:
         """By cluster and source: what estimators say."""
         self.asked: list[tuple[str, ...]] = []
         """The clusters of each question about room."""
+        self.read: dict[str, ToldMember] = {}
+        """By cluster: what a reading of its nodes and pods says."""
+        self.waited_for: list[tuple[str, ...]] = []
+        """The clusters of each question about nodes and pods."""
         self.judge: Callable[[Key, Json, Json], None] = lambda key, before, after: None
         """Told of every placement that the decision maker writes."""
 
@@ -148,8 +155,15 @@ class ControlPlane:
         maker.replace_clusters([self.cluster(name) for name in self.clusters], at)
         maker.replace_bindings([self.binding(key) for key in self.bindings], at, namespaced=True)
 
-    def carry_out(self, maker: DecisionMaker, work: Work | Question | RoomQuestion, now: float) -> None:
+    def carry_out(self, maker: DecisionMaker, work: Work | AnyQuestion, now: float) -> None:
         """Write what a decision maker wants to have written."""
+        if isinstance(work, MembersQuestion):
+            self.waited_for.append(work.clusters)
+            for name in work.clusters:
+                if name in self.read:
+                    maker.set_member(name, self.read[name], Steady(now))
+            maker.members_waited_for(work.key, Steady(now))
+            return
         if isinstance(work, RoomQuestion):
             self.asked.append(work.clusters)
             maker.set_room(

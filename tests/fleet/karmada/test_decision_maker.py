@@ -17,6 +17,8 @@ from kube_policy_scheduler.fleet.karmada.decision_maker import (
 )
 from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
 from kube_policy_scheduler.fleet.placement.place import place
+from kube_policy_scheduler.fleet.told_member import ToldMember
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 from tests.fleet.fleets import policies
@@ -600,3 +602,96 @@ def test_a_template_that_could_not_be_read_is_read_before_a_later_decision() -> 
     assert isinstance(work, Work)
     assert work.outcome is not None
     assert (work.unread, dict(work.outcome.targets)) == ("", {"b": 2})
+
+
+# --- nodes and pods of clusters --------------------------------------------------------------------------------
+
+
+def reading_maker(text: str) -> tuple[DecisionMaker, MemberValue]:
+    """Return a decision maker by a policy that asks one thing about nodes and pods of clusters, and that thing."""
+    rules = FleetRules(policies(text), clock=lambda: 0.0)
+    (asked,) = rules.member_values
+    return maker(rules=rules, reads_members=True), asked
+
+
+LARGE = "filter count(n in cluster.nodes) ?? 0 >= 2 as large\ndivide evenly"
+
+
+def test_a_decision_waits_for_the_clusters_that_its_policy_reads_and_for_no_other(plane: ControlPlane) -> None:
+    one, asked = reading_maker(LARGE)
+    plane.read = {"a": ToldMember({asked: 1}, 1.0), "b": ToldMember({asked: 2}, 1.0), "c": ToldMember({}, None, "no")}
+    of_two = DUPLICATED | {"clusterAffinity": {"clusterNames": ["a", "b"]}}
+    first, second = plane.add("web", replicas=2, placement=of_two), plane.add("api", replicas=2)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert plane.waited_for == [("a", "b"), ("c",)]
+    assert (plane.targets(first), plane.targets(second)) == ({"b": 2}, {"b": 2})
+    shown = one.would_decide(second)
+    assert shown is not None
+    assert {name: (each.read_at, each.unread) for name, each in shown.verdicts.items()} == {
+        "a": (1.0, ""), "b": (1.0, ""), "c": (None, "no"),
+    }  # fmt: skip
+
+
+def test_what_nobody_tells_in_time_is_missing_and_asked_for_again_before_the_next_decision(plane: ControlPlane) -> None:
+    one, asked = reading_maker(LARGE)
+    key = plane.add("web", replicas=2)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert (plane.targets(key), plane.waited_for) == ({}, [("a", "b", "c")])
+    one.set_member("b", ToldMember({asked: 5}, 1.0), Steady(10))
+    plane.settle(one, 10)
+    assert plane.targets(key) == {"b": 2}
+    assert plane.waited_for[1:] == [("a", "c")]
+
+
+def test_a_value_that_changes_wakes_what_waits_and_may_go_there_and_one_that_stays_nothing(plane: ControlPlane) -> None:
+    one, asked = reading_maker(LARGE)
+    plane.read = {name: ToldMember({asked: 1}, 0.0) for name in "abc"}
+    key = plane.add("web", replicas=2, placement=DYNAMIC | {"clusterAffinity": {"clusterNames": ["a", "b"]}})
+    plane.show_all(one, 0)
+    plane.settle(one)
+    decided = one.tallies.decisions.copy()
+    one.set_member("a", ToldMember({asked: 1}, 60.0), Steady(60))
+    one.set_member("c", ToldMember({asked: 9}, 60.0), Steady(60))
+    plane.settle(one, 60)
+    assert one.tallies.decisions == decided
+    one.set_member("b", ToldMember({asked: 2}, 60.0), Steady(60))
+    plane.settle(one, 60)
+    assert plane.targets(key) == {"b": 2}
+
+
+def test_clusters_are_not_read_for_policies_that_do_not_ask(plane: ControlPlane) -> None:
+    one = maker(rules=FleetRules(policies("divide evenly"), clock=lambda: 0.0), reads_members=True)
+    plane.add("web", replicas=3)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    assert plane.waited_for == []
+
+
+def test_a_policy_that_asks_for_something_new_waits_for_it(plane: ControlPlane) -> None:
+    one, asked = reading_maker(LARGE)
+    plane.read = {name: ToldMember({asked: 2}, 0.0) for name in "abc"}
+    key = plane.add("web", replicas=3)
+    plane.show_all(one, 0)
+    plane.settle(one)
+    rules = FleetRules(policies("filter count(p in cluster.pods) ?? 9 < 5 as quiet\ndivide evenly"), clock=lambda: 0.0)
+    plane.read = {name: ToldMember({rules.member_values[0]: 1}, 1.0) for name in "abc"}
+    one.use(rules, Steady(1))
+    plane.change(key, {"replicas": 6})
+    one.set_binding(plane.binding(key), Steady(1))
+    plane.settle(one, 1)
+    assert plane.waited_for == [("a", "b", "c")] * 2
+    assert plane.targets(key) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_cluster_that_is_no_longer_read_has_no_value(plane: ControlPlane) -> None:
+    one, asked = reading_maker(LARGE)
+    plane.read = {name: ToldMember({asked: 2}, 0.0) for name in "abc"}
+    key = plane.add("web", replicas=3)
+    plane.show_all(one, 0)
+    one.set_member("b", ToldMember({asked: 2}, 0.0), Steady(0))
+    one.set_member("b", None, Steady(0))
+    plane.settle(one)
+    assert plane.waited_for == [("a", "b", "c")]
+    assert plane.targets(key) == {"a": 1, "b": 1, "c": 1}

@@ -14,15 +14,12 @@ from typing import Protocol
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.kept_views import KeptView
-from kube_policy_scheduler.daemon.fleet.members import MemberClusters, MemberReader
-from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
 from kube_policy_scheduler.documents.estimator_settings import EstimatorsSettings
 from kube_policy_scheduler.fleet.karmada.decision_maker import Room
 from kube_policy_scheduler.fleet.karmada.estimates import MEMBER, Question, question_about
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
-from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
+from kube_policy_scheduler.fleet.tallies import Tallies
 
 logger = logging.getLogger(__name__)
 
@@ -170,30 +167,21 @@ class Estimators:
         task.add_done_callback(self._closing.discard)
 
 
-def make_estimators(settings: EstimatorsSettings, transport: Transport, tallies: Tallies) -> Estimators:
+def make_estimators(settings: EstimatorsSettings, tallies: Tallies, members: CountsMembers | None) -> Estimators:
     """Return what asks the servers and clusters that the settings say.
 
     Args:
         settings: whom to ask.
-        transport: to the control plane, which has the credentials of the clusters.
-        tallies: where answers and readings are counted.
+        tallies: where answers are counted.
+        members: counts room where `settings.members` says so.
 
     Raises:
         ServerError: gRPC is not installed.
         CertificateError: a file of certificates cannot be used.
     """
-
-    def note(cluster: str, reading: MemberReading | None) -> None:
-        if reading is None:
-            tallies.members.pop(cluster, None)
-        else:
-            tallies.members[cluster] = reading
-
-    members = (
-        MemberClusters(MemberReader(transport).read, PodTemplates(transport), note=note) if settings.members else None
-    )
     connect = _connecting(settings) if settings.address is not None else None
-    return Estimators(connect, timeout=settings.timeout, members=members, count=tallies.estimated)
+    asked = members if settings.members else None
+    return Estimators(connect, timeout=settings.timeout, members=asked, count=tallies.estimated)
 
 
 def _connecting(settings: EstimatorsSettings) -> Callable[[str], Client]:

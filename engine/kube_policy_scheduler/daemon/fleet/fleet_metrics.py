@@ -163,14 +163,22 @@ class _Live(Collector):
         yield estimates
         unread = GaugeMetricFamily(
             f"{PREFIX}member_unread",
-            "1 if the nodes and pods of a cluster could not be read the last time, 0 if they could; only with"
-            " `fleet.estimators.members`.",
+            "1 if the nodes and pods of a cluster could not be read the last time, 0 if they could; only of clusters"
+            " that are read.",
+            labels=["cluster"],
+        )
+        ages = GaugeMetricFamily(
+            f"{PREFIX}member_age_seconds",
+            "Seconds since the nodes and pods of a cluster were read; only of clusters that are read.",
             labels=["cluster"],
         )
         for each in clusters:
             if (reading := tallies.members.get(each.name)) is not None:
                 unread.add_metric([each.name], float(bool(reading.problem)))
+                if reading.at is not None:
+                    ages.add_metric([each.name], state.now - reading.at)
         yield unread
+        yield ages
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

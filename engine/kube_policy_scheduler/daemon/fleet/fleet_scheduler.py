@@ -110,11 +110,12 @@ class FleetScheduler:
             await asyncio.sleep(0)
 
     async def look_for_moves(self) -> None:
-        """Look from time to time at what nothing asks to decide, for ever."""
+        """Look from time to time at what nothing asks to decide, for ever; as long as this replica decides."""
         while True:
             await asyncio.sleep(MOVES_EVERY_SECONDS)
-            self.engine.look_again(self._now())
-            self.stir()
+            if self.leading:
+                self.engine.look_again(self._now())
+                self.stir()
 
     async def _next(self) -> tuple[Due, float]:
         """Wait until there is work, and this replica may do it by what it knows; return how many seconds it took to

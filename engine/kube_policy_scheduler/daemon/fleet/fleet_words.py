@@ -149,10 +149,10 @@ def _cluster(each: FleetCluster, taken: FleetSnapshot) -> shown.ClusterRow:
 
 
 def _member(row: MemberRow | None) -> str:
-    """Say what is wrong with how the nodes and pods of a cluster are read, "" if nothing is."""
+    """Say when the nodes and pods of a cluster were read, and what is wrong with it; "" if they are not."""
     if row is None:
         return ""
-    text = row.remark
+    text = "; ".join(filter(None, (f"nodes and pods read {ago(row.age)}" if row.age is not None else "", row.remark)))
     if row.problem:
         read = "never read" if row.age is None else f"last read {ago(row.age)}"
         text = f"its nodes and pods cannot be read ({read}): {row.problem}"

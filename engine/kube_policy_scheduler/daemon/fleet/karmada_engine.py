@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -15,12 +16,14 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.binding_writer import BindingWriter
 from kube_policy_scheduler.daemon.fleet.engine import Due, FleetDecision, Shown, Surroundings
 from kube_policy_scheduler.daemon.fleet.estimators import make_estimators
+from kube_policy_scheduler.daemon.fleet.members import make_members
 from kube_policy_scheduler.daemon.watching.resources import Handler
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
+    AnyQuestion,
     DecisionMaker,
     Key,
+    MembersQuestion,
     PlacementAlone,
-    Question,
     RoomQuestion,
     Template,
     Work,
@@ -31,11 +34,14 @@ from kube_policy_scheduler.fleet.karmada.objects import (
     ObjectReference,
     ResourceBinding,
 )
+from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
+MEMBER_SECONDS = 10.0
+"""A decision waits at most so long for the first reading of the nodes and pods that its policy asks about."""
 OVERCOMMIT_PROTECTION = "SchedulingOvercommitProtection"
 
 
@@ -70,17 +76,36 @@ class KarmadaEngine:
             features=frozenset(fleet.feature_gates),
             keep_empty=fleet.enable_empty_workload_propagation,
             asks_clusters=fleet.estimators is not None,
+            reads_members=True,
         )
+        self._steady = steady
         asked = fleet.estimators
-        self._estimators = make_estimators(asked, given.transport, self.maker.tallies) if asked is not None else None
+        counts = asked is not None and asked.members
+        self._make_members = partial(
+            make_members, given.transport, self.maker.tallies, tell=self._tell_member, counts=counts
+        )
+        self._members = self._make_members() if counts else None
+        """None: nobody asks about the nodes and pods of clusters."""
+        self._estimators = make_estimators(asked, self.maker.tallies, self._members) if asked is not None else None
         self._writer = BindingWriter(given.transport, self.maker, given.events, fence=given.fence)
         self._templates = TemplateReader(given.transport)
-        self._steady = steady
         self.shown: Mapping[str, Shown] = {"/debug/bindings": self._shown}
 
     def use(self, rules: FleetRules, now: Steady) -> None:
         """Decide by these policies from now on."""
+        if rules.member_values and self._members is None:
+            self._members = self._make_members()
+        if self._members is not None:
+            self._members.use(rules.member_values)
         self.maker.use(rules, now)
+
+    def _tell_member(self, cluster: str, told: ToldMember | None) -> None:
+        self.maker.set_member(cluster, told, self._now())
+
+    def look_at_members(self) -> None:
+        """Read the nodes and pods of clusters again whose time has come, if policies ask about them."""
+        if self._members is not None:
+            self._members.look(each.name for each in self.maker.fleet.clusters if not each.deleting)
 
     def handler(self, kind: type) -> Handler[Any]:
         """Return what takes the objects of a kind."""
@@ -118,9 +143,13 @@ class KarmadaEngine:
         await self.answer(work)
         return None
 
-    async def answer(self, question: Question | RoomQuestion) -> None:
-        """Read the template or ask for the room that is asked for."""
-        if isinstance(question, RoomQuestion):
+    async def answer(self, question: AnyQuestion) -> None:
+        """Read the template or the clusters, or ask for the room, that is asked for."""
+        if isinstance(question, MembersQuestion):
+            assert self._members is not None, "nobody asks otherwise"
+            await self._members.wait(question.clusters, seconds=MEMBER_SECONDS)
+            self.maker.members_waited_for(question.key, self._now())
+        elif isinstance(question, RoomQuestion):
             assert self._estimators is not None, "nobody asks otherwise"
             room = await self._estimators.ask(question.binding, question.clusters)
             self.maker.set_room(question.key, room, self._now())
@@ -137,7 +166,8 @@ class KarmadaEngine:
         self.maker.broke(work.key, now)
 
     def look_again(self, now: Steady) -> None:
-        """Look for replicas that may move."""
+        """Look for replicas that may move, and at members."""
+        self.look_at_members()
         self.maker.look_for_moves(now)
 
     def placements(self) -> Iterable[Mapping[str, int]]:

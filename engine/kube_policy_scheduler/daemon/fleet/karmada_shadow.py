@@ -48,7 +48,8 @@ class KarmadaShadow(KarmadaEngine):
         return compared(work)
 
     def look_again(self, now: Steady) -> None:
-        """Do nothing: the other moves what it wants to move."""
+        """Look at members; the other scheduler moves what it wants to move."""
+        self.look_at_members()
 
 
 def compared(found: DecidedByAnother) -> FleetDecision:

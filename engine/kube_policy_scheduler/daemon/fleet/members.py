@@ -1,9 +1,9 @@
-"""Counts the room of member clusters from what their API servers say: the second source, after their estimators.
+"""Reads the nodes and pods of member clusters from their API servers, to count room and for what policies ask of them.
 
-A member is read in a thread of its own, at most each minute. One other thread makes clusters of what was read and tries
-replicas out on them, by the code of the estimator; nothing else looks at them. The last reading counts until the next
-one, for three minutes at most, so a decision waits for a reading only if there is none. If a member cannot be read,
-the others still are.
+A member is read in a thread of its own, at most each minute. One other thread makes clusters of what was read, tries
+replicas out on them, by the code of the estimator, and evaluates what policies ask of them; nothing else looks at them,
+so what others get are numbers. The last reading counts until the next one, for three minutes at most, so a decision
+waits for a reading only if there is none. If a member cannot be read, the others still are.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 
@@ -22,13 +22,17 @@ from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.member_access import member_access
 from kube_policy_scheduler.adapters.kube.member_lists import MemberListing, read_member
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread, in_thread
 from kube_policy_scheduler.cluster.kept_views import KeptView
-from kube_policy_scheduler.daemon.modes.estimated_pods import MemberTemplate, ReadsTemplates, tried_out
+from kube_policy_scheduler.daemon.modes.estimated_pods import MemberTemplate, PodTemplates, ReadsTemplates, tried_out
 from kube_policy_scheduler.fleet.karmada.estimates import MOST_REPLICAS, Question, TemplateName
-from kube_policy_scheduler.fleet.tallies import MemberReading
+from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
+from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
-from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue
+from kube_policy_scheduler.policy.members import ReadMember
+from kube_policy_scheduler.times import Steady, duration
 from kube_policy_scheduler.tooling.capacity.seats import Seats
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.rulesets import Ruleset
@@ -40,6 +44,9 @@ REFRESH_SECONDS = 60.0
 """A member is read again after so long, if somebody asks about it."""
 LAST_GOOD_SECONDS = 180.0
 """For so long a reading counts."""
+MOST_BYTES_PER_SECOND = 16 << 20
+"""Of JSON that is read again and again for policies: making clusters of that much takes a quarter of a core. Above it,
+members are read less often, and readings count for longer."""
 MOST_PAUSE_SECONDS = 600.0
 """After a reading that failed; the first pause is `REFRESH_SECONDS`, and each doubles."""
 READ_AT_ONCE = 4
@@ -57,6 +64,7 @@ MOST_TEMPLATES = 1_000
 COMPUTATION_SECONDS = 1.0
 """Of one question; what fits so far is the answer then."""
 _SCHEDULER = "default-scheduler"
+_NOT_READ_AGAIN = "they have not been read since the policies came"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,8 @@ class MemberView:
     """That were read for it."""
     remark: str = ""
     """What is odd about it."""
+    values: Mapping[MemberValue, float] = field(default_factory=dict)
+    """What policies ask of it."""
 
 
 @dataclass(slots=True)
@@ -85,10 +95,20 @@ class _Member:
     """What is known of a member."""
 
     last: _Reading | None = None
+    told: ToldMember | None = None
+    """What policies were told of it."""
+    at: float | None = None
+    """When it was last read well."""
+    bytes: int = 0
+    """That were read for it then."""
+    remark: str = ""
+    """What was odd about it then."""
     due: float = 0.0
     """When it may be read again."""
     failures: int = 0
     """Since it was last read well."""
+    problem: str = ""
+    """Why it could not be read since; "" if it could."""
     task: asyncio.Task[None] | None = None
     asked: float = 0.0
 
@@ -102,6 +122,8 @@ class MemberClusters:
         templates: ReadsTemplates,
         *,
         note: Callable[[str, MemberReading | None], None] = lambda cluster, reading: None,
+        tell: Callable[[str, ToldMember | None], None] = lambda cluster, told: None,
+        counts: bool = True,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -111,10 +133,17 @@ class MemberClusters:
             read: reads a member; raises KubeError where it cannot.
             templates: reads templates of workloads.
             note: told how the reading of a member ended, None once it is no longer known.
+            tell: given what policies ask of a member, after each reading; None once it is no longer read.
+            counts: whether room is counted; otherwise nothing is kept of a reading but what policies ask.
             clock: Unix seconds.
             steady: seconds on a clock that nobody sets.
         """
-        self._read, self._templates, self._note = read, templates, note
+        self._read, self._templates, self._note, self._tell_policies = read, templates, note, tell
+        self._counts = counts
+        self._values: tuple[MemberValue, ...] = ()
+        """What policies ask."""
+        self._bytes = 0
+        """That were read for all members."""
         self._clock, self._steady = clock, steady
         self._members: KeptView[str, _Member] = KeptView(most=MOST_MEMBERS, dropped=self._dropped)
         self._permits = asyncio.Semaphore(READ_AT_ONCE)
@@ -128,13 +157,9 @@ class MemberClusters:
 
     async def ask(self, question: Question, *, seconds: float) -> int | None:
         """Return how many more replicas or sets fit in a member, None if that is not known within so many seconds."""
-        member = self._members.get(question.cluster)
-        if member is None:
-            member = _Member()
-            self._members.set(question.cluster, member)
-        member.asked = now = self._steady()
-        if member.task is None and now >= member.due:
-            member.task = asyncio.create_task(self._refresh(question.cluster, member), name="read-member")
+        member = self._member(question.cluster)
+        member.asked = self._steady()
+        self._refresh_if_due(question.cluster, member)
         try:
             async with asyncio.timeout(seconds):
                 if self._reading(member) is None and member.task is not None:
@@ -144,9 +169,81 @@ class MemberClusters:
         except TimeoutError:
             return None
 
+    def _member(self, cluster: str) -> _Member:
+        member = self._members.get(cluster)
+        if member is None:
+            member = _Member()
+            self._members.set(cluster, member)
+        return member
+
+    def _refresh_if_due(self, cluster: str, member: _Member) -> None:
+        if member.task is None and self._steady() >= member.due:
+            member.task = asyncio.create_task(self._refresh(cluster, member), name="read-member")
+
     def _reading(self, member: _Member) -> _Reading | None:
         last = member.last
-        return last if last is not None and self._steady() - last.at < LAST_GOOD_SECONDS else None
+        return last if last is not None and self._steady() - last.at < self._lasts() else None
+
+    def _pause(self) -> float:
+        """Return the seconds between two readings of a member."""
+        return max(REFRESH_SECONDS, self._bytes / MOST_BYTES_PER_SECOND) if self._values else REFRESH_SECONDS
+
+    def _lasts(self) -> float:
+        """Return for how many seconds a reading counts."""
+        return LAST_GOOD_SECONDS / REFRESH_SECONDS * self._pause()
+
+    # --- what policies ask -----------------------------------------------------------------------------
+
+    def use(self, values: tuple[MemberValue, ...]) -> None:
+        """Answer what policies ask from now on; nothing is read for it before `look` or `wait`."""
+        if values == self._values:
+            return
+        self._values = values
+        for cluster, member in list(self._members.items()):
+            if values and not member.failures:
+                member.due = self._steady()
+            elif not values and not self._counts:
+                self._members.pop(cluster)
+            elif not values and member.told is not None:
+                member.told = None
+                self._tell_policies(cluster, None)
+
+    def look(self, clusters: Iterable[str]) -> None:
+        """Read those members again whose time has come, if policies ask about members: call this from time to time."""
+        if not self._values:
+            return
+        wanted = dict.fromkeys(clusters)
+        for cluster in [name for name, _ in self._members.items() if name not in wanted]:
+            self._members.pop(cluster)
+        for cluster in wanted:
+            member = self._member(cluster)
+            self._refresh_if_due(cluster, member)
+            told = member.told
+            if told is not None and not told.problem and member.at is not None:
+                age = self._steady() - member.at
+                if age >= self._lasts():
+                    why = f"they were last read {duration(age)} ago"
+                    why = f"{why}: {member.problem}" if member.problem else why
+                    self._give(cluster, member, ToldMember({}, told.at, why))
+
+    async def wait(self, clusters: Iterable[str], *, seconds: float) -> None:
+        """Wait until policies were told of members what they ask now, or why that is not known."""
+        waiting = []
+        for cluster in clusters:
+            member = self._member(cluster)
+            self._refresh_if_due(cluster, member)
+            if member.task is not None:
+                waiting.append(member.task)
+            elif member.told is None or not member.told.answers(self._values):
+                at = member.told.at if member.told is not None else None
+                self._give(cluster, member, ToldMember({}, at, member.problem or _NOT_READ_AGAIN))
+        if waiting:
+            await asyncio.wait(waiting, timeout=seconds)
+
+    def _give(self, cluster: str, member: _Member, told: ToldMember) -> None:
+        if self._members.get(cluster) is member:  # not dropped while it was read
+            member.told = told
+            self._tell_policies(cluster, told)
 
     # --- what is read --------------------------------------------------------------------------------
 
@@ -155,7 +252,10 @@ class MemberClusters:
         try:
             async with self._permits:
                 found = await self._read(cluster)
-            view = await self._thread.call(partial(view_of, found))
+            values = self._values
+            view = await self._thread.call(partial(self._view, found, values))
+            if values != self._values:  # other policies are in force by now
+                view = replace(view, values=await self._thread.call(partial(self._evaluate, view.there, self._values)))
         except KubeError as error:
             self._failed(cluster, member, str(error))
         except Exception as error:
@@ -170,24 +270,32 @@ class MemberClusters:
         if not member.failures:
             logger.warning("Unable to read member cluster", extra={"cluster": cluster, "why": why})
         pause = min(REFRESH_SECONDS * 2.0 ** min(member.failures, 10), MOST_PAUSE_SECONDS)
-        member.failures += 1
+        member.failures, member.problem = member.failures + 1, why
         member.due = self._steady() + pause
-        at = Steady(member.last.at) if member.last is not None else None
+        at = Steady(member.at) if member.at is not None else None
         self._tell(cluster, member, MemberReading(at, why))
+        if self._values and (at is None or member.told is None or self._steady() - at >= self._lasts()):
+            self._give(cluster, member, ToldMember({}, member.told.at if member.told is not None else None, why))
 
     def _succeeded(self, cluster: str, member: _Member, view: MemberView) -> None:
         now = self._steady()
         if member.failures:
             logger.info("Member cluster is read again", extra={"cluster": cluster})
-        elif member.last is None or member.last.view.remark != view.remark:
+        elif member.at is None or member.remark != view.remark:
             fields = {"cluster": cluster, "nodes": view.there.cluster.nodes.size, "bytes": view.bytes}
             logger.log(
                 logging.WARNING if view.remark else logging.INFO,
                 "Read member cluster",
                 extra={**fields, **({"why": view.remark} if view.remark else {})},
             )
-        member.last, member.failures, member.due = _Reading(view, now), 0, now + REFRESH_SECONDS
+        if self._members.get(cluster) is member:
+            self._bytes += view.bytes - member.bytes
+            member.bytes = view.bytes
+        member.at, member.remark, member.failures, member.problem = now, view.remark, 0, ""
+        member.last, member.due = _Reading(view, now) if self._counts else None, now + self._pause()
         self._tell(cluster, member, MemberReading(Steady(now), "", view.remark))
+        if self._values:
+            self._give(cluster, member, ToldMember(view.values, self._clock()))
         self._make_room(member)
 
     def _make_room(self, newest: _Member) -> None:
@@ -205,7 +313,10 @@ class MemberClusters:
             one.last = None
 
     def _dropped(self, cluster: str, member: _Member) -> None:
+        self._bytes -= member.bytes
         self._note(cluster, None)
+        if member.told is not None:
+            self._tell_policies(cluster, None)
 
     def _tell(self, cluster: str, member: _Member, reading: MemberReading) -> None:
         if self._members.get(cluster) is member:  # not dropped while it was read
@@ -250,6 +361,17 @@ class MemberClusters:
             self._known_templates.set(name, known)
         return await asyncio.shield(known[1])
 
+    def _view(self, found: MemberListing, values: tuple[MemberValue, ...]) -> MemberView:
+        """Return the cluster that a listing makes, with what policies ask of it; runs in the thread. Raises
+        KubeError."""
+        view = view_of(found)
+        return replace(view, values=self._evaluate(view.there, values)) if values else view
+
+    def _evaluate(self, there: ClusterState, values: tuple[MemberValue, ...]) -> Mapping[MemberValue, float]:
+        """Return what policies ask of a member; runs in the thread."""
+        now = self._clock() + there.cluster.ahead
+        return ReadMember(there.cluster).told(values, now).values
+
     def _count(self, there: ClusterState, question: Question, template: MemberTemplate | None) -> int:
         """Return what fits; runs in the thread."""
         ends = self._steady() + COMPUTATION_SECONDS
@@ -290,3 +412,24 @@ def view_of(found: MemberListing) -> MemberView:
     except ValueError as error:
         raise KubeError(f"its objects cannot be read: {error}") from error
     return MemberView(ClusterState(there.cluster, {}), found.bytes, "; ".join(remarks))
+
+
+def make_members(
+    transport: Transport, tallies: Tallies, *, tell: Callable[[str, ToldMember | None], None], counts: bool
+) -> MemberClusters:
+    """Return what reads members.
+
+    Args:
+        transport: to the control plane, which has their credentials.
+        tallies: where readings are counted.
+        tell: given what policies ask of a member, after each reading.
+        counts: whether room is counted.
+    """
+
+    def note(cluster: str, reading: MemberReading | None) -> None:
+        if reading is None:
+            tallies.members.pop(cluster, None)
+        else:
+            tallies.members[cluster] = reading
+
+    return MemberClusters(MemberReader(transport).read, PodTemplates(transport), note=note, tell=tell, counts=counts)

@@ -66,7 +66,8 @@ class WorkloadLog:
         if self._is_repeated(record):
             return False
         parts = len(record.clusters) + (len(record.before) + len(record.targets) + len(record.theirs)) // 4
-        texts = sum(len(each.why) + len(each.rejected_by) for each in record.clusters) + sum(map(len, record.rejected))
+        of_clusters = sum(len(each.why) + len(each.rejected_by) + len(each.unread) for each in record.clusters)
+        texts = of_clusters + sum(map(len, record.rejected))
         size = _RECORD_BYTES + _CLUSTER_BYTES * parts + len(record.message) + texts
         self._hand_on(record, size)
         if not self._most:

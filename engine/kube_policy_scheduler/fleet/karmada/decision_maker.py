@@ -26,7 +26,9 @@ from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.fleet.running import RunningWorkloads
 from kube_policy_scheduler.fleet.tallies import Tallies
+from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.times import Steady
 
 Key: TypeAlias = tuple[str, str]
@@ -72,6 +74,10 @@ class Rules(Protocol):
         """Whether they count other workloads, so that it matters when one leaves a cluster."""
         ...
 
+    def member_values_for(self, workload: Workload) -> tuple[MemberValue, ...]:
+        """Return what the decision about a workload asks of the nodes and pods of clusters."""
+        ...
+
     @property
     def orders(self) -> bool:
         """Whether they order the workloads that can be decided now; else their priorities do."""
@@ -102,6 +108,10 @@ class PlacementAlone:
         """counts_decided: as Karmada's gate SchedulingOvercommitProtection has it."""
         self.counts_decided = counts_decided
 
+    def member_values_for(self, workload: Workload) -> tuple[MemberValue, ...]:
+        """Return nothing."""
+        return ()
+
     def position(self, workload: Workload, fleet: Fleet, now: Steady) -> Position:
         """Return the one in which priorities order all."""
         return Position()
@@ -128,6 +138,16 @@ class RoomQuestion(msgspec.Struct, frozen=True, eq=False):
     key: Key
     binding: ResourceBinding
     clusters: tuple[str, ...]
+
+
+class MembersQuestion(msgspec.Struct, frozen=True, eq=False):
+    """Clusters whose nodes and pods must be read before the binding can be decided."""
+
+    key: Key
+    clusters: tuple[str, ...]
+
+
+AnyQuestion: TypeAlias = Question | RoomQuestion | MembersQuestion
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):
@@ -171,6 +191,8 @@ class _Known(msgspec.Struct, eq=False):
     """On the steady clock: when they said so."""
     was_asked: bool = False
     """Whether they were asked for the next decision."""
+    has_waited: bool = False
+    """Whether the nodes and pods of its clusters were waited for before the next decision."""
     claims_until: float = -inf
     """On the steady clock: for how long replicas that are not healthy yet count as decided."""
     was_overtaken: bool = False
@@ -190,6 +212,7 @@ class DecisionMaker:
         features: frozenset[str] = frozenset(),
         keep_empty: bool = False,
         asks_clusters: bool = False,
+        reads_members: bool = False,
     ) -> None:
         """Know nothing yet.
 
@@ -199,13 +222,16 @@ class DecisionMaker:
             features: feature gates of Karmada that are on.
             keep_empty: whether clusters without replicas are chosen, too.
             asks_clusters: whether they are asked for their room before a decision.
+            reads_members: whether somebody reads the nodes and pods of clusters, where policies ask about them.
         """
-        self._asks_clusters = asks_clusters
+        self._asks_clusters, self._reads_members = asks_clusters, reads_members
         self._names = frozenset(scheduler_names)
         self._rules = rules
         self._features, self._keep_empty = features, keep_empty
         self._clusters: dict[str, FleetCluster] = {}
         self._generations: dict[str, int] = {}
+        self._members: dict[str, ToldMember] = {}
+        """By cluster: what is known of its nodes and pods."""
         self._missing: dict[str, float] = {}
         """On the steady clock: since when clusters are missing in which bindings run."""
         self._known: dict[Key, _Known] = {}
@@ -257,7 +283,7 @@ class DecisionMaker:
         if self._fleet is None:
             decided = self._decided if self._rules.counts_decided else {}
             self._fleet = Fleet(
-                tuple(with_claims(self._clusters[name], decided.get(name)) for name in sorted(self._clusters)),
+                tuple(self._as_known(name, decided.get(name)) for name in sorted(self._clusters)),
                 groups=self._groups.together,
                 anti_groups=self._groups.apart,
                 running=self._running,
@@ -265,6 +291,10 @@ class DecisionMaker:
                 keep_empty=self._keep_empty,
             )
         return self._fleet
+
+    def _as_known(self, name: str, claims: Mapping[str, int] | None) -> FleetCluster:
+        cluster, member = with_claims(self._clusters[name], claims), self._members.get(name)
+        return cluster if member is None else replace(cluster, member=member)
 
     @property
     def bindings(self) -> Mapping[Key, ResourceBinding]:
@@ -320,6 +350,33 @@ class DecisionMaker:
             self._fleet = None
             self._missing[name] = -inf if before.deleting else now
             self._wake_matching((before,), now)
+
+    def set_member(self, name: str, member: ToldMember | None, now: Steady) -> None:
+        """Take what is known of the nodes and pods of a cluster; None: they are not read any more.
+
+        If a value is another one than before, that concerns the bindings that could not be placed and may go there,
+        not more often than every few seconds; what a `rebalance` moves, it looks at by itself.
+        """
+        before, self._fleet = self._members.get(name), None
+        if member is None:
+            self._members.pop(name, None)
+            return
+        self._members[name] = member
+        cluster = self._clusters.get(name)
+        if cluster is None or member.says_the_same(before):
+            return
+        for key in self.waiting.failing_keys():
+            workload = self._known[key].workload
+            if workload is not None and _concerns(cluster, workload) and self._rules.member_values_for(workload):
+                self.waiting.wake(key, Wake.STATUS, now)
+
+    def members_waited_for(self, key: Key, now: Steady) -> None:
+        """Take note that the clusters of a binding, which `next` handed out, were waited for; it is decided now."""
+        known = self._known.get(key)
+        if known is not None:
+            known.has_waited = True
+            self.waiting.wake(key, Wake.OWN, now)
+        self.waiting.settled(key, now)
 
     def _wake_matching(self, clusters: tuple[FleetCluster, ...], now: Steady) -> None:
         for key, known in self._known.items():
@@ -416,6 +473,7 @@ class DecisionMaker:
             known.read_at = before.read_at
         if before is not None and _asks_for_the_same(before.binding, binding):
             known.room, known.asked_at, known.was_asked = before.room, before.asked_at, before.was_asked
+            known.has_waited = before.has_waited
         self._count(key, before.workload if before is not None else None, known)
         if before is not None and before.workload is not None and before.workload.has == workload.has:
             known.claims_until = before.claims_until
@@ -491,11 +549,11 @@ class DecisionMaker:
 
     # --- what is to be done -------------------------------------------------------------------------
 
-    def next(self, now: Steady) -> Work | Question | RoomQuestion | None:
+    def next(self, now: Steady) -> Work | AnyQuestion | None:
         """Decide the next binding whose turn it is, and return what is to be done; None if there is nothing to do now.
 
         Who gets work says how it ended: `done`, `conflicted` or `refused`. Who gets a question answers it:
-        `set_template`, `set_room`.
+        `set_template`, `set_room`, `members_waited_for`.
         """
         self._end_claims(now)
         self._wake_for_limits(now)
@@ -531,7 +589,7 @@ class DecisionMaker:
             del self._missing[next(iter(self._missing))]
         return any(now - each < MISSING_SECONDS for each in since)
 
-    def _work(self, key: Key, now: Steady) -> Work | Question | RoomQuestion | None:
+    def _work(self, key: Key, now: Steady) -> Work | AnyQuestion | None:
         known = self._known[key]
         binding, workload = known.binding, known.workload
         if workload is None:
@@ -544,10 +602,13 @@ class DecisionMaker:
             self._held_back[key] = None
             return None
         if why is not None or self._rules.moves:
+            members = self._members_question(key, known, workload)
+            if members is not None:
+                return members
             asked = self._room_question(key, known, workload, since=now if why is not None else now - ROOM_SECONDS)
             if asked is not None:
                 return asked
-            known.was_asked = False
+            known.was_asked = known.has_waited = False
             workload = replace(workload, room=known.room)
         if why is None:
             if not is_observed(binding):
@@ -589,6 +650,18 @@ class DecisionMaker:
         names = tuple(each.name for each in clusters)
         return RoomQuestion(key, known.binding, names) if names else None
 
+    def _members_question(self, key: Key, known: _Known, workload: Workload) -> MembersQuestion | None:
+        """Return which clusters are to be read before a decision; None if none is, or they were waited for."""
+        if known.has_waited or not self._reads_members:
+            return None
+        wanted = self._rules.member_values_for(workload)
+        if not wanted:
+            return None
+        clusters = (each for each in self.fleet.clusters if not each.deleting and _concerns(each, workload))
+        told = ((each.name, self._members.get(each.name)) for each in clusters)
+        names = tuple(name for name, member in told if member is None or not member.answers(wanted))
+        return MembersQuestion(key, names) if names else None
+
     def _as_observed(self, workload: Workload, why: Trigger, key: Key) -> Workload:
         """Return the workload with what its last decision did not come to say, and how often it was tried."""
         found = replace(workload, attempts=self.waiting.attempts(key))
@@ -629,14 +702,18 @@ class DecisionMaker:
             return Outcome(Reason.ERROR, known.problem, {})
         return self._rules.decide(replace(known.workload, room=known.room), self.fleet)
 
-    def question(self, key: Key, now: Steady) -> Question | RoomQuestion | None:
+    def question(self, key: Key, now: Steady) -> AnyQuestion | None:
         """Return what must be answered before a decision about a binding; None if nothing is left to ask."""
         known = self._known[key]
         if self._rules.reads_templates and known.template is None:
             return Question(key, known.binding.spec.resource)
-        asked = self._room_question(key, known, known.workload, since=now) if known.workload is not None else None
+        if known.workload is None:
+            return None
+        asked = self._members_question(key, known, known.workload) or self._room_question(
+            key, known, known.workload, since=now
+        )
         if asked is None:
-            known.was_asked = False
+            known.was_asked = known.has_waited = False
         return asked
 
     def would_have_decided(self, binding: ResourceBinding, now: Steady) -> Outcome:

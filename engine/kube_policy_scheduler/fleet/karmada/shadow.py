@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Key, Question, RoomQuestion, key_of
+from kube_policy_scheduler.fleet.karmada.decision_maker import AnyQuestion, DecisionMaker, Key, key_of
 from kube_policy_scheduler.fleet.karmada.objects import ResourceBinding
 from kube_policy_scheduler.fleet.karmada.triggers import APPLIED, Trigger, condition, trigger
 from kube_policy_scheduler.fleet.karmada.writes import is_observed
@@ -103,7 +103,7 @@ class Onlooker:
             return False
         return trigger(binding, is_leaving=self._maker.is_leaving) not in (None, Trigger.INTERRUPTED)
 
-    def next(self, now: Steady) -> DecidedByAnother | Question | RoomQuestion | None:
+    def next(self, now: Steady) -> DecidedByAnother | AnyQuestion | None:
         """Decide the next binding that the other has decided; None if there is none.
 
         Who gets a question answers it, as one of the decision maker. What was decided is settled already.
@@ -115,7 +115,7 @@ class Onlooker:
             self._maker.waiting.settled(key, now)
         return None
 
-    def _decided(self, key: Key, now: Steady) -> DecidedByAnother | Question | RoomQuestion | None:
+    def _decided(self, key: Key, now: Steady) -> DecidedByAnother | AnyQuestion | None:
         told = self._told.get(key)
         if told is None:
             return None

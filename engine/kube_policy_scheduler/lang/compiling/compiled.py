@@ -40,7 +40,7 @@ class _Common(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     span: Span
     depends: Depends
     inputs: tuple[Any, ...]
-    """What it reads from outside of the cluster, such as metrics: each once."""
+    """What it reads from outside of the cluster, such as metrics, or of members of a fleet: each once."""
     checked: Clause
     """What it was compiled from."""
     parts: Callable[[], tuple[Part, ...]]
@@ -383,7 +383,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False):
     workloads: CompiledForWorkloads | None
     """None: it is about pods."""
     inputs: tuple[Any, ...]
-    """What it reads from outside: metric queries, each once."""
+    """What it reads from outside: metric queries, and values of members of a fleet, each once."""
     pods_read: tuple[PodsRead, ...]
     """What its clauses read of pods, whichever pod is decided; without those that were compiled before."""
     of_texts: tuple[OfText, ...]

@@ -42,6 +42,7 @@ from kube_policy_scheduler.lang.compiling.columns import (
     texts_of,
     to_kleene,
 )
+from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.lang.compiling.reductions import nothing, reduced
 from kube_policy_scheduler.lang.environment import (
     CapturingFrame,
@@ -57,9 +58,12 @@ from kube_policy_scheduler.lang.environment import (
 from kube_policy_scheduler.lang.signature import Receives
 from kube_policy_scheduler.lang.types import TEXT_KINDS, Depends, Info, Kind, Shape
 from kube_policy_scheduler.lang.versions import version_key
+from kube_policy_scheduler.wording import one_line
 
 MOST_THRESHOLDS = 16
 """Durations with which one aggregate compares the running time of pods, so counts are updated with the pods."""
+MOST_TEXT = 120
+"""Characters of an aggregate over a member, where people are told of it."""
 MOST_RESTARTS = 4
 """The same for numbers of restarts. Each template is tried with every combination."""
 Evaluate: TypeAlias = Callable[[Any], Any]
@@ -92,6 +96,7 @@ class Compiler:
         """What was compiled that follows from one text of each node alone."""
         self._is_of_text = False
         """Inside of that."""
+        self._member_values: dict[int, MemberValue] = {}
 
     def compile(self, value: typed.Typed) -> Evaluate:
         """Return the callable of an expression.
@@ -107,6 +112,19 @@ class Compiler:
             made = self._made[id(value)] = self._compile(value) if read is None else self._of_text(value, read)
             self._keep.append(value)  # an id is valid only while its object lives
         return made
+
+    def member_value(self, value: typed.MemberAggregate) -> MemberValue:
+        """Return what an aggregate over the nodes or pods of each cluster asks of one: the same each time."""
+        found = self._member_values.get(id(value))
+        if found is None:
+            found = self._member_values[id(value)] = MemberValue(
+                one_line(value.span.text, MOST_TEXT),
+                Compiler(self.pods).compile(value.inside),
+                is_truth=value.info.type.kind is Kind.TRUTH,
+                is_coded=value.inside.info.maybe,
+            )
+            self._keep.append(value)
+        return found
 
     def _captured(self, value: typed.Typed) -> Evaluate:
         assert self._captures is not None
@@ -167,7 +185,7 @@ class Compiler:
             case typed.NodeAggregate():
                 return node_aggregate(self, value)
             case typed.MemberAggregate():
-                return member_aggregate(self, value)
+                return self.member_value(value).column
             case typed.ListAggregate():
                 return list_aggregate(self, value)
             case typed.Variable(binder=binder):
@@ -1020,23 +1038,6 @@ def node_aggregate(compiler: Compiler, value: typed.NodeAggregate) -> Evaluate:
             made[name] = compiler.of_each_node(part, captured)
     fold = NodeFold(value.function, value.topology, made["value"], made["where"], changes_by_row=not depends & ~_BY_ROW)
     return lambda frame: pods.fold_nodes(frame, fold, captured_values(captured, frame))
-
-
-def member_aggregate(compiler: Compiler, value: typed.MemberAggregate) -> Evaluate:
-    """Return the callable of an aggregate over the nodes or pods of each cluster: one value for each row."""
-    of_member = Compiler(compiler.pods).compile(value.inside)
-    is_truth, is_coded = value.info.type.kind is Kind.TRUTH, value.inside.info.maybe
-
-    def column(frame: Any) -> Any:
-        members = frame.members()
-        if not is_truth:
-            return np.array([math.nan if each is None else float(of_member(each)) for each in members], np.float64)
-        answers = [MISSING if each is None else of_member(each) for each in members]
-        if not is_coded:
-            answers = [each if each is MISSING else TRUE if each else FALSE for each in answers]
-        return np.array(answers, np.uint8)
-
-    return column
 
 
 def _of_nodes(value: typed.Typed) -> Depends:

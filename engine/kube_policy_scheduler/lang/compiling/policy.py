@@ -109,7 +109,7 @@ def compile_policy(
             for each in policy.rebalances
         ),
         workloads=_of_workloads(policy.workloads, maker) if policy.workloads is not None else None,
-        inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(_other_roots(policy))])),
+        inputs=tuple(dict.fromkeys([*of_clauses, *_inputs(_other_roots(policy), compiler)])),
         pods_read=tuple(dict.fromkeys(compiler.pods_read)),
         of_texts=tuple(compiler.of_texts),
         checked=policy,
@@ -276,9 +276,14 @@ def _shown_items(evaluate: Evaluate, info: Info, frame: Any) -> list[Any]:
     return column_items(evaluate(frame), frame.size, info)
 
 
-def _inputs(roots: Iterable[typed.Typed]) -> tuple[Any, ...]:
-    parts = (part for root in roots for part in typed.below(root))
-    return tuple(dict.fromkeys(each for part in parts if isinstance(part, typed.Apply) for each in part.inputs))
+def _inputs(roots: Iterable[typed.Typed], compiler: Compiler) -> tuple[Any, ...]:
+    found: dict[Any, None] = {}
+    for part in (part for root in roots for part in typed.below(root)):
+        if isinstance(part, typed.Apply):
+            found |= dict.fromkeys(part.inputs)
+        elif isinstance(part, typed.MemberAggregate):
+            found[compiler.member_value(part)] = None
+    return tuple(found)
 
 
 def _at_first_use(make: Callable[[], Evaluate]) -> Evaluate:
@@ -441,7 +446,7 @@ class _Maker:
         return {
             "kind": clause.kind,
             "name": clause.name,
-            "inputs": _inputs(roots),
+            "inputs": _inputs(roots, self.compiler),
             "text": text,
             "reason": reason,
             "has_own_words": bool(own_words),

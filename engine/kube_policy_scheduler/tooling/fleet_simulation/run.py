@@ -400,7 +400,7 @@ class _Run:
             if isinstance(work, Question):
                 self._maker.set_template(work.key, self._templates[work.key], steady)
                 continue
-            assert isinstance(work, Work), "no cluster is asked for its room"
+            assert isinstance(work, Work), "no cluster is asked for its room, or read"
             self._decisions += 1
             self._carry_out(work)
             self._tell_evictions()

@@ -12,6 +12,7 @@ from kube_policy_scheduler.diagnostics import closest, printable
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.fleet_state import UnknownWorkloadError
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
+from kube_policy_scheduler.tooling.why.members import member_lines
 from kube_policy_scheduler.tooling.workload_record import RecordedCluster, WorkloadOutcome, WorkloadRecord
 from kube_policy_scheduler.wording import plural
 
@@ -111,6 +112,7 @@ def lines(found: PastWorkload, *, to: Terminal) -> Iterator[str]:
         yield from to.table(rows, right_from=2)
         if (left := record.total - len(record.clusters)) > 0:
             yield to.paint(DIM, f"and {plural(left, 'other cluster')}")
+    yield from member_lines(((each.cluster, each.read_at, each.unread) for each in record.clusters), now=record.time)
     if record.rejected:
         told = ", ".join(f"{rule} ({count})" for rule, count in record.rejected.items())
         yield printable(f"Clusters that each rule rejects: {told}.")

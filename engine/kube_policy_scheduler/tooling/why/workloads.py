@@ -13,6 +13,7 @@ from kube_policy_scheduler.fleet.model import Fleet, Outcome, Verdict, Workload
 from kube_policy_scheduler.fleet.rebalancing import Move
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 from kube_policy_scheduler.tooling.text_table import BOLD, GREEN, RED, Terminal
+from kube_policy_scheduler.tooling.why.members import member_lines
 from kube_policy_scheduler.wording import plural
 
 
@@ -25,6 +26,8 @@ class WhyWorkload(msgspec.Struct, frozen=True):
     outcome: Outcome
     moves: tuple[Move, ...] = ()
     """What the next pass of `rebalance` would move."""
+    now: float = 0.0
+    """Of the decision, Unix seconds."""
 
 
 def explain_workload(workload: Workload, fleet: Fleet, policies: FleetPolicies, given: Given) -> WhyWorkload:
@@ -34,7 +37,7 @@ def explain_workload(workload: Workload, fleet: Fleet, policies: FleetPolicies, 
     outcome = policies.decide(workload, fleet, asked)
     moved = policies.rebalance(workload, fleet, asked)
     name = governing.name if governing is not None else None
-    return WhyWorkload(workload, name, outcome, moved[1] if moved is not None else ())
+    return WhyWorkload(workload, name, outcome, moved[1] if moved is not None else (), asked.now)
 
 
 def lines(found: WhyWorkload, *, to: Terminal) -> Iterator[str]:
@@ -49,6 +52,8 @@ def lines(found: WhyWorkload, *, to: Terminal) -> Iterator[str]:
     rows = [("cluster", "why", "has", "gets", "room", "score")]
     rows += [_row(name, verdict, found) for name, verdict in _in_order(outcome)]
     yield from to.table(rows, right_from=2)
+    of_clusters = ((name, each.read_at, each.unread) for name, each in sorted(outcome.verdicts.items()))
+    yield from member_lines(of_clusters, now=found.now)
     if found.moves:
         yield ""
         yield "the next pass of `rebalance` moves:"
@@ -95,6 +100,8 @@ def data(found: WhyWorkload) -> dict[str, Any]:
                 "roomBy": verdict.room_by or None,
                 "score": verdict.score if not verdict.rejected_by else None,
             }
+            | ({"readAt": verdict.read_at} if verdict.read_at is not None else {})
+            | ({"unread": verdict.unread} if verdict.unread else {})
             for name, verdict in _in_order(outcome)
         ],
         "moves": [{"from": move.source, "to": move.target, "replicas": move.replicas} for move in found.moves],
