@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kube_policy_scheduler.fleet.model import FleetCluster
     from kube_policy_scheduler.policy.policy_set import PolicySet
-    from kube_policy_scheduler.tooling.doctor.access import Access
+    from kube_policy_scheduler.tooling.doctor.access import Access, Permission
     from kube_policy_scheduler.tooling.doctor.extenders import ExtenderAnswer
     from kube_policy_scheduler.tooling.doctor.findings import Finding
     from kube_policy_scheduler.tooling.doctor.unknown_fields import UnknownFields
@@ -37,6 +37,7 @@ Examples:
   policyctl doctor --policies policies/fleet/ --karmada --kubeconfig karmada.config    # a live Karmada fleet
   policyctl doctor --policies policies/fleet/ --karmada --config config.yaml           # its estimators, too
   policyctl doctor --policies policies/fleet/ --fleet fleet.json.gz
+  policyctl doctor --policies policies/fleet/ --for ocm --kubeconfig hub.config         # a live hub of OCM
   policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
 \b
@@ -59,6 +60,10 @@ SECTION = Section.UNDERSTAND
     help="Check policies of workloads against a saved Karmada fleet; may be repeated.",
 )  # fmt: skip
 @click.option("--karmada", is_flag=True, help="Check them against the live Karmada control plane of the kubeconfig.")
+@click.option(
+    "--for", "engine", type=click.Choice(["karmada", "multikueue", "ocm", "clusterprofile"]),
+    help="Check what a live engine of several clusters serves and allows; `karmada` is the same as --karmada.",
+)  # fmt: skip
 @cluster_sources.decision_options
 @click.option("-q", "--quiet", is_flag=True, help="Show only problems.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be checked.")
@@ -69,6 +74,7 @@ def command(
     given: Given,
     fleets: tuple[Path, ...],
     karmada: bool,
+    engine: str | None,
     quiet: bool,
     strict: bool,
     form: str,
@@ -91,6 +97,8 @@ def command(
       - fields of objects that this version does not know
       - with --fleet or --karmada: clusters without status, and what policies read that no cluster or template has
       - with --karmada and --config, estimators that do not answer, or say what cannot be, and their certificates
+      - with --karmada, clusters whose nodes and pods cannot be read, if policies or --config ask for them
+      - with --karmada or --for, APIs and fields that the engine does not serve, and missing permissions
       - in large clusters, whether compiled kernels are available, and how much memory kept results may take
     """
     from kube_policy_scheduler.tooling.doctor.examine import is_found
@@ -99,8 +107,14 @@ def command(
     ruleset = given.ruleset()
     policy_set = ruleset.policy_set
     assert policy_set is not None, "--policies is required"
-    if fleets or karmada:
-        examined, found = _examined_fleet(given, policy_set, fleets, live=karmada)
+    if karmada and engine not in (None, "karmada"):
+        raise click.UsageError("use one of --karmada and --for")
+    if fleets or karmada or engine == "karmada":
+        examined, found = _examined_fleet(given, policy_set, fleets, live=karmada or engine == "karmada")
+    elif engine is not None:
+        if given.clusters:
+            raise click.UsageError("use one of --cluster and --for")
+        examined, found = f"the live {engine}", _examined_engine(given, engine, ())
     else:
         examined, found = _examined_cluster(given, policy_set)
     if form == "json":
@@ -158,10 +172,13 @@ def _examined_fleet(
     """Return what was examined of a fleet, and what was found."""
     from kube_policy_scheduler.cli.fleets import fleet_in, live_fleet
     from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.tooling.doctor.access import access_findings
+    from kube_policy_scheduler.tooling.doctor.engines import KARMADA
     from kube_policy_scheduler.tooling.doctor.fleet import FleetInspection, examine_fleet
+    from kube_policy_scheduler.tooling.doctor.members import NEEDED_FOR_MEMBERS
 
     if given.clusters or (live and fleets):
-        raise click.UsageError("use one of --cluster, --fleet and --karmada")
+        raise click.UsageError("use one of --cluster, --fleet, --karmada and --for")
     if not policy_set.fleet.policies:
         raise click.ClickException("the policies are about pods: one of workloads begins with `for workloads where …`")
     unread: tuple[str, ...] = ()
@@ -177,10 +194,53 @@ def _examined_fleet(
         signals = given.signals_for(queries, now=fleet.now)
     is_measured = given.metrics is not None or given.prometheus_url is not None
     inspection = FleetInspection(fleet.state, policy_set.fleet, signals, failures, is_measured, unread)
-    access = _fleet_access(given) if live else None
-    estimators = _estimators(fleet.state.fleet.clusters, now=fleet.now) if live else ()
-    examined = "the live fleet" if live else ", ".join(str(path) for path in fleets)
-    return examined, (*examine_fleet(inspection, access=access), *estimators)
+    found = examine_fleet(inspection)
+    if not live:
+        access = tuple(access_findings(None, manifests=KARMADA.manifests))
+        return ", ".join(str(path) for path in fleets), (*found, *access)
+    clusters = fleet.state.fleet.clusters
+    values = tuple(each.text for each in policy_set.fleet.member_values)
+    are_read = bool(values) or _counts_members()
+    members = _members(given, clusters, values) if are_read else ()
+    estimators = _estimators(clusters, now=fleet.now)
+    more = NEEDED_FOR_MEMBERS if are_read else ()
+    return "the live fleet", (*found, *_examined_engine(given, "karmada", more), *members, *estimators)
+
+
+def _counts_members() -> bool:
+    """Return whether the configuration of `--config` says to count room in members."""
+    from kube_policy_scheduler.cli.owners import config_file
+    from kube_policy_scheduler.documents.estimator_settings import read_estimators
+
+    config = config_file()
+    asked = read_estimators(config) if config is not None else None
+    return asked is not None and asked.members
+
+
+def _members(given: Given, clusters: Sequence[FleetCluster], asked: Sequence[str]) -> tuple[Finding, ...]:
+    """Return what is found about reading the nodes and pods of clusters."""
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.member_probe import MemberProbe, needed_of_members, probe_members
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+    from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
+    from kube_policy_scheduler.tooling.doctor.members import MemberAnswer, member_findings
+
+    where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
+
+    async def look() -> list[MemberProbe]:
+        async with OfficialClient.of(**where) as client:
+            return await probe_members(client, [each.name for each in clusters if not each.deleting])
+
+    try:
+        found = asyncio.run(look())
+    except KubeError as error:
+        return (Finding("members", "fleet", Status.UNCHECKED, str(error)),)
+    answers = [
+        MemberAnswer(each.cluster, each.problem, each.seconds, each.is_verified, each.may_list) for each in found
+    ]
+    return tuple(member_findings(answers, needed=needed_of_members(), asked=asked))
 
 
 def _estimators(clusters: Sequence[FleetCluster], *, now: float) -> tuple[Finding, ...]:
@@ -214,27 +274,36 @@ def _estimators(clusters: Sequence[FleetCluster], *, now: float) -> tuple[Findin
     return tuple(estimator_findings(told, known, timeout=asked.timeout, version=metadata.version(PACKAGE), now=now))
 
 
-def _fleet_access(given: Given) -> Access:
+def _examined_engine(given: Given, engine: str, more: Sequence[Permission]) -> tuple[Finding, ...]:
+    """Return what is found about the APIs and permissions of a live engine. more: permissions that are needed, too."""
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
     from kube_policy_scheduler.adapters.kube.errors import KubeError
     from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
-    from kube_policy_scheduler.tooling.doctor.access import Access
-    from kube_policy_scheduler.tooling.doctor.fleet import NEEDED_FOR_FLEET
+    from kube_policy_scheduler.adapters.kube.served_apis import AskedApi, ServedApi, served_apis
+    from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
+    from kube_policy_scheduler.tooling.doctor.engines import ENGINES, ApiAnswer, engine_findings
 
+    needs = ENGINES[engine]
     where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
-    wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in NEEDED_FOR_FLEET}
+    permissions = (*needs.permissions, *more)
+    wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in permissions}
+    apis = [AskedApi(each.group, each.version, each.plural, each.fields) for each in needs.apis]
 
-    async def ask() -> Access:
+    async def ask() -> tuple[list[ServedApi], Access]:
         async with OfficialClient.of(**where) as client:
+            served = await served_apis(client, apis)
             answers = await reviews(wanted, client)
-            return Access({wanted[key]: answer for key, answer in answers.items()}, await clock_skew(client))
+            return served, Access({wanted[key]: answer for key, answer in answers.items()}, await clock_skew(client))
 
     try:
-        return asyncio.run(ask())
+        served, access = asyncio.run(ask())
     except KubeError as error:
-        return Access(dict.fromkeys(NEEDED_FOR_FLEET, str(error)), str(error))
+        served = [ServedApi(problem=str(error))] * len(apis)
+        access = Access(dict.fromkeys(permissions, str(error)), str(error))
+    answers = [ApiAnswer(one.versions, one.is_served, one.unknown, one.problem, one.unchecked) for one in served]
+    return (*engine_findings(needs, answers), *access_findings(access, manifests=needs.manifests))
 
 
 _MOST_LOOKED_AT = 500

@@ -99,8 +99,8 @@ class Access:
     """Which admission webhooks and policies there are, or why that is not known; None: nobody asked."""
 
 
-def access_findings(access: Access | None) -> Iterator[Finding]:
-    """Look at permissions and clock; None: the cluster is a saved one."""
+def access_findings(access: Access | None, *, manifests: str = "deploy") -> Iterator[Finding]:
+    """Look at permissions and clock. access: None: the cluster is a saved one. manifests: what grants permissions."""
     if access is None:
         text = "the cluster is a saved one"
         yield Finding("permissions", "this account", Status.UNCHECKED, text, advice="check the live cluster")
@@ -111,11 +111,11 @@ def access_findings(access: Access | None) -> Iterator[Finding]:
     unknown = {answer: what for what, answer in access.answers.items() if isinstance(answer, str)}
     if denied:
         text = f"may not {', '.join(_folded(denied))}"
-        advice = "a scheduler with this service account would not work: apply the ClusterRole in deploy/"
+        advice = f"a scheduler with this service account would not work: apply the ClusterRole in {manifests}/"
         yield Finding("permissions", "this account", Status.PROBLEM, text, advice=advice)
     for otherwise in dict.fromkeys(what.otherwise for what in refused if what.otherwise):
         text = f"may not {', '.join(_folded(what for what in refused if what.otherwise == otherwise))}: {otherwise}"
-        advice = "apply the Roles in deploy/; if the scheduler is in another namespace, check its account there"
+        advice = f"apply the Roles in {manifests}/; if the scheduler is in another namespace, check its account there"
         yield Finding("permissions", "this account", Status.WARNING, text, advice=advice)
     for reason, what in unknown.items():
         yield Finding("permissions", "this account", Status.UNCHECKED, f"whether it may {what}: {reason}")

@@ -11,22 +11,11 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.fleet.columns import PROVIDER_KEY, REGION_KEY, ZONE_KEY, FleetColumns
 from kube_policy_scheduler.fleet.model import FleetCluster, Workload
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
-from kube_policy_scheduler.tooling.doctor.access import Access, Permission, access_findings
 from kube_policy_scheduler.tooling.doctor.examine import key_findings
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
 from kube_policy_scheduler.tooling.fleet_state import FleetState
 from kube_policy_scheduler.tooling.policy_reads import KeyRead, first_reads, key_reads
 from kube_policy_scheduler.wording import part_of, plural, some
-
-_BINDINGS = ("resourcebindings", "clusterresourcebindings")
-_WORK, _READ = "work.karmada.io", ("get", "list", "watch")
-NEEDED_FOR_FLEET: tuple[Permission, ...] = (
-    *(Permission("cluster.karmada.io", "clusters", verb) for verb in _READ),
-    *(Permission(_WORK, kind, verb) for kind in _BINDINGS for verb in (*_READ, "patch")),
-    *(Permission(_WORK, f"{kind}/status", "patch") for kind in _BINDINGS),
-    *(Permission("events.k8s.io", "events", verb, otherwise="no events are written") for verb in ("create", "patch")),
-)
-"""What the decision maker asks of the API server of the control plane, besides its Lease and the templates."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +33,8 @@ class FleetInspection:
     """What of the control plane could not be read, as sentences."""
 
 
-def examine_fleet(inspection: FleetInspection, *, access: Access | None) -> tuple[Finding, ...]:
-    """Return everything that was found, and what could not be looked at. access: None: the fleet is a saved one."""
+def examine_fleet(inspection: FleetInspection) -> tuple[Finding, ...]:
+    """Return everything that was found, and what could not be looked at."""
     return (
         *_cluster_findings(inspection),
         *_workload_findings(inspection),
@@ -53,7 +42,6 @@ def examine_fleet(inspection: FleetInspection, *, access: Access | None) -> tupl
         *_field_findings(inspection),
         *_metric_findings(inspection),
         *(Finding("fleet", "control plane", Status.UNCHECKED, text) for text in inspection.unread),
-        *access_findings(access),
     )
 
 
