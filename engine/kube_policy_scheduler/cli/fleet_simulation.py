@@ -164,6 +164,7 @@ def _scenario(fleet: FleetSources, sources: ArrivalSources, *, begins: float | N
     scenario = scenario_of(
         listing.clusters, listing.bindings, listing.templates, arrivals, starts_at=starts_at, duration=fleet.duration
     )
+    scenario = scenario.with_members(listing.members)
     if not scenario.bindings and not scenario.arrivals:
         raise click.ClickException("the fleet has no workload, and none arrives: specify --workloads FILE")
     if sources.events is None:

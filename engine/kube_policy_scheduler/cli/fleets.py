@@ -42,7 +42,8 @@ def fleet_in(paths: Sequence[Path], *, now: float | None) -> GivenFleet:
     found = objects_in(paths)
     if now is None:
         now = taken_at(found)
-    return GivenFleet(fleet_state(found), time.time() if now is None else now)
+    taken = taken_at(found)
+    return GivenFleet(fleet_state(found, at=taken), time.time() if now is None else now)
 
 
 def objects_in(paths: Sequence[Path]) -> list[FixtureObject]:
@@ -76,6 +77,7 @@ def listing_in(paths: Sequence[Path]) -> tuple[FleetListing, float | None]:
     from kube_policy_scheduler.cluster.objects import ObjectMeta
     from kube_policy_scheduler.fleet.karmada.objects import ClusterResourceBinding, KarmadaCluster, ResourceBinding
     from kube_policy_scheduler.tooling.cluster_state import taken_at
+    from kube_policy_scheduler.tooling.fleet_members import is_of_member, members_in
     from kube_policy_scheduler.tooling.fleet_state import is_cluster
 
     clusters, bindings, templates = list[KarmadaCluster](), list[ResourceBinding](), dict[tuple[str, ...], ObjectMeta]()
@@ -87,16 +89,16 @@ def listing_in(paths: Sequence[Path]) -> tuple[FleetListing, float | None]:
             bindings.append(each.convert(ResourceBinding))
         elif each.kind == "ClusterResourceBinding":
             bindings.append(each.convert(ClusterResourceBinding))
-        else:
+        elif not is_of_member(each):
             meta = msgspec.convert(each.value["metadata"], ObjectMeta)
             templates[str(each.value["apiVersion"]), each.kind, meta.namespace, meta.name] = meta
     named = {template_key(each.spec.resource) for each in bindings}
     kept = {key: templates[key] for key in sorted(named) if key in templates}
-    return FleetListing(clusters, bindings, kept), taken_at(found)
+    return FleetListing(clusters, bindings, kept, members=members_in(found)), taken_at(found)
 
 
-def live_listing(*, kubeconfig: Path | None, context: str | None) -> FleetListing:
-    """Return what a live control plane holds.
+def live_listing(*, kubeconfig: Path | None, context: str | None, reads_members: bool = False) -> FleetListing:
+    """Return what a live control plane holds. reads_members: whether its member clusters are read, too.
 
     Raises:
         click.ClickException: it cannot be read.
@@ -112,6 +114,7 @@ def live_listing(*, kubeconfig: Path | None, context: str | None) -> FleetListin
                 survey_fleet(
                     kubeconfig=str(kubeconfig) if kubeconfig else None,
                     context=context,
+                    reads_members=reads_members,
                     progress=lambda resource, count: show(f"{resource}: {count}"),
                 )
             )
@@ -119,16 +122,21 @@ def live_listing(*, kubeconfig: Path | None, context: str | None) -> FleetListin
         raise click.ClickException(f"cannot read the fleet: {error}") from error
 
 
-def live_fleet(*, kubeconfig: Path | None, context: str | None) -> tuple[GivenFleet, tuple[str, ...]]:
+def live_fleet(
+    *, kubeconfig: Path | None, context: str | None, reads_members: bool = False
+) -> tuple[GivenFleet, tuple[str, ...]]:
     """Return the fleet of a live control plane, and what of it could not be read.
+
+    reads_members: whether its member clusters are read, too; clusters say themselves why they could not be.
 
     Raises:
         click.ClickException: it cannot be read.
     """
     from kube_policy_scheduler.fleet.karmada.reading import BindingError, cluster, workload
+    from kube_policy_scheduler.tooling.fleet_members import nodes_and_pods, with_members
     from kube_policy_scheduler.tooling.fleet_state import state_of
 
-    listing = live_listing(kubeconfig=kubeconfig, context=context)
+    listing = live_listing(kubeconfig=kubeconfig, context=context, reads_members=reads_members)
     unread = [f"{one.resource}: {one.reason}" for one in listing.unlisted]
     unread += listing.malformed
     read = []
@@ -141,5 +149,7 @@ def live_fleet(*, kubeconfig: Path | None, context: str | None) -> tuple[GivenFl
         (kind, meta.namespace, meta.name): {"labels": meta.labels, "annotations": meta.annotations}
         for (_, kind, _, _), meta in listing.templates.items()
     }
-    state = state_of(map(cluster, listing.clusters), read, templates)
-    return GivenFleet(state, time.time()), tuple(unread)
+    now = time.time()
+    members = {name: nodes_and_pods(things) for name, things in listing.members.items()}
+    clusters = with_members(map(cluster, listing.clusters), members, listing.unread_members, at=now)
+    return GivenFleet(state_of(clusters, read, templates), now), tuple(unread)

@@ -16,6 +16,7 @@ from kube_policy_scheduler.fleet.karmada.reading import BindingError, cluster, w
 from kube_policy_scheduler.fleet.karmada.triggers import is_decided, trigger
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Workload
 from kube_policy_scheduler.fleet.running import RunningWorkloads
+from kube_policy_scheduler.tooling.fleet_members import is_of_member, members_in, with_members
 from kube_policy_scheduler.wording import some
 
 BINDINGS = ("ResourceBinding", "ClusterResourceBinding")
@@ -84,8 +85,11 @@ def is_cluster(each: FixtureObject) -> bool:
     return each.kind == "Cluster" and str(each.value.get("apiVersion", "")).startswith(_CLUSTER_GROUP)
 
 
-def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
-    """Return the fleet that objects make up; what is neither cluster, binding nor template of one does not matter.
+def fleet_state(objects: Iterable[FixtureObject], *, at: float | None = None) -> FleetState:
+    """Return the fleet that objects make up; what is no cluster, binding, template of one, or node or pod of a cluster
+    does not matter.
+
+    at: when the nodes and pods were read, Unix seconds; None: that is not known.
 
     Raises:
         DocumentError: an object cannot be read; all problems are reported.
@@ -94,9 +98,12 @@ def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
     clusters: dict[str, FleetCluster] = {}
     bindings: list[tuple[ResourceBinding, Workload]] = []
     templates: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    members: list[FixtureObject] = []
     for each in objects:
         try:
-            if is_cluster(each):
+            if is_of_member(each):
+                members.append(each)
+            elif is_cluster(each):
                 clusters[each.name] = cluster(each.convert(KarmadaCluster))
             elif each.kind in BINDINGS:
                 binding = each.convert(ResourceBinding)
@@ -110,7 +117,8 @@ def fleet_state(objects: Iterable[FixtureObject]) -> FleetState:
             found.extend(error.diagnostics)
     if found:
         raise DocumentError(found)
-    return state_of(clusters.values(), bindings, templates)
+    known = with_members(clusters.values(), members_in(members), {}, at=at)
+    return state_of(known, bindings, templates)
 
 
 def state_of(

@@ -54,7 +54,7 @@ def literals(policies: Sequence[Reader]) -> frozenset[str]:
     found = {
         text
         for policy in policies
-        for root in expressions_of(policy)
+        for root in (*expressions_of(policy), *_of_members(policy))
         for part in typed.below(root)
         for text in (*_constants(part), *_condition(part))
     }
@@ -67,7 +67,23 @@ def literals(policies: Sequence[Reader]) -> frozenset[str]:
 
 def annotation_keys(policies: Iterable[Reader]) -> frozenset[str]:
     """Return the annotations that the policies read."""
-    return frozenset(read.key for read in key_reads(policies) if read.what == "annotation")
+    policies = tuple(policies)
+    of_members = (
+        read
+        for policy in policies
+        for root in _of_members(policy)
+        for part in typed.below(root)
+        for read in _read(policy, part)
+    )
+    return frozenset(read.key for read in (*key_reads(policies), *of_members) if read.what == "annotation")
+
+
+def _of_members(policy: Reader) -> Iterator[typed.Typed]:
+    """Yield what aggregates over the nodes or pods of member clusters are there."""
+    for root in expressions_of(policy):
+        for part in typed.below(root):
+            if isinstance(part, typed.MemberAggregate):
+                yield part.inside
 
 
 def fields(policies: Iterable[Reader]) -> frozenset[str]:

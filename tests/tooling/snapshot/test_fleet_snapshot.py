@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
 from kube_policy_scheduler.documents.writing import json_list_lines
 from kube_policy_scheduler.embedded import User
+from kube_policy_scheduler.embedded.access import ADMIN
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.tooling.fleet_state import FleetState, fleet_state
@@ -199,3 +201,93 @@ def test_a_snapshot_decides_as_the_fleet_it_was_taken_of(
     }
     if not hide:
         assert (new.targets, new.message) == (old.targets, old.message)
+
+
+# --- nodes and pods of clusters --------------------------------------------------------------------------------
+
+READS_MEMBERS = """\
+for workloads where workload.name == "web"
+filter count(n in cluster.nodes where n.annotation.rack == "r1" and n.allocatable.cpu >= 8) ?? 0 >= 2 as large
+filter count(p in cluster.pods where p.label.app == "db") ?? 1 == 0 as quiet
+divide evenly
+"""
+
+
+def node(name: str, **annotations: str) -> dict[str, Any]:
+    offered = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    meta = {"name": name, "annotations": annotations | {"note": SECRET}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": offered}}
+
+
+@pytest.fixture
+def with_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A control plane that is a member of itself, as blade-a; of blade-b it has no credentials."""
+    with SecureCluster(kubelets=None, controllers=None).in_thread() as running:
+        clusters = [raw_cluster(name, cpu=20) for name in ("blade-a", "blade-b")]
+        where = {"namespace": "karmada-cluster", "name": "blade-a"}
+        clusters[0]["spec"] |= {"apiEndpoint": running.url, "secretRef": where}
+        web = raw_binding("web")
+        del web["metadata"]["resourceVersion"]
+        text = {"token": running.tokens.issue(ADMIN), "caBundle": running.certificate_authority.decode()}
+        data = {key: b64encode(value.encode()).decode() for key, value in text.items()}
+        container = {"name": "main", "image": "i", "env": [{"name": "PASSWORD", "value": SECRET}]}
+        running.load(
+            [
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}},
+                *clusters,
+                web,
+                {"apiVersion": "v1", "kind": "Secret", "metadata": where, "data": data},
+                node("n1", rack="r1"),
+                node("n2", rack="r1"),
+                node("n3", rack="r2"),
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": "api", "namespace": "shop", "labels": {"app": "api"}},
+                    "spec": {"containers": [container], "nodeName": "n1"},
+                    "status": {"phase": "Running"},
+                },
+            ]
+        )
+        running.kubeconfig(tmp_path / "config")
+        monkeypatch.chdir(tmp_path)
+        Path("a.policy").write_text(READS_MEMBERS)
+        yield tmp_path
+
+
+def targets(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    code = run(["why", *arguments, "--policies=a.policy", "--format=json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_nodes_and_pods_that_policies_read_are_saved_and_decide(
+    with_member: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = targets(capsys, "web", "--karmada", "--kubeconfig=config")
+    assert (live[0], live[1]["clusters"]) == (0, {"blade-a": 3})
+    unread = {each["cluster"]: each.get("unread") for each in live[1]["verdicts"]}
+    assert unread == {"blade-a": None, "blade-b": "its Cluster has no spec.apiEndpoint; expected https://HOST:PORT"}
+    saving = ["snapshot", "--fleet", "--kubeconfig=config", "--policies=a.policy", "-o"]
+    assert run([*saving, "f.json"]) == 1
+    told = capsys.readouterr().err
+    assert "not in the snapshot: nodes and pods of cluster blade-b: its Cluster has no spec.apiEndpoint" in told
+    assert "4 nodes and pods of clusters" in told
+    assert SECRET not in Path("f.json").read_text()
+    assert targets(capsys, "web", "--fleet=f.json")[1]["clusters"] == {"blade-a": 3}
+    assert run([*saving, "h.json", "--anonymise", "--allow-missing"]) == 0
+    hidden = Path("h.json").read_text()
+    assert not [word for word in ("blade", "shop", "n1", SECRET) if f'"{word}' in hidden]
+    again = ["snapshot", "--fleet", "--cluster=f.json", "--policies=a.policy", "-o", "again.json"]
+    assert run(again) == 0
+    assert json.loads(Path("again.json").read_text())["items"] == json.loads(Path("f.json").read_text())["items"]
+    assert run(["simulate", "a.policy", "--fleet=f.json", "--format=json"]) == 0
+
+
+def test_nodes_and_pods_that_no_policy_reads_are_not_saved(
+    with_member: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.policy").write_text("for workloads where true\ndivide evenly\n")
+    assert run(["snapshot", "--fleet", "--kubeconfig=config", "--policies=a.policy", "-o", "f.json"]) == 0
+    assert {each["kind"] for each in json.loads(Path("f.json").read_text())["items"]} == {"Cluster", "ResourceBinding"}

@@ -184,11 +184,13 @@ def _taken_cluster(given: Given, hidden: Hidden | None) -> Taken:
 
 
 def _taken_fleet(given: Given, hidden: Hidden | None) -> Taken:
+    from kube_policy_scheduler.adapters.kube.lists import Unlisted
     from kube_policy_scheduler.cli.fleets import listing_in, live_listing
     from kube_policy_scheduler.fleet.columns import FleetColumns
     from kube_policy_scheduler.fleet.karmada.reading import cluster
     from kube_policy_scheduler.times import rfc3339
     from kube_policy_scheduler.tooling.cluster_state import TAKEN_AT
+    from kube_policy_scheduler.tooling.fleet_members import nodes_and_pods, recorded_members
     from kube_policy_scheduler.tooling.policy_reads import annotation_keys, literals
     from kube_policy_scheduler.tooling.snapshot.fleet_fields import (
         anonymised_fleet,
@@ -203,9 +205,13 @@ def _taken_fleet(given: Given, hidden: Hidden | None) -> Taken:
     if given.clusters:
         listing, now = listing_in(given.clusters)
     else:
-        listing = live_listing(kubeconfig=given.kubeconfig, context=given.context)
+        reads = policy_set is not None and bool(policy_set.fleet.member_values)
+        listing = live_listing(kubeconfig=given.kubeconfig, context=given.context, reads_members=reads)
     templates = [(key[0], key[1], meta) for key, meta in listing.templates.items()]
-    things = recorded_fleet(listing.clusters, listing.bindings, templates, annotations=annotation_keys(policies))
+    kept = annotation_keys(policies)
+    things = recorded_fleet(listing.clusters, listing.bindings, templates, annotations=kept)
+    members = {name: nodes_and_pods(each) for name, each in listing.members.items()}
+    things += recorded_members(members, annotations=kept)
     names = _pseudonyms(things, hidden, literals(policies) | places_of(listing.clusters))
     if names is not None:
         things = anonymised_fleet(things, names)
@@ -214,11 +220,18 @@ def _taken_fleet(given: Given, hidden: Hidden | None) -> Taken:
     measured, failures = _metrics(given, queries, columns.cluster.nodes, names)
     count = Counter(thing["kind"] for thing in things)
     bindings = count["ResourceBinding"] + count["ClusterResourceBinding"]
-    others = len(things) - count["Cluster"] - bindings
-    counted = (plural(count["Cluster"], "cluster"), plural(bindings, "binding"), plural(others, "template"))
+    of_members = sum(map(len, members.values()))
+    others = len(things) - count["Cluster"] - bindings - of_members
+    counted = [plural(count["Cluster"], "cluster"), plural(bindings, "binding"), plural(others, "template")]
+    if members:
+        counted.append(plural(of_members, "node or pod of a cluster", "nodes and pods of clusters"))
+    unread = [
+        Unlisted(f"nodes and pods of cluster {name}", why, served=True)
+        for name, why in sorted(listing.unread_members.items())
+    ]
     malformed = (*listing.malformed, *unreadable(listing.bindings))
     annotations = {TAKEN_AT: rfc3339(time.time() if now is None else now)}
-    return Taken(things, annotations, counted, listing.unlisted, malformed, measured, failures)
+    return Taken(things, annotations, tuple(counted), (*listing.unlisted, *unread), malformed, measured, failures)
 
 
 def _pseudonyms(things: Sequence[Json], hidden: Hidden | None, texts: frozenset[str]) -> Pseudonyms | None:

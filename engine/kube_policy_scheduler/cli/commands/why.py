@@ -205,7 +205,8 @@ def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str 
     if paths:
         fleet = fleet_in(paths, now=given.now)
     else:
-        fleet, unread = live_fleet(kubeconfig=given.kubeconfig, context=given.context)
+        reads = bool(policies.member_values)
+        fleet, unread = live_fleet(kubeconfig=given.kubeconfig, context=given.context, reads_members=reads)
         for each in unread:
             say(f"policyctl: {each}", err=True)
     state, now = fleet.state, fleet.now

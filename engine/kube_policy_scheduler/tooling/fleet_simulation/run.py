@@ -26,7 +26,9 @@ from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, Resource
 from kube_policy_scheduler.fleet.model import Fleet
 from kube_policy_scheduler.fleet.waiting import Wake
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
+from kube_policy_scheduler.policy.members import ReadMember
 from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.fleet_simulation.control_plane import ControlPlane, targets_of, wanted_of
 from kube_policy_scheduler.tooling.fleet_simulation.ledger import FleetSample, Ledger
 from kube_policy_scheduler.tooling.fleet_simulation.scenario import (
@@ -221,6 +223,10 @@ class _Run:
         scenario = self._scenario
         for cluster in scenario.clusters:
             self._join(cluster)
+        values = self._variant.policies.member_values if self._variant.policies is not None else ()
+        for name, things in scenario.members.items() if values else ():
+            member = ReadMember(cluster_state(things).cluster)
+            self._maker.set_member(name, member.told(values, scenario.starts_at), Steady(self.now))
         for binding in scenario.bindings:
             self._create(binding, self._templates.get((binding.metadata.namespace, binding.metadata.name)))
         early = [each for each in scenario.arrivals if each.at <= 0]

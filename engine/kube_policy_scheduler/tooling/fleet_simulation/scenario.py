@@ -10,7 +10,9 @@ import msgspec
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.fleet.karmada.decision_maker import Key, Template
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
+from kube_policy_scheduler.fleet.model import NOTHING
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
+from kube_policy_scheduler.tooling.fleet_members import MemberObjects
 from kube_policy_scheduler.tooling.short_forms import Json
 from kube_policy_scheduler.tooling.simulation.metrics_over_time import MetricsOverTime
 
@@ -102,6 +104,12 @@ class FleetScenario(msgspec.Struct, frozen=True):
     """Seconds; None: until nothing changes any more."""
     notes: tuple[str, ...] = ()
     """What people should know about how it was read."""
+    members: MemberObjects = NOTHING
+    """Nodes and pods of clusters, by name: they stay as they are, whatever happens."""
+
+    def with_members(self, members: MemberObjects) -> FleetScenario:
+        """Return the same fleet with nodes and pods of its clusters."""
+        return msgspec.structs.replace(self, members=members)
 
     def with_events(self, happens: FleetEvents) -> FleetScenario:
         """Return the same fleet to which this happens."""
