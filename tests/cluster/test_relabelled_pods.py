@@ -104,5 +104,16 @@ def test_new_labels_are_a_change_that_may_help_others_and_of_which_the_node_is_t
     cluster.ledger.follow(heard.append)
     position = cluster.nodes.dynamic_changes.end
     assert cluster.confirm(pod(cluster, "p0", {"app": "web", ZONE: "zone-a"}), "a")
-    assert heard == [ClusterEvent.POD_ADD, ClusterEvent.POD_UPDATE]
+    assert heard == [ClusterEvent.POD_ADD], "it holds what it held, so pods that need room are not tried again"
     assert cluster.nodes.dynamic_changes.since(position) == [cluster.nodes.rows["a"]]
+    assert cluster.confirm(pod(cluster, "p0", {"app": "db", ZONE: "zone-a"}), "a")
+    assert heard == [ClusterEvent.POD_ADD, ClusterEvent.POD_UPDATE], "on its node it was before"
+
+
+def test_a_pod_that_is_bound_with_less_than_it_was_decided_with_frees_the_rest() -> None:
+    cluster = cluster_of_three()
+    cluster.assume(pod(cluster, "p0", {}, cpu="2"), "a", now=Steady(0.0))
+    heard: list[ClusterEvent] = []
+    cluster.ledger.follow(heard.append)
+    assert cluster.confirm(pod(cluster, "p0", {ZONE: "zone-a"}), "a")
+    assert heard == [ClusterEvent.POD_ADD, ClusterEvent.POD_UPDATE]

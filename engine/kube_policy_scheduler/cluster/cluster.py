@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from itertools import count, takewhile
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,6 +60,15 @@ class DryRunChange(NamedTuple):
     node_name: str
     step: int
     """1 for a pod that was placed, -1 for one that was displaced."""
+
+
+class _Change(Enum):
+    """What a new state of a pod on its node changes."""
+
+    WORDS = "words"
+    """What it says of itself, such as its labels."""
+    COUNTS = "counts"
+    """What it holds, or where."""
 
 
 class AssumedPods(dict[str, str]):
@@ -442,24 +452,32 @@ class Cluster:
         """
         known, before, kept = self.pods.get(pod.uid), self.node_of(pod.uid), self._end_nomination(pod.uid)
         added = self._unassume(pod.uid) or known is None
-        changed = self._update(pod, node_name)
+        change = self._update(known, pod, node_name, before=before)
         if (before or node_name) != node_name or (kept is not None and _gives_room(kept, pod, node_name)):
             self.ledger.note(ClusterEvent.POD_DELETE)
         if added:
             self.ledger.note(ClusterEvent.POD_ADD)
-        if changed and known is not None:
+        # whatever may help others in what a pod says of itself, `POD_ADD` says too, unless it changes its queue
+        if known is not None and (change is _Change.COUNTS if added and not self._usages else change is not None):
             self.ledger.note(ClusterEvent.POD_UPDATE)
         if known is not None and self.counters.follows_states and differs(known, pod):
             self.ledger.note(ClusterEvent.POD_STATE)
-        return changed
+        return change is not None
 
-    def _update(self, pod: PodInfo, node_name: str) -> bool:
-        """Update a placed pod; return whether this changed what counts."""
-        known = self.pods.get(pod.uid)
+    def _update(self, known: PodInfo | None, pod: PodInfo, node_name: str, *, before: str | None) -> _Change | None:
+        """Update a placed pod; return what changed of what counts, None if nothing did.
+
+        Args:
+            known: the pod as it counts; None: it does not.
+            pod: as it is now.
+            node_name: of its node.
+            before: the node on which it counts.
+        """
+        if known is None or before != node_name:
+            self._place(pod, node_name)
+            return _Change.COUNTS
         if (
-            known is not None
-            and self.node_of(pod.uid) == node_name
-            and known.template is pod.template
+            known.template is pod.template
             and known.terminating == pod.terminating
             and known.volumes == pod.volumes
             and known.demand == pod.demand
@@ -481,25 +499,24 @@ class Cluster:
                     self.counters.state_changed(known, pod, row)
                 if follows or known.started != pod.started:  # those that run longest are the last to be preempted
                     self.nodes.touch(row)
-            return False
-        if known is not None and self._holds_the_same(known, pod, node_name):
+            return None
+        if self._holds_the_same(known, pod):
             self._relabel(known, pod, node_name)
-        else:
-            self._place(pod, node_name)
-        return True
+            return _Change.WORDS
+        self._place(pod, node_name)
+        return _Change.COUNTS
 
-    def _holds_the_same(self, known: PodInfo, pod: PodInfo, node_name: str) -> bool:
-        """Return whether a new state of a pod differs in nothing but in what it says of itself, such as its labels.
+    def _holds_the_same(self, known: PodInfo, pod: PodInfo) -> bool:
+        """Return whether a new state of a pod on its node differs in nothing but in what it says of itself.
 
         Most pods have such a state: with its binding, a pod gets the labels of its node's zone and region.
         """
         return (
-            self.node_of(pod.uid) == node_name
-            and known.terminating == pod.terminating
+            known.terminating == pod.terminating
             and not known.volumes
             and not pod.volumes
             and known.demand == pod.demand
-            and known.template.spec == pod.template.spec
+            and (known.template.spec is pod.template.spec or known.template.spec == pod.template.spec)
             and (known.annotations == pod.annotations or not self.devices.tables)
             and self._dry_run is None
         )
