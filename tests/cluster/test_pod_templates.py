@@ -89,6 +89,23 @@ def test_requests_labels_and_namespaces_make_another_template_of_the_same_shape(
     assert pods[-1].spec.containers[0].resources == _REQUESTS["resources"], "the pod's own objects stay as they are"
 
 
+def test_pods_are_of_the_template_of_their_labels_in_whatever_order_bound_and_pending_ones_come() -> None:
+    templates = Templates()
+    zones = ({}, {"topology.kubernetes.io/zone": "a"}, {"topology.kubernetes.io/zone": "b"})
+
+    def found() -> list[PodTemplate]:
+        return [template(templates, spec(), labels={"app": "web"} | zone) for zone in zones]
+
+    first = found()
+    assert [dict(each.labels) for each in first] == [{"app": "web"} | zone for zone in zones]
+    assert len({id(each.spec) for each in first}) == 1, "bound pods are compared with pending ones"
+    assert found() == first
+    other = template(templates, spec(priority=9), labels={"app": "web"} | zones[1])
+    assert other not in first
+    assert other.priority == 9
+    assert found() == first
+
+
 @pytest.mark.parametrize("node_name", ["", "a"])
 @pytest.mark.parametrize("volumes_first", [True, False])
 @pytest.mark.parametrize("volumes", [[], [objects.Volume(name="data")]])

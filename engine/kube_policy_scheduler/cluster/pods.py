@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import count
 from sys import intern
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -41,6 +41,9 @@ _NOTHING: dict[str, Any] = {}
 """Of most pods: annotations, and names of claims."""
 _EXISTING = "existing-demand"
 """What an unresized pod of a template counts for once it is on a node."""
+_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_Kin: TypeAlias = tuple[str, str | None, str | None]
+"""The uid of a controller, and the zone and region that its pods have as labels."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CLAIM_SOURCES = (
     "persistent_volume_claim",
@@ -177,8 +180,11 @@ class PodInfo(msgspec.Struct, eq=False, gc=False):
     @property
     def own_size(self) -> int:
         """Return about how many bytes it takes in memory besides its template."""
-        size = sum(len(key) + len(value) + 2 * _ITEM_BYTES for key, value in self.annotations.items())
-        size += sum(len(name) + _ITEM_BYTES for name in self.local_volumes)
+        size = 0
+        if self.annotations:
+            size += sum([len(key) + len(value) + 2 * _ITEM_BYTES for key, value in self.annotations.items()])
+        if self.local_volumes:
+            size += sum([len(name) + _ITEM_BYTES for name in self.local_volumes])
         if self.volumes:
             size += _memory(msgspec.msgpack.encode(self.volumes))
         return size
@@ -226,8 +232,9 @@ class Templates:
         )
         self._long_unused: set[bytes] = set()
         """The keys of those that were without pods when it was last looked for such."""
-        self._by_controller: WeakValueDictionary[str, PodTemplate] = WeakValueDictionary()
-        """The template of the last pod of each controller, "" for pods without: most of its pods are alike."""
+        self._by_controller: WeakValueDictionary[_Kin, PodTemplate] = WeakValueDictionary()
+        """The template of the last pod of each controller, "" for pods without: most of its pods are alike. With their
+        binding they get the zone and region of their node as labels, and are alike by these."""
         self._shapes: WeakValueDictionary[bytes, SharedMemo] = WeakValueDictionary()
         self._encoder = msgspec.msgpack.Encoder()
 
@@ -301,8 +308,8 @@ class Templates:
             kind = condition.type
             if kind == "Ready":
                 ready = ready or condition.status == "True"
-            elif kind in _READ_CONDITIONS and not _is_plain(condition):
-                conditions.append(condition)
+            elif kind in _READ_CONDITIONS and (kind != "PodScheduled" or condition.status != "True"):
+                conditions.append(condition)  # but for what all bound pods have
         has_run = status.container_statuses or status.init_container_statuses
         return PodInfo(
             uid=meta.uid,
@@ -312,9 +319,9 @@ class Templates:
             node_name=intern(spec.node_name),
             nominated_node=status.nominated_node_name,
             created=unix_seconds(meta.creation_timestamp) or 0.0,
-            started=unix_seconds(status.start_time),
+            started=unix_seconds(status.start_time) if status.start_time else None,
             ready=ready,
-            all_started=_all_started(status.container_statuses),
+            all_started=_all_started(status.container_statuses) if status.container_statuses else False,
             restarts=objects.restarts_of(pod) if has_run else 0,
             terminating=meta.deletion_timestamp is not None,
             terminal=status.phase in ("Succeeded", "Failed"),
@@ -340,7 +347,9 @@ class Templates:
                 break
         volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
         made_by = controller.uid if controller is not None else ""
-        known = self._by_controller.get(made_by)
+        labels = meta.labels or _NOTHING
+        kin = made_by, labels.get(_ZONE), labels.get(_REGION)
+        known = self._by_controller.get(kin)
         if known is not None and not volumes and _is_of(known, meta, spec, controller):
             return known
         common = spec
@@ -357,13 +366,17 @@ class Templates:
         template = self._by_key.get(key)
         if template is None:
             size = _memory(encoded)
-            demand, shape = incoming(common), self._shape(common)
+            pending = self._by_controller.get((made_by, None, None))
+            if pending is not None and pending.spec == common:  # bound pods are compared with pending ones
+                common, demand, shape = pending.spec, pending.demand, pending.shape
+            else:
+                demand, shape = incoming(common), self._shape(common)
             template = PodTemplate(meta.namespace, meta.labels or {}, common, controller, demand, size, shape)
             self._by_key[key] = template
         if self._recent.get(key) is None:
             self._recent.set(key, template)
         self._long_unused.discard(key)
-        self._by_controller[made_by] = template
+        self._by_controller[kin] = template
         return template
 
     def forget_long_unused(self, in_use: Container[PodTemplate]) -> None:
@@ -404,11 +417,6 @@ def _shared(annotations: dict[str, str], template: PodTemplate) -> dict[str, str
         return last
     template.memo["annotations"] = annotations
     return annotations
-
-
-def _is_plain(condition: objects.PodCondition) -> bool:
-    """Return whether a condition says of a bound pod that it is bound, as of all others."""
-    return condition.type == "PodScheduled" and condition.status == "True"
 
 
 def _is_of(

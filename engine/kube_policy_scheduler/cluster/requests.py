@@ -167,8 +167,10 @@ class _Held(NamedTuple):
 
 def is_resize_infeasible(conditions: Iterable[objects.PodCondition] | None) -> bool:
     """Return whether the kubelet said that the resize which the spec asks for can never be done."""
-    pending = next((each for each in conditions or () if each.type == "PodResizePending"), None)
-    return pending is not None and pending.reason == "Infeasible"
+    for each in conditions or ():
+        if each.type == "PodResizePending":
+            return each.reason == "Infeasible"
+    return False
 
 
 def _statuses(pod: objects.Pod) -> dict[str, objects.ContainerStatus]:
