@@ -47,14 +47,18 @@ def test_they_say_what_those_of_the_library_say_whenever_they_are_read(seen: lis
 def test_nothing_is_lost_between_threads() -> None:
     registry = CollectorRegistry()
     counter = QuickCounter("c", "c", registry=registry)
+    histogram = QuickHistogram("h", "h", buckets=BOUNDS, registry=registry)
 
     def count(_: int) -> None:
         for _ in range(5 * MOST_PENDING):
             counter.inc()
+            histogram.observe(0.5)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(count, range(4)))
     assert values(registry)["c_total", ""] == 20 * MOST_PENDING
+    assert values(registry)["h_bucket", "1.0"] == values(registry)["h_count", ""] == 20 * MOST_PENDING
+    assert values(registry)["h_sum", ""] == 10 * MOST_PENDING
 
 
 def test_errors_are_those_of_the_library() -> None:
@@ -63,3 +67,12 @@ def test_errors_are_those_of_the_library() -> None:
         counter.inc()
     with pytest.raises(ValueError, match="non-negative"):
         counter.labels("x").inc(-1)
+    histogram = QuickHistogram("h", "h", ["of"], registry=CollectorRegistry())
+    with pytest.raises(ValueError, match="label"):
+        histogram.observe(1.0)
+
+
+def test_what_is_not_a_number_is_in_no_bucket() -> None:
+    registry = CollectorRegistry()
+    QuickHistogram("h", "h", buckets=BOUNDS, registry=registry).observe(float("nan"))
+    assert values(registry)["h_count", ""] == 0

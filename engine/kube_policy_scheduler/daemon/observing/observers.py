@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -24,8 +24,6 @@ from kube_policy_scheduler.tooling.rebalancing.ledger import MoveOutcome
 from kube_policy_scheduler.tooling.rebalancing.moves import Move
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class Decided(msgspec.Struct, frozen=True, eq=False):
@@ -234,55 +232,64 @@ class Observer:
         """Note that a policy set was read, and whether it is in force now."""
 
 
+_HOOKS = tuple(name for name in vars(Observer) if name.startswith("on_"))
+
+
 class Observers(Observer):
     """Tells each of several observers."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        self._observers = list(observers)
+        self._told: dict[str, list[tuple[Observer, Callable[[Any], None]]]] = {hook: [] for hook in _HOOKS}
+        """By hook, whom it interests: most observers look at one thing or two."""
+        for observer in observers:
+            self.add(observer)
 
     def add(self, observer: Observer) -> None:
         """Tell one more from now on."""
-        self._observers.append(observer)
+        for hook, told in self._told.items():
+            method = getattr(observer, hook)
+            if getattr(method, "__func__", None) is not vars(Observer)[hook]:
+                told.append((observer, method))
 
     def on_decided(self, decided: Decided) -> None:
         """Pass it on."""
-        self._notify(decided, lambda observer: observer.on_decided)
+        self._notify("on_decided", decided)
 
     def on_bound(self, bound: PodBound) -> None:
         """Pass it on."""
-        self._notify(bound, lambda observer: observer.on_bound)
+        self._notify("on_bound", bound)
 
     def on_claims_bound(self, bound: ClaimsBound) -> None:
         """Pass it on."""
-        self._notify(bound, lambda observer: observer.on_claims_bound)
+        self._notify("on_claims_bound", bound)
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Pass it on."""
-        self._notify(failed, lambda observer: observer.on_failed)
+        self._notify("on_failed", failed)
 
     def on_held(self, held: PodHeld) -> None:
         """Pass it on."""
-        self._notify(held, lambda observer: observer.on_held)
+        self._notify("on_held", held)
 
     def on_compared(self, compared: Compared) -> None:
         """Pass it on."""
-        self._notify(compared, lambda observer: observer.on_compared)
+        self._notify("on_compared", compared)
 
     def on_answered(self, answered: Answered) -> None:
         """Pass it on."""
-        self._notify(answered, lambda observer: observer.on_answered)
+        self._notify("on_answered", answered)
 
     def on_moved(self, moved: PodMoved) -> None:
         """Pass it on."""
-        self._notify(moved, lambda observer: observer.on_moved)
+        self._notify("on_moved", moved)
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Pass it on."""
-        self._notify(record, lambda observer: observer.on_reloaded)
+        self._notify("on_reloaded", record)
 
-    def _notify(self, news: T, hook: Callable[[Observer], Callable[[T], None]]) -> None:
-        for observer in self._observers:
+    def _notify(self, hook: str, news: object) -> None:
+        for observer, tell in self._told[hook]:
             try:
-                hook(observer)(news)
+                tell(news)
             except Exception:
                 logger.exception("unexpected error in observer %s", type(observer).__name__)

@@ -7,12 +7,15 @@ step of the interpreter, from any thread.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter as Counts
 from collections import deque
+from collections.abc import Iterable
 from itertools import repeat, starmap
 from threading import Lock
 from typing import Any
 
 from prometheus_client import Counter, Histogram
+from prometheus_client.samples import Sample
 
 MOST_PENDING = 1_024
 """Numbers that are added up at once, at the latest."""
@@ -59,13 +62,15 @@ class Amounts:
 class QuickCounter(Counter):
     """A counter that is added up when it is read."""
 
+    _value: Any = None  # one with labels has its values in its children
+
     def _metric_init(self) -> None:
         super()._metric_init()
         self._value = Amounts()
 
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
         """Count; as in the library, what is negative or has no label values is an error."""
-        value = getattr(self, "_value", None)  # one with labels has its values in its children
+        value = self._value
         if value is None or amount < 0 or exemplar is not None:
             super().inc(amount, exemplar)
         else:
@@ -75,16 +80,32 @@ class QuickCounter(Counter):
 class QuickHistogram(Histogram):
     """Is added up when it is read, and finds a bucket by bisection: the library compares a value with each bound."""
 
+    _pending: deque[float] | None = None  # one with labels has its values in its children
+
     def _metric_init(self) -> None:
         super()._metric_init()
-        self._sum = Amounts()
-        self._buckets = [Amounts() for _ in self._upper_bounds]
+        self._pending = deque()
+        self._adding = Lock()
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Observe a value; as in the library, one that is not a number is in no bucket."""
-        buckets = getattr(self, "_buckets", None)  # one with labels has its values in its children
-        if buckets is None or exemplar is not None or amount != amount:
+        pending = self._pending
+        if pending is None or exemplar is not None:
             super().observe(amount, exemplar)
             return
-        self._sum.inc(amount)
-        buckets[bisect_left(self._upper_bounds, amount)].inc(1)
+        pending.append(amount)
+        if len(pending) >= MOST_PENDING:
+            self._add_up(pending)
+
+    def _child_samples(self) -> Iterable[Sample]:
+        if self._pending is not None:
+            self._add_up(self._pending)
+        return super()._child_samples()
+
+    def _add_up(self, pending: deque[float]) -> None:
+        with self._adding:
+            amounts = list(starmap(pending.popleft, repeat((), len(pending))))
+            counts = Counts(bisect_left(self._upper_bounds, amount) for amount in amounts if amount == amount)
+            for number, count in counts.items():
+                self._buckets[number].inc(count)
+            self._sum.inc(sum(amounts))
