@@ -23,9 +23,9 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
     monkeypatch.setattr(schedule_one, "WORK_IN_A_TURN", 3 * (NODE_WORK + 1))
     made: Decisions = []
 
-    def noted(steps: Generator[int, None, tuple[Decision, Any]], *, most: float) -> tuple[Decision, Any] | Unfinished:
+    def noted(steps: Generator[int, None, Any], *, most: float) -> Any:
         found = in_turn(steps, most=most)
-        made.append(found if isinstance(found, Unfinished) else found[0])
+        made.append(found[0] if isinstance(found, tuple) else found)
         return found
 
     monkeypatch.setattr(schedule_one, "in_turn", noted)

@@ -758,7 +758,7 @@ class PodCounters:
             known.deaths = self._deaths
             self._list(known)
         counters = known.counters
-        carries = known.carries(pod.template)
+        carries = known.carries(pod.template) if pod.template.spec.affinity is not None else None
         if counters or known.weighted or carries is not None:
             self.changes += 1
             self.grown += (len(counters) + len(known.weighted)) * _MOST_GROWTH

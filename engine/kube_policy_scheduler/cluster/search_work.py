@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
+from types import TracebackType
 
 from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.cluster.object_store import ObjectStore
@@ -56,18 +57,20 @@ class Work:
         """Return whether the attempt has taken all that it may take."""
         return self.left_now + self._left_later < 0
 
-    @contextmanager
-    def attempt(self, pod_uid: str, *, most: int, in_turn: int | None = None) -> Iterator[None]:
-        """Pay for what is searched from one budget; within another attempt, from that one's.
+    def attempt(self, pod_uid: str, *, most: int, in_turn: int | None = None) -> _Attempt:
+        """Return a context that pays for what is searched from one budget; within another attempt, from that one's.
 
         Args:
             pod_uid: the pod; its attempt goes on if its last turn ended with `OutOfTurn`.
             most: steps of the whole attempt.
             in_turn: steps of this turn; None: any.
         """
+        return _Attempt(self, pod_uid, most, in_turn)
+
+    def open(self, pod_uid: str, *, most: int, in_turn: int | None) -> bool:
+        """Begin a turn of an attempt, unless one is under way; return whether. Arguments as of `attempt`."""
         if self.is_open:
-            yield
-            return
+            return False
         known = self._under_way.pop(pod_uid)
         if known is None:
             self.attempts += 1
@@ -75,13 +78,7 @@ class Work:
         self.left_now = left if in_turn is None else min(in_turn, left)
         self._left_later = left - self.left_now
         self.is_open = True
-        try:
-            yield
-        except OutOfTurn:
-            self.pause(pod_uid)
-            raise
-        finally:
-            self.is_open = False
+        return True
 
     def pause(self, pod_uid: str) -> None:
         """Note that the attempt for a pod goes on in another turn."""
@@ -130,6 +127,27 @@ class Work:
         """
         if self.is_open and self.left_now < 0 <= self.left_now + self._left_later:
             raise OutOfTurn
+
+
+class _Attempt:
+    """A turn of an attempt, as a context; a generator of `contextmanager` takes twice as many calls."""
+
+    __slots__ = ("_in_turn", "_is_own", "_most", "_pod_uid", "_work")
+
+    def __init__(self, work: Work, pod_uid: str, most: int, in_turn: int | None) -> None:
+        self._work, self._pod_uid, self._most, self._in_turn = work, pod_uid, most, in_turn
+        self._is_own = False
+
+    def __enter__(self) -> None:
+        self._is_own = self._work.open(self._pod_uid, most=self._most, in_turn=self._in_turn)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_own:
+            if isinstance(error, OutOfTurn):
+                self._work.pause(self._pod_uid)
+            self._work.is_open = False
 
 
 UNLIMITED = Work(inf)

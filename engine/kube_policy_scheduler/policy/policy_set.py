@@ -190,8 +190,8 @@ class PolicySet:
 
     def profile_of(self, pod: PodInfo) -> Profile | None:
         """Return the plugins that serve a pod, None where no policy governs it."""
-        policy = self.governing(pod)
-        return policy.profile if policy is not None else None
+        number = self._governing.number(pod)
+        return self.policies[number].profile if number is not None else None
 
 
 def _place(policy: Policy) -> tuple[int, str, bool, str]:

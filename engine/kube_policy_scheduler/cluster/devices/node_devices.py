@@ -333,4 +333,6 @@ class Devices:
 
     def held(self, uid: str) -> dict[str, Chosen]:
         """Return the devices that a pod has, by resource."""
+        if not self.tables:
+            return {}
         return {name: chosen for name, table in self.tables.items() if (chosen := table.held(uid)) is not None}

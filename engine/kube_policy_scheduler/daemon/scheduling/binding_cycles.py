@@ -29,7 +29,7 @@ class BindingCycle:
     def __init__(self, assumed: AssumedPod, gangs: tuple[_BoundTogether, ...] = ()) -> None:
         self.assumed = assumed
         self._gangs = gangs
-        self._losses = self._count_losses()
+        self._losses = self._count_losses() if gangs else 0
         self.cancelled = ""
         """Why it is cancelled, for people; "" if it is not."""
         self._pre_bind: asyncio.Task[str] | None = None
@@ -64,7 +64,7 @@ class BindingCycle:
         Members that were bound, and end or are deleted afterwards, do not count: the gang had started, as with
         kube-scheduler. If they did, the last member of a short job would wait for ever for those that are done.
         """
-        return self._losses != self._count_losses()
+        return bool(self._gangs) and self._losses != self._count_losses()
 
     def accept_losses(self) -> None:
         """Note that there are enough members nevertheless."""
@@ -95,7 +95,7 @@ class BindingCycles:
 
     def begin(self, assumed: AssumedPod) -> BindingCycle:
         """Begin one."""
-        gangs = tuple(self._gangs.setdefault(each.group, _BoundTogether()) for each in assumed.requirements)
+        gangs = tuple([self._gangs.setdefault(each.group, _BoundTogether()) for each in assumed.requirements])
         for gang in gangs:
             gang.members += 1
         cycle = self._by_uid[assumed.queued.pod.uid] = BindingCycle(assumed, gangs)

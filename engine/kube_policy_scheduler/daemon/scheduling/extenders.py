@@ -390,7 +390,7 @@ class ExtenderLock:
 
     def next(self) -> QueuedPod | None:
         """Take the pod whose turn is next; None while another pod has the turn, or if there is none."""
-        while self.has_next():
+        while self._asking is None and self._waiting:
             _, _, queued = heapq.heappop(self._waiting)
             self._uids.discard(queued.pod.uid)
             if self._queue.get(queued.pod.uid) is queued and queued.place is Place.IN_FLIGHT:

@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.member_run import MemberRun
@@ -105,11 +106,16 @@ class LiveAlgorithm(ScheduleAlgorithm):
         frame = self.frame_with_gang(queued) if queued.groups else self.frame(queued)  # most pods have no gang
         sharding = self._sharding
         if sharding is None or sharding.is_alone:
-            return (yield from self.cycle.deciding(frame, profile, preempts=preempts))
+            return self.cycle.deciding(frame, profile, preempts=preempts)
+        return self._deciding_ours_first(frame, profile, sharding, preempts=preempts)
+
+    def _deciding_ours_first(
+        self, frame: Frame, profile: Profile, sharding: Sharding, *, preempts: bool
+    ) -> Generator[int, None, Decision]:
         # a gang is all of one replica's, or part of it might bind though another replica rejects the rest
-        is_bound_to_ours = bool(queued.groups)
+        is_bound_to_ours = bool(frame.groups)
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours), preempts=preempts)
-        if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
+        if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(frame.pod):
             return decision
         return (yield from self.cycle.deciding(frame, profile, preempts=preempts))
 
@@ -156,15 +162,15 @@ class LiveAlgorithm(ScheduleAlgorithm):
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
         """Return a decision as observers receive it."""
-        profile, ahead = self.profile(queued.pod), self._cluster.ahead
+        profile, now, ahead = self.profile(queued.pod), self._clock(), self._cluster.ahead
         return Decided(
             decision,
             policy=profile.name if profile is not None else None,
-            at=self._clock() + ahead,
+            at=now + ahead,
             seconds=seconds,
             attempts=queued.attempts,
             queued=queued.queued + ahead,
             waits=waits,
-            frame=self.frame(queued),
+            frame=queued.frame(self._cluster, now, signals=self.signals, ahead=ahead),
             entered=queued.timestamp + ahead,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -365,7 +365,8 @@ class Scheduler:
     def schedule_one(self, queued: QueuedPod) -> None:
         """Run the scheduling cycle of a pod; afterwards it is in the queue again, or in its binding cycle."""
         began = self._stopwatch()
-        logger.debug("Attempting to schedule pod", extra={"pod": queued.pod.key})
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("Attempting to schedule pod", extra={"pod": queued.pod.key})
         self._guard(queued, began, partial(self.scheduling_cycle, queued, began))
 
     def _guard(self, queued: QueuedPod, began: float, work: Callable[[], None]) -> None:
@@ -446,18 +447,19 @@ class Scheduler:
         ):
             raise OutOfTurn
         requirements = membership.requirements
-        steps = self.waiting_pods.deciding(queued, requirements) if requirements else self._deciding_alone(queued)
-        found = in_turn(steps, most=WORK_IN_A_TURN if queued.unfinished < self._most_turns() else inf)
+        most = WORK_IN_A_TURN if queued.unfinished < self._most_turns() else inf
+        found: tuple[Decision, Sequence[tuple[QueuedPod, Decision]]] | Decision | Unfinished
+        if requirements:
+            found = in_turn(self.waiting_pods.deciding(queued, requirements), most=most)
+        else:
+            found = in_turn(self.algorithm.deciding(queued), most=most)
         if isinstance(found, Unfinished):
             self._work.pause(queued.pod.uid)
             self.queue.resume_attempt(queued, self._clock())
             return None
         queued.unfinished = 0
-        return partial(self._follow, queued, requirements, *found, began)
-
-    def _deciding_alone(self, queued: QueuedPod) -> Generator[int, None, tuple[Decision, Sequence[NoReturn]]]:
-        """Decide a pod that is in no gang; as `WaitingPods.deciding`."""
-        return (yield from self.algorithm.deciding(queued)), ()
+        decision, others = (found, ()) if isinstance(found, Decision) else found
+        return partial(self._follow, queued, requirements, decision, others, began)
 
     def _follow(
         self,
@@ -619,7 +621,8 @@ class Scheduler:
             self._attempt_failed(queued, f"cannot reserve devices on {host}: {devices}", began=began)
             return None
         try:
-            self._report_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
+            waits = self.waiting_pods.describe(requirements) if requirements else ""
+            self._report_decided(queued, decision, began, waits=waits)
             self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
             self.queue.assumed(queued)
         except Exception:
@@ -846,7 +849,9 @@ class Scheduler:
     def _claim_sending(self, cycle: BindingCycle, basis: Basis) -> bool:
         """Return whether a decision may be sent; if so, it counts as sent, and nothing is cancelled any more."""
         assumed = cycle.assumed
-        if cycle.cancelled or cycle.lost_members or self._basis(assumed.host) != basis or not self.view():
+        if cycle.cancelled or cycle.lost_members or not self.view():
+            return False
+        if basis.losses != self.view.losses or basis.mark != self.event_handlers.mark(assumed.host):
             return False
         self.queue.binding_sent(assumed.queued)
         return True

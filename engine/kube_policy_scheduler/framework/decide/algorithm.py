@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Generator, Sequence
-from contextlib import closing
 from dataclasses import replace
 
 import msgspec
@@ -242,7 +241,8 @@ class ScheduleAlgorithm(ABC):
             return found
         self.work += VERDICT_WORK
         told = 0
-        with closing(self.deciding_under(queued, profile, preempts=preempts)) as steps:
+        steps = self.deciding_under(queued, profile, preempts=preempts)
+        try:
             while True:
                 try:
                     done = next(steps)
@@ -252,6 +252,10 @@ class ScheduleAlgorithm(ABC):
                 told += done
                 self.work += done
                 yield done
+        finally:
+            steps.close()
+        if decision.host is not None:
+            return decision
         if decision.preemption is not None:
             self.work += decision.preemption.work - told
         memo.note(decision, profile, self.state, preempts=preempts)

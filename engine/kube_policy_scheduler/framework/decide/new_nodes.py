@@ -252,6 +252,8 @@ class AwaitingNodes:
 
     def withdraw(self, uid: str) -> bool:
         """Forget a pod that has a node, is gone or waits for something else; return whether new nodes were wanted."""
+        if not self.knows_any:
+            return False
         self._forget_rejection(uid)
         key = self._unit_of.pop(uid, None)
         if key is None:

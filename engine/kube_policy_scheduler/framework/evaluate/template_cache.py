@@ -381,10 +381,6 @@ class _Answers(Shared):
         self.version += 1
         return True
 
-    def is_beside(self, reader: ChangedRows) -> bool:
-        """Return whether these are as old as what a reader of the same journals took a moment ago."""
-        return self._changes.is_beside(reader)
-
     def refresh_and_add(
         self,
         frame: Frame,
@@ -814,8 +810,6 @@ class TemplateCache(Shared):
         kernels, maxima, live = self._accelerator.kernels, self._maxima, self._live_parts
         if kernels is None or maxima is None or len(live) != 1 or self._scaled:
             return False
-        if not live[0].is_beside(self._changes):  # other templates that share them were decided meanwhile
-            return False
         if len(self._ok) != frame.cluster.nodes.size or self._renewals != self._count_renewals():
             return False
         others = self._static_columns
@@ -827,7 +821,7 @@ class TemplateCache(Shared):
             sums += [_NO_SUMS] * (_MOST_STATIC - len(sums))
             others = self._static_columns = tuple(passing), tuple(sums)
         added = live[0].refresh_and_add(frame, kernels, self._changes, rows, self._ok, maxima.written, others)
-        if added is None:
+        if added is None:  # or other templates that share them were decided meanwhile
             return False
         self.changes.note_many(rows)
         more, turned = added

@@ -178,12 +178,13 @@ class WaitingPods(Generic[AssumedT]):
             queued = self._queue.take(self._next.popleft())
             if queued is not None:
                 return queued
-        self._drop_broken()
+        if self._starts:
+            self._drop_broken()
         return None
 
     def has_next(self) -> bool:
         """Return whether there are members to decide before all other pods."""
-        return bool(self._next) or bool(self._broken())
+        return bool(self._next) or bool(self._starts and self._broken())
 
     # --- a member is decided -------------------------------------------------------------------------
 

@@ -57,16 +57,12 @@ class ChangedRows:
         self._positions = positions
         return rows
 
-    def is_beside(self, other: ChangedRows) -> bool:
-        """Return whether what another reader of the same journals took a moment ago began where this one is."""
-        return self._positions == other._taken[0]
-
     def take_beside(self, other: ChangedRows) -> bool:
         """Take what another reader of the same journals took a moment ago, if `take` would return it; return whether.
 
-        If not, nothing is taken.
+        If not, nothing is taken: what the other one took began elsewhere.
         """
-        if not self.is_beside(other):
+        if self._positions != other._taken[0]:
             return False
         self._taken, self._positions = other._taken, other._positions
         return True

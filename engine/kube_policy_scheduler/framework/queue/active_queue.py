@@ -167,6 +167,9 @@ class ActiveQueue:
 
     def _next(self) -> tuple[Slot, First[_Line, QueuedPod] | FairLine | None] | None:
         """Return the slot that is used next, and whose head uses it; None: its holder."""
+        if self._ordered is None and not self._fair:
+            slot = self._slots.next({})
+            return (slot, None) if slot is not None else None
         firsts: dict[str, First[_Line, QueuedPod] | FairLine] = {}
         heads: dict[str, QueuedPod] = {}
         ordered = self._ordered.firsts(self._now) if self._ordered is not None else {}

@@ -126,7 +126,7 @@ class SchedulingQueue:
         self._ledger = ledger
 
         def listen(event: ClusterEvent) -> None:
-            if self._help(event, clock()):
+            if self._unschedulable.has_any and self._help(event, clock()):
                 moved()
 
         ledger.follow(listen)
@@ -836,6 +836,11 @@ class UnschedulablePods:
         """Note that these pods are to be moved."""
         for uid in uids:
             self._helped.setdefault(uid, now)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any pod waits here."""
+        return bool(self._pods)
 
     @property
     def number_helped(self) -> int:

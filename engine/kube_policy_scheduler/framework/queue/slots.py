@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from itertools import count
 
@@ -80,6 +80,7 @@ class Slots:
         self._held.clear()
         self._heaps.clear()
         self._priorities.clear()
+        self._retried = 0
         self._forget_tags()
 
     def give(self, queued: QueuedPod, line: str) -> None:
@@ -113,9 +114,10 @@ class Slots:
         if slot is not None:
             slot.holder = None
             self._leave_heap(slot)
-            self._retried -= slot.lane is Lane.RETRIED
-            if not self._retried:
-                self._forget_tags()
+            if slot.lane is Lane.RETRIED:
+                self._retried -= 1
+                if not self._retried:
+                    self._forget_tags()
 
     def _leave_heap(self, slot: Slot) -> None:
         """Count a slot that is over; a heap goes with its last one."""
@@ -133,7 +135,8 @@ class Slots:
     def use(self, slot: Slot, queued: QueuedPod) -> None:
         """Let the first pod of a line go; the holder of the slot waits on with that pod's."""
         own, holder = self._held[queued.pod.uid], slot.holder
-        self._last[slot.priority] = slot.lane
+        if self._retried:
+            self._last[slot.priority] = slot.lane
         if slot.lane is Lane.RETRIED:
             self._served[slot.priority] = slot.tag
         if holder is not None and holder is not queued:
@@ -152,20 +155,34 @@ class Slots:
 
     def _next_of(self, unordered: str, at: Mapping[str, int]) -> Slot | None:
         """Return whose slot is next among a line without an order and those with one, with the priorities of these."""
-        waiting = self._priorities.get(unordered, ())[-1:]
-        if not at and not waiting:
+        waiting = self._priorities.get(unordered)
+        if at:
+            first = max((*at.values(), *(waiting or ())[-1:]))
+            lines = [line for line, priority in at.items() if priority == first]
+            if waiting and waiting[-1] == first:
+                lines.append(unordered)
+        elif waiting:
+            first, lines = waiting[-1], [unordered]
+        else:
             return None
-        first = max((*at.values(), *waiting))
-        lines = [line for line, priority in at.items() if priority == first]
-        if waiting and waiting[0] == first:
-            lines.append(unordered)
-        last = self._last.get(first, Lane.RETRIED)
-        for lane in (Lane.NEW, Lane.RETRIED) if last is Lane.RETRIED else (Lane.RETRIED, Lane.NEW):
-            if lane is Lane.NEW or self._retried:
-                entries = [entry for line in lines if (entry := self._first((line, first, lane))) is not None]
-                if entries:
-                    return min(entries)[3]  # their numbers differ, so slots are not compared
-        return None
+        if not self._retried:
+            return self._earliest(lines, first, Lane.NEW)
+        if self._last.get(first, Lane.RETRIED) is Lane.RETRIED:
+            return self._earliest(lines, first, Lane.NEW) or self._earliest(lines, first, Lane.RETRIED)
+        return self._earliest(lines, first, Lane.RETRIED) or self._earliest(lines, first, Lane.NEW)
+
+    def _earliest(self, lines: Iterable[str], priority: int, lane: Lane) -> Slot | None:
+        """Return the slot of a lane that is next among these lines; None: they have none."""
+        found: _Entry | None = None
+        for line in lines:
+            heap = self._heaps.get((line, priority, lane))
+            if heap is not None:
+                entries = heap.entries
+                while entries[0][3].holder is None:
+                    heapq.heappop(entries)
+                if found is None or entries[0] < found:  # their numbers differ, so slots are not compared
+                    found = entries[0]
+        return found[3] if found is not None else None
 
     def tickets(self) -> set[int]:
         """Return the tickets of the pods that hold slots of a line without an order."""
@@ -175,14 +192,6 @@ class Slots:
     def has(self, queued: QueuedPod) -> bool:
         """Return whether a pod holds a slot."""
         return queued.pod.uid in self._held
-
-    def _first(self, key: _KeyOf) -> _Entry | None:
-        heap = self._heaps.get(key)
-        if heap is None:
-            return None
-        while heap.entries[0][3].holder is None:
-            heapq.heappop(heap.entries)
-        return heap.entries[0]
 
     def _tag(self, queued: QueuedPod) -> float:
         priority = queued.pod.priority
