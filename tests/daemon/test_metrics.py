@@ -374,7 +374,7 @@ CASES: dict[str, Sample] = {
     "policy_scheduler_model_prediction_error": (Given.predict, "_count{model=load.onnx,policy=web}", 401),
     "policy_scheduler_model_trained_error": (Given.predict, "{model=load.onnx,policy=web}", 0.1),
     # the modes shadow and extender
-    "policy_scheduler_shadow_pods": (Given.compare, "_total{policy=web,verdict=refused}", 1),
+    "policy_scheduler_shadow_pods": (Given.compare, "_total{policy=web,verdict=rejected}", 1),
     "policy_scheduler_shadow_refusals": (Given.compare, "_total{clause=ready,policy=web}", 1),
     "policy_scheduler_shadow_margin": (Given.compare, "_sum{policy=web}", 0.5),
     "policy_scheduler_shadow_late": (Given.compare, "_total{}", 1),
