@@ -117,6 +117,20 @@ def test_no_pod_comes_back_that_a_filter_counts_on_another_node() -> None:
     story(quiet, tell, cpus=(3, 3), kubernetes=SINCE_137)
 
 
+def test_of_a_gang_only_those_go_that_it_can_do_without_if_that_is_enough() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"elastic{number}", job="e", size="2")
+        await calm.after(5)
+        assert len(calm.on_nodes()) == 4
+        exists(calm, gang("train", 2))
+        members(calm, 2)
+        await calm.after(60)
+        assert calm.on_nodes() == ["elastic0", "elastic1", "train0", "train1"]
+
+    story("gang by pod.label.job size number(pod.label.size) if pod.label.job", tell, cpus=(4,), kubernetes=SINCE_137)
+
+
 @pytest.mark.parametrize("above", [0, 2])
 def test_a_group_that_does_not_fit_even_so_evicts_nobody(above: int) -> None:
     async def tell(calm: Calm) -> None:

@@ -113,6 +113,18 @@ def test_nobody_goes_if_it_fits_by_now_or_will_once_pods_have_ended() -> None:
     assert plan(cluster).room is Room.FREED
 
 
+@pytest.mark.parametrize(("wants", "gone"), [("2", "e3"), ("3", "e2 e3"), ("4", "e0 e1 e2 e3")])
+def test_members_that_a_gang_can_do_without_go_before_the_others(wants: str, gone: str) -> None:
+    cluster, ours = cluster_of(cpu="5"), {"schedulerName": "policy-scheduler"}
+    add(cluster, "grows", "1", priority=10, wants=wants, reason="Deferred", **ours)
+    profile = policies_of("gang by pod.label.job size 2 if pod.label.job\n").policy_set.profile_of(
+        cluster.pods["grows"]
+    )
+    for number in range(4):
+        add(cluster, f"e{number}", "1", labels={"job": "e"}, **ours)
+    assert sorted(victims(plan(cluster, profile))) == gone.split()
+
+
 def test_a_gang_goes_as_a_whole_or_not_at_all() -> None:
     cluster, ours = cluster_of(), {"schedulerName": "policy-scheduler"}
     add(cluster, "grows", "1", priority=10, wants="2", reason="Deferred", **ours)

@@ -264,7 +264,7 @@ def groups_are_evicted_whole(minor: int, modes: list[str], pods: list[tuple[int,
         assert rules.allow(there[number]) is may_go
         if may_go:
             (unit,) = rules.units([there[number]])
-            assert {pod.name for pod in unit} == {f"p{other}" for other in members}
+            assert {pod.name for pod in unit.pods} == {f"p{other}" for other in members}
 
 
 GROUPED = ("", "single", "all")

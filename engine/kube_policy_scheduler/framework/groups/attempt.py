@@ -510,6 +510,11 @@ class Attempt:
         if (reserve_again := self._freed.pop(change.pod.uid, None)) is not None:
             reserve_again()
 
+    def is_displaced(self, pod: PodInfo) -> bool:
+        """Return whether a pod is tried to be gone, or is."""
+        self.show()
+        return pod.uid not in self._cluster.pods
+
     def spares(self, victims: Sequence[PodInfo], members: Sequence[QueuedPod]) -> bool:
         """Have displaced pods stay if all of these members still fit beside them; return whether they do.
 

@@ -5,13 +5,14 @@ Members take free nodes first, then the room that evictions for others leave, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.members import GangMembers
+from kube_policy_scheduler.framework.preempt.gang_units import EvictedTogether
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 
@@ -63,7 +64,7 @@ def evictions(
         yield attempt.step()
     if not found or gang.lacks(requirement):
         return {}
-    found = _without_spared(attempt, found, members, rules)
+    found = yield from _without_spared(attempt, found, members, rules)
     waits = {member.pod.uid for member in awaiting}
     return {uid: found.get(uid) or Preemption(host) for uid, host in attempt.placed.items() if uid not in waits}
 
@@ -120,25 +121,46 @@ def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> 
 
 def _without_spared(
     attempt: Attempt, found: Nominations, members: Sequence[QueuedPod], rules: Callable[[], EvictionRules]
-) -> Nominations:
+) -> Generator[int, None, Nominations]:
     """Return evictions without those victims that may stay after all, as later ones made enough room.
 
-    The last one that was chosen is looked at first. What is evicted together stays together or not at all, and only
-    where all of it makes room for the same pod.
+    The last one that was chosen is looked at first. What goes together stays only where all of it makes room for the
+    same pod. Yields as `evictions`.
     """
     placed = [member for member in members if member.pod.uid in attempt.placed]
     victims = [victim for each in found.values() for victim in each.victims]
     if len(victims) * len(placed) > MOST_SPARED:
         return found
     attempt.hide()
-    unit_of = rules().unit_of_each(victims)
-    left: Nominations = {}
-    for uid, preemption in reversed(found.items()):
-        must_go = {victim.uid: victim for victim in preemption.victims}
-        for unit in dict.fromkeys(unit_of.get(victim.uid, ()) for victim in preemption.victims[::-1]):
-            if unit and all(pod.uid in must_go for pod in unit) and attempt.spares(unit, placed):
-                for pod in unit:
-                    del must_go[pod.uid]
-        if must_go:
-            left[uid] = replace(preemption, victims=tuple(must_go.values()))
-    return dict(reversed(left.items()))
+    on = {victim.uid: uid for uid, each in found.items() for victim in each.victims}
+    units = [
+        unit
+        for unit in rules().units(victim for each in reversed(found.values()) for victim in each.victims[::-1])
+        if len({on.get(pod.uid) for pod in unit.pods}) == 1
+    ]
+    stay = yield from spared(attempt, sorted(units, key=lambda unit: any(pod.uid in on for pod in unit.core)), placed)
+    left = {
+        uid: replace(each, victims=tuple(victim for victim in each.victims if victim.uid not in stay))
+        for uid, each in found.items()
+    }
+    return {uid: each for uid, each in left.items() if each.victims}
+
+
+def spared(
+    attempt: Attempt, units: Iterable[EvictedTogether], members: Sequence[QueuedPod]
+) -> Generator[int, None, set[str]]:
+    """Return the uids of displaced pods that stay after all, as all members still fit beside them.
+
+    A surplus member of a gang stays only beside those that the gang needs. Yields as `evictions`.
+
+    Args:
+        attempt: where all of them are displaced, and members are placed.
+        units: what stays together, in the order in which it is tried; those that a gang needs before its surplus.
+        members: that must fit.
+    """
+    stay: set[str] = set()
+    for unit in units:
+        if not any(map(attempt.is_displaced, unit.core)) and attempt.spares(unit.pods, members):
+            stay |= {pod.uid for pod in unit.pods}
+        yield attempt.step()
+    return stay

@@ -23,8 +23,9 @@ from kube_policy_scheduler.framework.decide.gang_room import Members, free_witho
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import COMPOSITE_POD_GROUP, POD_GROUP, GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
-from kube_policy_scheduler.framework.groups.eviction import Nominations
+from kube_policy_scheduler.framework.groups.eviction import Nominations, spared
 from kube_policy_scheduler.framework.groups.members import GangMembers
+from kube_policy_scheduler.framework.preempt.gang_units import EvictedTogether
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.preempt.victims import Budgets, started
 from kube_policy_scheduler.framework.preempt.whole_groups import VictimKind, victim_kind
@@ -43,9 +44,10 @@ _RULES = (POD_GROUP, COMPOSITE_POD_GROUP)
 
 
 class EvictionUnit(NamedTuple):
-    """What is evicted together."""
+    """What is evicted together, see `EvictedTogether`."""
 
     pods: tuple[PodInfo, ...]
+    core: tuple[PodInfo, ...]
     nodes: frozenset[str]
     kind: VictimKind
 
@@ -92,16 +94,16 @@ def _units(frame: Frame, rules: EvictionRules, lower: Sequence[PodInfo]) -> list
     may_go = [pod for pod in lower if not cluster.is_going(pod, frame.steady) and rules.allow(pod)]
     units: list[EvictionUnit] = []
     left = MOST_AWAY
-    for pods in rules.units(may_go):
+    for pods, core in rules.units(may_go):
         is_tried = not any(pod.template.spec.resource_claims for pod in pods)  # devices are not tried out
         if is_tried and len(pods) <= left:
             left -= len(pods)
             on = frozenset(filter(None, (cluster.node_of(pod.uid) for pod in pods)))
-            units.append(EvictionUnit(pods, on, victim_kind(cluster, pods)))
+            units.append(EvictionUnit(pods, core, on, victim_kind(cluster, pods)))
     units.sort(key=lambda unit: unit.importance(frame.now))
     violating, _ = Budgets(cluster).split([pod for unit in units for pod in unit.pods])
     protected = {pod.uid for pod in violating}
-    return sorted(units, key=lambda unit: protected.isdisjoint(pod.uid for pod in unit.pods))
+    return sorted(units, key=lambda unit: protected.isdisjoint(pod.uid for pod in unit.core or unit.pods))
 
 
 def told_of(found: Nominations, requirement: GangRequirement, short: Shortfall, rules: KubernetesRules) -> Shortfall:
@@ -213,11 +215,8 @@ def preempt_whole(
         attempt.undo_to(mark)
         return {}
     placed = [member for member in members if member.pod.uid in attempt.placed]
-    victims: list[EvictionUnit] = []
-    for unit in units:
-        if not attempt.spares(unit.pods, placed):
-            victims.append(unit)
-        yield attempt.step()
+    stay = yield from spared(attempt, (EvictedTogether(unit.pods, unit.core) for unit in units), placed)
+    victims = [unit for unit in units if unit.pods[0].uid not in stay]
     waits = {member.pod.uid for member in awaiting}
     return _nominations({uid: host for uid, host in attempt.placed.items() if uid not in waits}, victims)
 

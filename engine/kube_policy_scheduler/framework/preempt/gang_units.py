@@ -185,6 +185,14 @@ class Number:
                 self._known[group_of, group] += step
 
 
+class EvictedTogether(NamedTuple):
+    """Pods that go together or not at all."""
+
+    pods: tuple[PodInfo, ...]
+    core: tuple[PodInfo, ...] = ()
+    """Of a surplus member of a gang: those that the gang needs. It goes if they go."""
+
+
 class EvictableGangs:
     """The gangs that running pods are in, for one pod that needs room: what goes together, and what stays."""
 
@@ -216,6 +224,12 @@ class EvictableGangs:
         if not self._own.isdisjoint(bundle.groups) or any(map(self._stays, bundle.all)):
             return ()
         return bundle.core
+
+    def together(self, pod: PodInfo) -> EvictedTogether:
+        """Return `unit`, and for a surplus member what its gang needs."""
+        pods, bundle = self.unit(pod), self._gangs.bundle(pod)
+        is_surplus = bundle is not None and pod.uid not in {each.uid for each in bundle.core}
+        return EvictedTogether(pods, bundle.core if bundle is not None and is_surplus else ())
 
     def with_surplus(self, unit: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
         """Return a unit with all that cannot stay without it: the surplus members of its gang."""

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.evaluate.nominations import REJECTED, Activ
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimsAfter, Deallocation, DynamicResources
-from kube_policy_scheduler.framework.preempt.gang_units import EvictableGangs
+from kube_policy_scheduler.framework.preempt.gang_units import EvictableGangs, EvictedTogether
 from kube_policy_scheduler.framework.preempt.reclaim import protected
 from kube_policy_scheduler.framework.preempt.standing_rejections import StandingRejections
 from kube_policy_scheduler.framework.preempt.trials import MOST_DISPLACED_ELSEWHERE, NO_VICTIMS, Trial
@@ -269,26 +269,15 @@ class EvictionRules:
         """Return allowed victims with the members of their gangs, on any node."""
         return tuple(victims) if self._gangs is None else self._gangs.completed(victims)
 
-    def unit_of_each(self, victims: Iterable[PodInfo]) -> dict[str, tuple[PodInfo, ...]]:
-        """Return by uid what goes with each of some pods that all go: itself alone, or all of its gang.
-
-        A surplus member goes with its gang if that goes. A pod is left out if one must stay that goes with it.
-        """
-        found: dict[str, tuple[PodInfo, ...]] = {}
-        for victim in victims:
-            unit = self.completed((victim,))
-            found |= {pod.uid: unit for pod in unit if len(found.get(pod.uid, ())) < len(unit)}
-        return found
-
-    def units(self, victims: Iterable[PodInfo]) -> list[tuple[PodInfo, ...]]:
+    def units(self, victims: Iterable[PodInfo]) -> list[EvictedTogether]:
         """Return allowed victims by what is evicted together, each with the members on other nodes."""
-        found: list[tuple[PodInfo, ...]] = []
+        found: list[EvictedTogether] = []
         seen: set[str] = set()
         for victim in victims:
             if victim.uid not in seen:
-                found.append(self.completed((victim,)))
-                seen.update(pod.uid for pod in found[-1])
-        return found
+                found.append(self._gangs.together(victim) if self._gangs is not None else EvictedTogether((victim,)))
+                seen.update(pod.uid for pod in found[-1].pods)
+        return [unit for unit in found if unit.pods]
 
 
 def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bool] | None:

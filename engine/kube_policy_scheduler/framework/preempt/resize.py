@@ -82,15 +82,18 @@ def plan_resize(frame: Frame, profile: Profile) -> ResizePlan:
     if _less(lacking, pool):
         return ResizePlan(Room.NONE, why=f"lower-priority pods on node {pod.node_name} hold too little")
     units = rules.units(pool)
-    violating = {other.uid for other in Budgets(cluster).split([each for unit in units for each in unit])[0]}
+    violating = {other.uid for other in Budgets(cluster).split([each for unit in units for each in unit.pods])[0]}
     # as in any preemption: those whose eviction hurts most are kept first
-    evicted = sorted(units, key=lambda unit: all(each.uid not in violating for each in unit))
+    evicted = sorted(units, key=lambda unit: all(each.uid not in violating for each in unit.core or unit.pods))
     here = {other.uid for other in pool}
     for unit in list(evicted):
         without = [other for other in evicted if other is not unit]
-        if not _less(lacking, [each for other in without for each in other if each.uid in here]):
+        goes_with_others = any(other.pods == unit.core for other in without)
+        if not goes_with_others and not _less(
+            lacking, [pod for other in without for pod in other.pods if pod.uid in here]
+        ):
             evicted = without
-    return ResizePlan(Room.EVICT, tuple(by_importance((each for unit in evicted for each in unit), frame.now)))
+    return ResizePlan(Room.EVICT, tuple(by_importance((pod for unit in evicted for pod in unit.pods), frame.now)))
 
 
 def _forbidden(frame: Frame, profile: Profile, *, disabled: bool) -> str:
