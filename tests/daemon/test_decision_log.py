@@ -243,7 +243,7 @@ def test_clauses_are_counted_by_result(stage: Stage) -> None:
         stage.decide(stage.pod(app="web"), kept)
     profile = stage.policy_set.policies[0].profile
     busy = counts.of(next(plugin for plugin in profile.filters if plugin.name == "not_too_busy"))
-    assert (busy.decisions, busy.asked, busy.refused, busy.missing) == (3, 12, 6, 0)
+    assert (busy.decisions, busy.asked, busy.rejected, busy.missing) == (3, 12, 6, 0)
     calm = counts.of(next(each.plugin for each in profile.scores if each.plugin.name == "calm"))
     assert (calm.decisions, calm.asked, calm.missing) == (3, 6, 0)
     assert [calm.low, calm.high] == pytest.approx([5.0, 9.0])

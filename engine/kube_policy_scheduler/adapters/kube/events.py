@@ -19,7 +19,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH, Request
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.outbox import USUAL_LIMITS, FromOutbox, Outbox, OutboxLimits
+from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.times import rfc3339
@@ -29,6 +29,9 @@ NAME_CHARACTERS = 253
 SERIES_PAUSE_SECONDS = 240.0  # a series is written at its second occurrence, then at most this often
 SERIES_END_SECONDS = 360.0  # as in client-go: what repeats later is a new event
 SERIES_KEPT = 20_000
+LIMITS = OutboxLimits(concurrency=32)
+"""With so many under way, a turn of the event loop has several answers. With eight, an event takes half as much CPU
+again."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -116,7 +119,7 @@ class EventRecorder(FromOutbox):
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         defer_while: Callable[[], bool] = lambda: False,
-        limits: OutboxLimits = USUAL_LIMITS,
+        limits: OutboxLimits = LIMITS,
         fence: Fence = OPEN,
     ) -> None:
         """Set up; `run` sends.

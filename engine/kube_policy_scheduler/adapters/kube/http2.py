@@ -220,6 +220,11 @@ class Http2Connection(asyncio.Protocol):
         return self._set_up.done()
 
     @property
+    def is_up(self) -> bool:
+        """Whether it is set up, and not known to end: asked twice for each request, as `takes_more` costs more."""
+        return not self.retired and self._transport is not None and self._set_up.done()
+
+    @property
     def speaks(self) -> bool:
         """Whether the server agreed to HTTP/2 in the TLS handshake."""
         connected = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
@@ -423,7 +428,9 @@ class Http2Connection(asyncio.Protocol):
             raise _Malformed("a header block is interrupted")
         match kind:
             case FrameKind.HEADERS:
-                self._begin_block(stream, flags, _unpadded(payload, flags, has_priority=True))
+                if flags & (_PADDED | _PRIORITY):
+                    payload = _unpadded(payload, flags, has_priority=True)
+                self._begin_block(stream, flags, payload)
             case FrameKind.DATA:
                 self._take_data(stream, flags, payload)
             case FrameKind.WINDOW_UPDATE:
@@ -483,7 +490,7 @@ class Http2Connection(asyncio.Protocol):
         exchange = self._exchanges.get(stream)
         if exchange is None:
             return
-        data = _unpadded(payload, flags, has_priority=False)
+        data = _unpadded(payload, flags, has_priority=False) if flags & _PADDED else payload
         exchange.bodies.append(data)
         exchange.body_bytes += len(data)
         self._bodies_bytes += len(data)

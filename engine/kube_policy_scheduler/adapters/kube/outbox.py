@@ -139,6 +139,8 @@ class _Lane(msgspec.Struct, Generic[Key, Item], eq=False):
     waiting: OrderedDict[Key, _Entry[Key, Item]] = msgspec.field(default_factory=OrderedDict)
     in_flight: int = 0
     taken: int = 0
+    filed: int | None = None
+    """Where it has its turns now; None: nowhere."""
 
     def next_entry(self) -> _Entry[Key, Item]:
         """Return the item whose turn it is.
@@ -467,13 +469,15 @@ class Outbox(Generic[Key, Item]):
 
     def _file(self, lane: _Lane[Key, Item]) -> None:
         """Let a lane have its turns where it belongs; the lanes of a namespace without items are forgotten."""
-        place = lane.namespace, lane.is_again
-        for kind, turns in enumerate(self._turns):
-            if not lane.waiting or kind != lane.turns:
-                turns.pop(place, None)
-        if lane.waiting:
-            self._turns[lane.turns][place] = lane
-        elif self._lanes[lane.namespace].are_idle():
+        belongs = lane.turns if lane.waiting else None
+        if belongs != lane.filed:
+            place = lane.namespace, lane.is_again
+            if lane.filed is not None:
+                del self._turns[lane.filed][place]
+            if belongs is not None:
+                self._turns[belongs][place] = lane
+            lane.filed = belongs
+        if belongs is None and self._lanes[lane.namespace].are_idle():
             del self._lanes[lane.namespace]
 
     def _drop(self) -> None:

@@ -61,7 +61,7 @@ class Streams:
     @property
     def are_up(self) -> bool:
         """Whether there is a connection on which a request is sent as soon as the server allows one more."""
-        return self._connection is not None and self._connection.is_set_up and self._connection.takes_more
+        return self._connection is not None and self._connection.is_up
 
     @property
     def are_busy(self) -> bool:

@@ -314,19 +314,20 @@ class SchedulerMetrics(Observer):
             host: `host:port` of the API server.
             seconds: until the answer's end; for a watch until its headers.
         """
-        if not code.isdigit():
-            code = "<error>"  # as client-go has it: alerts look for it
         kind = verb, resource, code, host
         counted = self._requests.get(kind)
         if counted is None:
+            if not code.isdigit():
+                code = "<error>"  # as client-go has it: alerts look for it
             counted = self._requests[kind] = (
                 self.api_requests.of(verb, resource, code),
                 self.rest_client_requests.of(code, "GET" if verb == "watch" else verb.upper(), host),
                 self.rest_client_seconds.of(verb.upper(), host),
             )
-        for counter in counted[:2]:
-            counter.inc()
-        counted[2].observe(seconds)
+        ours, client_go, took = counted
+        ours.inc()
+        client_go.inc()
+        took.observe(seconds)
 
     def turn_was_long(self, step: str) -> None:
         """Count a turn of the event loop that was too long; step: what took longest in it."""
