@@ -81,3 +81,43 @@ def test_what_would_be_decided_in_a_control_plane(
     shown = json.loads(capsys.readouterr().out)
     assert (shown["policy"], shown["clusters"]) == ("a", {"a": 3, "b": 1})
     assert {each["cluster"]: each["roomBy"] for each in shown["verdicts"]} == {"a": "summary", "b": "summary"}
+
+
+def saved(tmp_path: Path, **files: str) -> Path:
+    """Write a fleet with a binding, but without clusters, and other files."""
+    fleet = tmp_path / "fleet.json"
+    fleet.write_text(json.dumps(raw_binding()))
+    for name, text in files.items():
+        (tmp_path / f"{name}.policy").write_text(text)
+    return fleet
+
+
+def test_policies_of_pods_alone_are_told_to_decide_no_workload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = saved(tmp_path, pods="for pods where true\nscore 1\n", workloads=POLICY)
+    note = "none of the policies is of workloads, so the Placement alone decides"
+    for name, told in (("pods", True), ("workloads", False)):
+        assert run(["why", "shop/web", "--fleet", str(fleet), "--policies", str(tmp_path / f"{name}.policy")]) == 1
+        assert (note in capsys.readouterr().err) is told
+    assert run(["why", "shop/web", "--fleet", str(fleet)]) == 1
+    assert note not in capsys.readouterr().err
+
+
+def test_without_clusters_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["why", "shop/web", "--fleet", str(saved(tmp_path))]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "Deployment shop/web, 3 replicas, by its Placement",
+        "NoClusterFit: 0/0 clusters are available: no cluster exists.",
+    ]
+
+
+def test_a_change_is_compared_only_of_bindings_that_a_scheduler_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = saved(tmp_path, workloads=POLICY)
+    follows = raw_binding()
+    del follows["spec"]["placement"]
+    fleet.write_text(json.dumps(follows))
+    assert run(["impact", "karmada", str(tmp_path / "workloads.policy"), "--fleet", str(fleet)]) == 2
+    assert "no scheduler decides any of them" in capsys.readouterr().err

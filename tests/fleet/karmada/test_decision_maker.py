@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_policy_scheduler.fleet.karmada.decision_maker import (
@@ -532,6 +533,69 @@ def test_who_waits_for_a_limit_is_placed_once_another_one_leaves(plane: ControlP
     one.delete_binding(first)
     plane.settle(one, 40)
     assert plane.targets(second) == {"c": 4}
+
+
+def test_what_other_schedulers_run_counts_for_limits_as_soon_as_it_is_known(plane: ControlPlane) -> None:
+    theirs = plane.add("theirs", replicas=4, schedulerName="default-scheduler", has={"c": 4})
+    stray = plane.add("stray", replicas=4, schedulerName="default-scheduler", has={"b": 4})
+    mine = plane.add("mine", replicas=4)
+    one = by_limit("limit sum(replicas) by workload.label.team to 6")
+    plane.show_all(one, 0)
+    asked = [one.next(Steady(0)) for _ in range(4)]
+    assert {each.key for each in asked if isinstance(each, Question)} == {theirs, stray, mine}
+    assert asked[3] is None
+    one.set_template(mine, Template({"team": "x"}, {}), Steady(0))
+    one.set_template(stray, Template({"team": "y"}, {}), Steady(0))
+    assert one.next(Steady(0)) is None, "nobody knows which team theirs is of"
+    one.set_template(theirs, Template({"team": "x"}, {}), Steady(0))
+    plane.settle(one, 0)
+    assert (plane.targets(mine), condition(plane, mine)) == ({}, "Unschedulable")
+    assert len(one.waiting) == 1, "only ours is decided"
+    plane.change(theirs, {"clusters": [{"name": "c", "replicas": 2}]})
+    one.set_binding(plane.binding(theirs), Steady(20))
+    plane.settle(one, 40)
+    assert plane.targets(mine) == {"c": 4}
+
+
+def test_what_other_schedulers_run_counts_no_more_once_it_is_gone_or_ours(plane: ControlPlane) -> None:
+    text = "limit sum(replicas) to 5"
+    theirs = plane.add("theirs", replicas=4, schedulerName="default-scheduler", has={"c": 4})
+    mine = plane.add("mine", replicas=4)
+    for end in ("deleted", "not listed", "nowhere", "ours"):
+        one = by_limit(text)
+        plane.show_all(one, 0)
+        plane.settle(one, 0)
+        assert plane.targets(mine) == {}, end
+        binding = plane.binding(theirs)
+        if end == "deleted":
+            one.delete_binding(theirs)
+        elif end == "not listed":
+            one.replace_bindings([plane.binding(mine)], Steady(30), namespaced=True)
+        elif end == "nowhere":
+            spec = msgspec.structs.replace(binding.spec, clusters=[])
+            one.set_binding(msgspec.structs.replace(binding, spec=spec), Steady(30))
+        else:
+            spec = msgspec.structs.replace(binding.spec, scheduler_name="fleet", clusters=[], replicas=0)
+            one.set_binding(msgspec.structs.replace(binding, spec=spec), Steady(30))
+        works = []
+        while (work := one.next(Steady(400))) is not None:
+            if isinstance(work, Question):
+                one.set_template(work.key, Template({}, {}), Steady(400))
+            else:
+                works.append(work)
+                one.done(work, work.binding, Steady(400))
+        placed = {work.key: work.outcome.targets for work in works if work.outcome is not None}
+        assert placed[mine] == {"c": 4}, end
+
+
+def test_without_policies_that_count_others_no_template_of_others_is_read(plane: ControlPlane) -> None:
+    plane.add("theirs", replicas=4, schedulerName="default-scheduler", has={"c": 4})
+    one = maker(rules=FleetRules(policies("divide best first"), clock=lambda: 0.0))
+    plane.show_all(one, 0)
+    assert one.next(Steady(0)) is None
+    limit = FleetRules(policies("limit sum(replicas) to 5"), clock=lambda: 0.0)
+    one.use(limit, Steady(1))
+    assert isinstance(one.next(Steady(1)), Question)
 
 
 def test_bindings_are_decided_in_the_order_of_their_policy(plane: ControlPlane) -> None:

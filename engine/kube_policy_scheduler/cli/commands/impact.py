@@ -223,6 +223,11 @@ def _fleet_impact(
         )  # fmt: skip
     if not done.decided:
         counted = plural(len(fleet.state.bound), "workload")
+        if not any(each.is_decided for each in fleet.state.bound):
+            raise click.ClickException(
+                f"the fleet's {counted}: no scheduler decides any of them, so there is nothing to compare; their"
+                " bindings are suspended, deleted or without `spec.placement`"
+            )
         raise click.ClickException(
             f"the fleet's {counted}: neither policy set governs any of them, so there is nothing to compare;"
             " a policy of workloads begins with `for workloads where …`"

@@ -202,6 +202,9 @@ def _workload(given: Given, name: str, paths: Sequence[Path], *, namespace: str 
         raise click.UsageError("use --cluster for a pod, or --fleet or --karmada for a workload, not both")
     policy_set = given.ruleset().policy_set
     policies = policy_set.fleet if policy_set is not None else NO_FLEET_POLICIES
+    if policy_set is not None and not policies.policies:
+        text = "none of the policies is of workloads, so the Placement alone decides"
+        say(f"policyctl: {text}; begin one with `for workloads where …`", err=True)
     if paths:
         fleet = fleet_in(paths, now=given.now)
     else:

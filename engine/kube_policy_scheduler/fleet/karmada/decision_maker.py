@@ -19,6 +19,7 @@ from kube_policy_scheduler.fleet.claims import DECIDED_SECONDS, Claims, claims_o
 from kube_policy_scheduler.fleet.karmada import reading
 from kube_policy_scheduler.fleet.karmada.affinity_groups import AffinityGroups
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectReference, ResourceBinding
+from kube_policy_scheduler.fleet.karmada.others import OtherBindings
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
 from kube_policy_scheduler.fleet.karmada.writes import Patch, is_observed, observed_patch, placement_patch, status_patch
 from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
@@ -248,6 +249,7 @@ class DecisionMaker:
         """Whether a workload has left a cluster since the last decision."""
         self._held_back: dict[Key, None] = {}
         """Bindings that are decided as soon as all templates are read that limits count by."""
+        self._others = OtherBindings(self._running)
         self._groups = AffinityGroups()
         self.waiting: Waiting[Key] = Waiting(self._position)
         self.tallies = Tallies()
@@ -257,6 +259,8 @@ class DecisionMaker:
         self._rules, self._fleet = rules, None
         for key, known in self._known.items():
             self._note_unread(key, known)
+        for key in self._others.unread:
+            self._ask_other(key, now)
         self.waiting.look_again(now)
         self.look_at_all(now)
 
@@ -390,6 +394,7 @@ class DecisionMaker:
         for key in [key for key in self._known if bool(key[0]) is namespaced and key not in listed]:
             self.delete_binding(key)
         self._groups.keep(listed, namespaced=namespaced)
+        self._freed |= self._others.keep(listed, namespaced=namespaced)
         for each in bindings:
             self.set_binding(each, now)
 
@@ -399,7 +404,10 @@ class DecisionMaker:
         if not serves(self._names, binding):
             self._forget(key)
             self._groups.put(key, binding)
+            self._freed |= self._others.put(key, binding)
+            self._ask_other(key, now)
             return
+        self._others.remove(key)
         known = self._known.get(key)
         if known is not None and known.binding.metadata.uid == binding.metadata.uid:
             mine, theirs = known.binding.metadata.resource_version, binding.metadata.resource_version
@@ -416,6 +424,7 @@ class DecisionMaker:
     def delete_binding(self, key: Key) -> None:
         """Take note that a binding is gone."""
         self._groups.remove(key)
+        self._freed |= self._others.remove(key)
         self._forget(key)
 
     def _forget(self, key: Key) -> None:
@@ -427,7 +436,11 @@ class DecisionMaker:
             self._count(key, known.workload, None)
 
     def set_template(self, key: Key, template: Template, now: Steady) -> None:
-        """Take what was read of a template; its binding, which `next` handed out, is decided now."""
+        """Take what was read of a template; its binding, which `next` handed out, is decided now, if it is ours."""
+        if self._others.template(key) is not None:
+            self._others.read(key, template.labels, template.annotations)
+            self.waiting.forget(key)
+            return
         known = self._known.get(key)
         if known is not None:
             known.template, known.read_at = template, now
@@ -558,6 +571,12 @@ class DecisionMaker:
         self._end_claims(now)
         self._wake_for_limits(now)
         while (key := self.waiting.next(now)) is not None:
+            if key not in self._known:
+                asked = self.question_of_other(key)
+                if asked is not None:
+                    return asked
+                self.waiting.forget(key)
+                continue
             known = self._known[key]
             if known.workload is not None and self._rules.reads_templates and known.template is None:
                 return Question(key, known.binding.spec.resource)
@@ -570,8 +589,21 @@ class DecisionMaker:
             self.waiting.settled(key, now)
         return None
 
+    def _ask_other(self, key: Key, now: Steady) -> None:
+        """Have the template of a binding of another scheduler read, if policies count by it."""
+        if self.question_of_other(key) is not None:
+            self.waiting.wake(key, Wake.OWN, now)
+
+    def question_of_other(self, key: Key) -> Question | None:
+        """Return what must be read of a binding of another scheduler before policies count it; None: nothing."""
+        template = self._others.template(key)
+        wanted = self._rules.counts_others and self._rules.reads_templates
+        return Question(key, template) if template is not None and wanted else None
+
     def _position(self, key: Key, now: Steady) -> Position:
         """Return where a binding is among those that can be decided now."""
+        if key not in self._known:
+            return Position(is_asked=True)
         known, rules = self._known[key], self._rules
         if known.workload is None or not rules.orders:
             return Position()
@@ -598,7 +630,11 @@ class DecisionMaker:
         why = trigger(binding, is_leaving=self.is_leaving)
         if why is not None and self._may_be_read_by_now(known, now):
             return Question(key, binding.spec.resource)
-        if (why is not None or self._rules.moves) and self._unread and self._rules.counts_others:
+        if (
+            (why is not None or self._rules.moves)
+            and self._rules.counts_others
+            and (self._unread or self._others.unread)
+        ):
             self._held_back[key] = None
             return None
         if why is not None or self._rules.moves:
@@ -633,7 +669,7 @@ class DecisionMaker:
 
     def _wake_for_limits(self, now: Steady) -> None:
         """Have those decided that waited for templates of others, or for others to leave."""
-        if self._held_back and not self._unread:
+        if self._held_back and not self._unread and not (self._others.unread and self._rules.counts_others):
             held, self._held_back = self._held_back, {}
             for key in held:
                 if key in self._known:

@@ -118,7 +118,7 @@ class Onlooker:
     def _decided(self, key: Key, now: Steady) -> DecidedByAnother | AnyQuestion | None:
         told = self._told.get(key)
         if told is None:
-            return None
+            return self._maker.question_of_other(key)
         question = self._maker.question(key, now)
         if question is not None:
             return question

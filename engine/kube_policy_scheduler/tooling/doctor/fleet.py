@@ -49,7 +49,7 @@ def _cluster_findings(inspection: FleetInspection) -> Iterator[Finding]:
     """Look at what each cluster says: without it, Karmada's filters reject the cluster, or it has no room."""
     clusters = inspection.state.fleet.clusters
     if not clusters:
-        yield Finding("clusters", "fleet", Status.PROBLEM, "it has no clusters")
+        yield Finding("clusters", "fleet", Status.PROBLEM, "it has no clusters", advice="join one: `karmadactl join`")
         return
     lacking: tuple[tuple[Status, str, Callable[[FleetCluster], bool], str], ...] = (
         (

@@ -48,10 +48,10 @@ def lines(found: WhyWorkload, *, to: Terminal) -> Iterator[str]:
     by = f"policy {found.policy}" if found.policy is not None else "its Placement"
     yield to.paint(BOLD, f"{asked.kind} {name}, {wanted}, by {by}")
     yield to.paint(GREEN if outcome.placed else RED, f"{outcome.reason.value}: {outcome.message}")
-    yield ""
-    rows = [("cluster", "why", "has", "gets", "room", "score")]
-    rows += [_row(name, verdict, found) for name, verdict in _in_order(outcome)]
-    yield from to.table(rows, right_from=2)
+    rows = [_row(name, verdict, found) for name, verdict in _in_order(outcome)]
+    if rows:
+        yield ""
+        yield from to.table([("cluster", "why", "has", "gets", "room", "score"), *rows], right_from=2)
     of_clusters = ((name, each.read_at, each.unread) for name, each in sorted(outcome.verdicts.items()))
     yield from member_lines(of_clusters, now=found.now)
     if found.moves:
