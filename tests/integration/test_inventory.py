@@ -75,7 +75,12 @@ class Manager:
         """Write an object of this name as another scheduler does."""
         head = {"name": name, "namespace": NAMESPACE}
         made = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "PlacementDecision", "metadata": head}
-        self.api.create("placementdecisions", {**made, "decisions": [], "schedulerName": "another"})
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/placementdecisions"
+        self.api.request("POST", path, {**made, "decisions": [], "schedulerName": "another"})
+
+    def give_back(self, name: str) -> None:
+        """Delete an object, as whoever wrote it does."""
+        self.api.request("DELETE", f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/placementdecisions/{name}")
 
     def empty(self, name: str) -> None:
         """Do what nobody should."""
@@ -147,6 +152,6 @@ def test_a_name_that_another_scheduler_has_is_told_once(manager: Manager, proces
     eventually(lambda: why in process.log())
     assert why in json.loads(process.get("/debug/placements?name=cheapest")[1])["message"]
     assert process.metrics()['policy_scheduler_fleet_decisions_total{reason="SchedulerError"}'] == 1
-    manager.api.delete("placementdecisions", "cheapest-decision-1", namespace=NAMESPACE)
+    manager.give_back("cheapest-decision-1")
     eventually(lambda: manager.chosen("cheapest") == {"cheapest-decision-1": ["a"]})
     assert process.log().count(why) == 1
