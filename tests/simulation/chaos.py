@@ -25,6 +25,7 @@ GANGS = """
 gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod label job and not pod label near
 gang by pod.label.job size number(pod.label.size) ?? 1 within 40s within one rack if pod label near
 """
+GANG_LABELS = ("job", "size", "near")
 BASE = f"""{GANGS}\
 limit count() by pod.label.tenant to if pod.label.tenant == "a" then 5 else if pod.label.tenant == "b" then 3 else 1000
 """
@@ -192,6 +193,36 @@ class Chaos(ABC):
         for number in range(size + random.choice((0, 0, 1))):
             late = random.random() * 15 if random.random() < 0.2 else 0.0
             loop.call_later(late, self.server.create_pod, f"{name}-{number}", spec, labels)
+
+    def _relabel(self) -> None:
+        """Let a pod that waits leave its gang or come into one, or be another app; none that a scheduler is binding."""
+        random, pods = self.random, self.server.pods
+        bound = {uid for replica in self.replicas for uid in replica.scheduler.cluster.assumed}
+        waiting = [
+            name
+            for name, pod in pods.items()
+            if not pod["spec"].get("nodeName")
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod["metadata"]["uid"] not in bound
+        ]
+        if not waiting:
+            return
+        name = random.choice(waiting)
+        metadata = pods[name]["metadata"]
+        alone = {key: value for key, value in metadata["labels"].items() if key not in GANG_LABELS}
+        if "job" in metadata["labels"] and random.random() < 0.6:
+            labels = alone
+            self._met("pod left its gang")
+        elif random.random() < 0.5 and metadata["namespace"] == "default":
+            members = [found for other in waiting if "job" in (found := pods[other]["metadata"]["labels"])]
+            labels = metadata["labels"]
+            if members:
+                labels = alone | {key: value for key, value in random.choice(members).items() if key in GANG_LABELS}
+                self._met("pod joined a gang")
+        else:
+            labels = metadata["labels"] | {"app": random.choice(("web", "db", "held"))}
+        pods[name] = {**pods[name], "metadata": {**metadata, "labels": labels}}
+        self.server.touch_pod(name)
 
     def _delete(self) -> None:
         if self.server.pods:

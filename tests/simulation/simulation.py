@@ -83,6 +83,11 @@ class Simulation(Chaos):
 
     # --- what happens ---------------------------------------------------------------------------------
 
+    def _usual_actions(self) -> list[Action]:
+        first, second, *others = super()._usual_actions()
+        # where ReplicaSets own the pods, one would let such a pod go, and make another
+        return [first, second, *([(6, self._relabel)] * (not self.server.owns)), *others]
+
     def _own_actions(self) -> list[Action]:
         return [
             (4, self._change_node),

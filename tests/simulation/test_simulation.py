@@ -49,6 +49,8 @@ FAULTS = {
     "node recreated under its name",
     "node of many deleted",
     "pod deleted while assumed",
+    "pod joined a gang",
+    "pod left its gang",
     "pod that waits looked at",
     "pod under a quota",
     "policies swapped",
