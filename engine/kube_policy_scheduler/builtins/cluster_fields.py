@@ -31,6 +31,8 @@ from kube_policy_scheduler.lang.signature import (
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends
 
 _STATIC, _ROW, _OWN = Depends.NODE, Depends.NODE | Depends.ROW, Depends.NODE | Depends.ROW | Depends.POD
+_OF_BOTH = Depends.NODE | Depends.POD
+"""What the workload says of the cluster, whatever else runs there."""
 _MOST = 1e19
 _NANOS = 1e9
 
@@ -212,19 +214,19 @@ def _replicas(frame: FleetFrame, read: Callable[[str], float]) -> FloatArray:
     return np.fromiter(values, np.float64, len(frame.columns))[frame.rows]
 
 
-@node_field("cluster.has", depends=_OWN, low=0, high=_MOST, foreign=("replicas", "running", "assigned"))
+@node_field("cluster.has", depends=_OF_BOTH, low=0, high=_MOST, foreign=("replicas", "running", "assigned"))
 def has(frame: FleetFrame) -> Number:
     """How many replicas of the workload the cluster has, as last decided (`spec.clusters`)."""
     return _replicas(frame, lambda name: frame.workload.has.get(name, 0))
 
 
-@node_field("cluster.healthy", depends=_OWN)
+@node_field("cluster.healthy", depends=_OF_BOTH)
 def healthy(frame: FleetFrame) -> Truth:
     """Whether the workload is healthy in the cluster; false where it does not run or nobody knows."""
     return _replicas(frame, lambda name: frame.workload.health.get(name) == HEALTHY) > 0
 
 
-@node_field("cluster.evicting", depends=_OWN, foreign=("leaving", "draining"))
+@node_field("cluster.evicting", depends=_OF_BOTH, foreign=("leaving", "draining"))
 def evicting(frame: FleetFrame) -> Truth:
     """Whether the workload is leaving the cluster: it has a graceful eviction task."""
     leaving = {task.cluster for task in frame.workload.evicting}

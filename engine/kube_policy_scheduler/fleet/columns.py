@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, FloatArray, IntArray, Rows
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.fleet.model import FleetCluster, Member, Workload
+from kube_policy_scheduler.fleet.model import NOTHING, FleetCluster, Member, Workload
 from kube_policy_scheduler.times import rfc3339
 
 REGION_KEY, ZONE_KEY, PROVIDER_KEY = "policy-scheduler/region", "policy-scheduler/zone", "policy-scheduler/provider"
@@ -35,9 +35,17 @@ class FleetColumns:
         self.cluster: Cluster = alike.cluster if alike is not None else Cluster()
         """Its nodes are the clusters."""
         known = alike.clusters if alike is not None else (None,) * len(self.clusters)
+        differ = False
         for old, new in zip(known, self.clusters, strict=True):
-            if old is None or (old is not new and _facts(old) != _facts(new)):
+            if old is new:
+                continue
+            differ = differ or old is None or _without_amounts(old) != _without_amounts(new)
+            if old is None or _facts(old) != _facts(new):
                 self.cluster.set_node(_row(new))
+        self.facts: object = alike.facts if alike is not None and not differ else object()
+        """The same object as long as clusters differ in nothing but what they have and what is requested of it."""
+        self.amounts: object = object()
+        """Another object for each fleet, so that who keeps it keeps no columns."""
         self._kept: dict[Hashable, FloatArray] = {}
 
     def __len__(self) -> int:
@@ -121,6 +129,10 @@ def _facts(cluster: FleetCluster) -> tuple[object, ...]:
     """Return what a row is made of."""
     places = cluster.provider, cluster.region, cluster.zones[:1]
     return places, cluster.labels, cluster.annotations, cluster.taints, cluster.conditions
+
+
+def _without_amounts(cluster: FleetCluster) -> FleetCluster:
+    return msgspec.structs.replace(cluster, allocatable=NOTHING, allocated=NOTHING, allocating=NOTHING)
 
 
 def _row(cluster: FleetCluster) -> objects.Node:

@@ -5,7 +5,6 @@ Without a policy, and for all that a policy does not say, the Placement of the w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledOrder,
     CompiledPolicy,
 )
+from kube_policy_scheduler.lang.compiling.expressions import Evaluate
 from kube_policy_scheduler.wording import one_line, part_of, plural, some
 
 COPIES, AS_PLACEMENT = "copies", "as placement"
@@ -148,7 +148,9 @@ class _Division:
     # --- which clusters ----------------------------------------------------------------------------------
 
     def _chosen(self) -> list[Candidate]:
-        candidates = [self._limited(each) for each in self.judged.candidates if self._fits(each)]
+        candidates = self.judged.candidates
+        if self.limits:
+            candidates = [self._limited(each) for each in candidates if self._fits(each)]
         if self.choose is None:
             return self._selected(candidates)
         divides = self.how not in _WHOLE
@@ -263,24 +265,27 @@ class _Division:
 
     def _members(self, chosen: Sequence[Candidate], rule: CompiledDivide) -> list[Member]:
         frame, found = self.judged.frame, []
-        most = _column(rule.most, frame, math.inf)
-        least = _column(rule.least, frame, 0.0)
-        votes = [_column(level.value, frame, 0.0) for level in rule.levels]
+        rows, keys = frame.columns.rows, [level.topology for level in rule.levels if level.topology is not None]
+        most = _whole_numbers(rule.most, frame, MOST_REPLICAS)
+        least = _whole_numbers(rule.least, frame, 0)
+        votes = list(zip(*(_votes(level.value, frame) for level in rule.levels), strict=True))
         for each in chosen:
-            row = frame.columns.rows[each.name]
-            groups = [self._group(each, level.topology) for level in rule.levels if level.topology is not None]
+            row, tier = rows[each.name], self._tier(each)
+            groups = [self._group(each, key) for key in keys]
             if None in groups and each.has == 0:
                 self._say(each.name, "it has no value for a level of `divide`")
                 continue
-            limit = min(each.available, _whole(most[row]), self.limits.get(each.name, NO_CAP))
+            limit = min(each.room + each.has, most[row])
+            if self.limits:
+                limit = min(limit, self.limits.get(each.name, NO_CAP))
             found.append(
                 Member(
                     each.name,
-                    has=each.has,
-                    most=max(limit, each.has) if self.keep else limit,
-                    floor=_whole(least[row]),
-                    groups=(*self._tier(each), *(group or "" for group in groups)),
-                    votes=(*(0.0 for _ in self._tier(each)), *(_vote(column[row]) for column in votes)),
+                    each.has,
+                    max(limit, each.has) if self.keep else limit,
+                    least[row],
+                    (*tier, *(group or "" for group in groups)) if tier or groups else (),
+                    (0.0, *votes[row]) if tier else votes[row],
                 )
             )
         return found
@@ -382,11 +387,15 @@ def _whole(value: Any) -> int:
     return 0 if number != number else int(max(0.0, min(number, MOST_REPLICAS)))
 
 
-def _vote(value: float) -> float:
-    return float(value) if value > 0 and math.isfinite(value) else 0.0
-
-
-def _column(evaluate: Any, frame: FleetFrame, default: float) -> Any:
-    """Return `float64[clusters]`."""
+def _whole_numbers(evaluate: Evaluate | None, frame: FleetFrame, default: int) -> list[int]:
+    """Return a number of replicas for each cluster; of a value that is missing, 0."""
     value = default if evaluate is None else evaluate(frame)
-    return value if isinstance(value, np.ndarray) else np.full(frame.size, float(value))
+    return list(map(_whole, value.tolist())) if isinstance(value, np.ndarray) else [_whole(value)] * frame.size
+
+
+def _votes(evaluate: Evaluate | None, frame: FleetFrame) -> list[float]:
+    """Return the part of each cluster; what is missing, negative or without end is 0."""
+    value = 0.0 if evaluate is None else evaluate(frame)
+    column = value if isinstance(value, np.ndarray) else np.full(frame.size, float(value))
+    found: list[float] = np.where((column > 0) & np.isfinite(column), column, 0.0).tolist()
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -151,8 +151,8 @@ def _reject(
     for clause in policy.clauses:
         if not isinstance(clause, CompiledTest) or clause.kind is not ClauseKind.FILTER:
             continue
-        passes = _column(clause.evaluate(frame), frame.size)
-        missing = _column(clause.missing(frame) if clause.missing is not None else False, frame.size)
+        passes = _column(clause.evaluate(frame), frame.size).tolist()
+        missing = _column(clause.missing(frame) if clause.missing is not None else False, frame.size).tolist()
         for each in candidates:
             row, known = frame.columns.rows[each.name], verdicts[each.name]
             if passes[row] or known.rejected_by:
@@ -204,18 +204,27 @@ def _also_running(clause: CompiledTest) -> bool:
 def _scores(
     policy: CompiledPolicy, frame: FleetFrame, candidates: Sequence[Candidate], running: Running | None
 ) -> dict[str, float] | None:
-    """Return the total score of each cluster; what is missing adds 0. None: the policy has no score."""
-    clauses = [clause for clause in policy.clauses if isinstance(clause, CompiledScore)]
-    spreads = groupings(policy, frame, hard=False)
-    if not clauses and not any(
-        isinstance(clause, CompiledGrouping) and clause.max_skew is None for clause in policy.clauses
+    """Return the total score of each cluster. None: the policy has no score."""
+    if not any(
+        isinstance(clause, CompiledScore) or (isinstance(clause, CompiledGrouping) and clause.max_skew is None)
+        for clause in policy.clauses
     ):
         return None
+    total: FloatArray = np.zeros(len(candidates))
+    for _, points in score_parts(policy, frame, candidates, running):
+        total += points
+    return dict(zip((each.name for each in candidates), total.tolist(), strict=True))
+
+
+def score_parts(
+    policy: CompiledPolicy, frame: FleetFrame, candidates: Sequence[Candidate], running: Running | None
+) -> Iterator[tuple[CompiledScore | CompiledGrouping, FloatArray]]:
+    """Yield what each clause adds to the score of each candidate, `float64[candidates]`; what is missing adds 0."""
     among = frame.at(np.array([frame.columns.rows[each.name] for each in candidates], np.int64))
-    total: FloatArray = np.zeros(among.size)
-    for clause in clauses:
-        total += np.nan_to_num(clause.evaluate(among), nan=0.0, posinf=0.0, neginf=0.0) * clause.weight
+    for clause in policy.clauses:
+        if isinstance(clause, CompiledScore):
+            value = np.nan_to_num(clause.evaluate(among), nan=0.0, posinf=0.0, neginf=0.0) * clause.weight
+            yield clause, np.full(among.size, value)
     afresh = frame.workload.fresh or policy.workloads is None or not policy.workloads.keeps_running
-    for spread in spreads:
-        total += score(spread, among, running, {} if afresh else frame.workload.has) * spread.weight
-    return {each.name: float(value) for each, value in zip(candidates, total, strict=True)}
+    for spread in groupings(policy, frame, hard=False):
+        yield spread, score(spread, among, running, {} if afresh else frame.workload.has) * spread.weight

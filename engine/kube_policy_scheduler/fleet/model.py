@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
@@ -64,7 +65,12 @@ class Member(Protocol):
         ...
 
 
-class FleetCluster(msgspec.Struct, frozen=True):
+def units(resource: str, billionths: int) -> int:
+    """Return an amount in the units in which room is counted: thousandths of a CPU, else whole units, rounded up."""
+    return -(-billionths // (10**6 if resource == "cpu" else 10**9))
+
+
+class FleetCluster(msgspec.Struct, frozen=True, dict=True):
     """A member cluster: what its object says."""
 
     name: str
@@ -114,6 +120,12 @@ class FleetCluster(msgspec.Struct, frozen=True):
         """Return billionths of a resource that are not requested, maybe negative; None if that is not reported."""
         held = self.allocatable.get(resource)
         return None if held is None or not self.counts_requests else held - self.requested(resource)
+
+    @cached_property
+    def spare(self) -> Mapping[str, int]:
+        """Return what is free of each resource that is reported, in `units`, at least 0. It is asked for with each
+        decision, and a cluster stays the same for many of them."""
+        return {name: max(0, units(name, self.free(name) or 0)) for name in self.allocatable}
 
 
 class FieldTest(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ def rebalance(
     """
     rules, asked = policy.workloads, given.of(fleet)
     frame = frame_of(workload, asked)
-    if rules is None or _is_unsettled(workload) or all(_rests(workload, rule, given.now) for rule in rules.moves):
+    if rules is None or _is_unsettled(workload) or all(rests(workload, rule, given.now) for rule in rules.moves):
         return None
     ideal = decide(msgspec.structs.replace(workload, fresh=True), fleet, policy, asked)
     if not ideal.placed:
@@ -41,7 +41,7 @@ def rebalance(
     targets, done = dict(workload.has), list[Move]()
     for target in _gaining(workload, ideal):
         rule = _rule_for(frame.columns.rows[target], rules.moves, may_gain)
-        if rule is None or _rests(workload, rule, given.now):
+        if rule is None or rests(workload, rule, given.now):
             continue
         moved = sum(each.replicas for each in done)
         left = ideal.targets[target] - targets.get(target, 0)
@@ -82,7 +82,8 @@ def _is_unsettled(workload: Workload) -> bool:
     return any(workload.health.get(name) != HEALTHY for name in running)
 
 
-def _rests(workload: Workload, rule: CompiledMove, now: float) -> bool:
+def rests(workload: Workload, rule: CompiledMove, now: float) -> bool:
+    """Return whether a workload was decided so lately that a rule does not move it. now: Unix seconds."""
     return workload.decided is not None and now - workload.decided < rule.rest_seconds
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from kube_policy_scheduler.fleet.model import NOTHING, Identity, Workload
 from kube_policy_scheduler.lang.checked import REPLICAS
@@ -106,6 +107,8 @@ class RunningWorkloads:
     def __init__(self, workloads: Iterable[Workload] = ()) -> None:
         self._workloads: dict[Identity, Workload] = {}
         self._counts: dict[CountedWorkloads, _Count] = {}
+        self.version = 0
+        """Of what can be counted: another one after each change of it."""
         for each in workloads:
             self.put(each)
 
@@ -118,10 +121,11 @@ class RunningWorkloads:
         self._set(workload.identity, None)
 
     def _set(self, who: Identity, workload: Workload | None) -> None:
-        if workload is None:
-            self._workloads.pop(who, None)
-        else:
+        before = self._workloads.pop(who, None)
+        if workload is not None:
             self._workloads[who] = workload
+        if before is not workload and _countable(before) != _countable(workload):
+            self.version += 1
         for count in self._counts.values():
             count.put(who, workload)
 
@@ -143,6 +147,13 @@ class RunningWorkloads:
                 del self._counts[next(iter(self._counts))]
         self._counts[counted] = found
         return found
+
+
+def _countable(workload: Workload | None) -> Workload | None:
+    """Return a workload without what no clause counts."""
+    if workload is None or not workload.has:
+        return None
+    return replace(workload, room=NOTHING, health=NOTHING, evicting=(), decided=None, observed_term="")
 
 
 NOTHING_RUNS = RunningWorkloads()

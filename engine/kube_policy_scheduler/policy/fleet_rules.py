@@ -8,6 +8,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.fleet.columns import FleetColumns
 from kube_policy_scheduler.fleet.judging import Given
 from kube_policy_scheduler.fleet.model import Fleet, FleetCluster, Outcome, Workload
+from kube_policy_scheduler.fleet.repeats import Repeats
 from kube_policy_scheduler.fleet.waiting import Position
 from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
@@ -23,6 +24,7 @@ class FleetRules:
         self._clock = clock
         self._clusters: tuple[FleetCluster, ...] = ()
         self._columns = FleetColumns(())
+        self._repeats = Repeats()
         self.signals = Signals.EMPTY
         """The newest metrics."""
 
@@ -85,8 +87,18 @@ class FleetRules:
 
     def move(self, workload: Workload, fleet: Fleet) -> Outcome | None:
         """Return where a workload that has what it asks for is to go next; None: it stays."""
-        found = self._policies.rebalance(workload, fleet, self._given(fleet))
-        return found[0] if found is not None else None
+        given, policy = self._given(fleet), self._policies.governing(workload)
+        if policy is None:
+            return None
+        state = self._repeats.state(workload, fleet, policy, given)
+        if state is not None and self._repeats.knows(workload, state):
+            return None
+        found = self._policies.rebalance(workload, fleet, given)
+        if found is not None:
+            return found[0]
+        if state is not None:
+            self._repeats.stays(workload, state)
+        return None
 
     def _given(self, fleet: Fleet) -> Given:
         if fleet.clusters is not self._clusters:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kube_policy_scheduler.fleet.repeats import Repeats
 from kube_policy_scheduler.tooling.fleet_simulation.run import extended
 from tests.tooling.fleet_simulation.scenarios import BACK, OWN_FIRST, fleet, simulated, told
 
@@ -263,6 +264,17 @@ def test_what_runs_fits_and_adds_up(story: Story, policy: str) -> None:
     assert sum(each.replicas for each in run.happenings if each.kind == "moved") == run.moved
     again = simulated(fleet(clusters, workloads, happens, duration=6 * 3600.0), policy)
     assert run == again, "chance has no part in it"
+
+
+@settings(max_examples=25, deadline=None)
+@given(stories(), POLICIES)
+def test_looks_that_repeat_others_change_nothing(story: Story, policy: str) -> None:
+    clusters, workloads, events = story
+    scenario = fleet(clusters, workloads, written(events), duration=6 * 3600.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Repeats, "state", lambda *asked: None)
+        plain = simulated(scenario, policy)
+    assert simulated(scenario, policy) == plain
 
 
 @settings(max_examples=25, deadline=None)

@@ -230,6 +230,10 @@ class DecisionMaker:
         self._rules = rules
         self._features, self._keep_empty = features, keep_empty
         self._clusters: dict[str, FleetCluster] = {}
+        self._shown: dict[str, FleetCluster] = {}
+        """The same with what is decided and not there yet, in the order of their names."""
+        self._to_show: set[str] = set()
+        """Those of which something has changed since."""
         self._generations: dict[str, int] = {}
         self._members: dict[str, ToldMember] = {}
         """By cluster: what is known of its nodes and pods."""
@@ -257,6 +261,7 @@ class DecisionMaker:
     def use(self, rules: Rules, now: Steady) -> None:
         """Decide by other rules from now on; all workloads are looked at again."""
         self._rules, self._fleet = rules, None
+        self._to_show.update(self._clusters)
         for key, known in self._known.items():
             self._note_unread(key, known)
         for key in self._others.unread:
@@ -285,9 +290,8 @@ class DecisionMaker:
     def fleet(self) -> Fleet:
         """Return the clusters as they are now."""
         if self._fleet is None:
-            decided = self._decided if self._rules.counts_decided else {}
             self._fleet = Fleet(
-                tuple(self._as_known(name, decided.get(name)) for name in sorted(self._clusters)),
+                self._with_claims(),
                 groups=self._groups.together,
                 anti_groups=self._groups.apart,
                 running=self._running,
@@ -295,6 +299,16 @@ class DecisionMaker:
                 keep_empty=self._keep_empty,
             )
         return self._fleet
+
+    def _with_claims(self) -> tuple[FleetCluster, ...]:
+        """Return the clusters in the order of their names; those of which nothing has changed are the same objects."""
+        decided, shown = self._decided if self._rules.counts_decided else {}, self._shown
+        if shown.keys() != self._clusters.keys():
+            shown = self._shown = {name: shown.get(name, self._clusters[name]) for name in sorted(self._clusters)}
+        for name in self._to_show & self._clusters.keys():
+            shown[name] = self._as_known(name, decided.get(name))
+        self._to_show.clear()
+        return tuple(shown.values())
 
     def _as_known(self, name: str, claims: Mapping[str, int] | None) -> FleetCluster:
         cluster, member = with_claims(self._clusters[name], claims), self._members.get(name)
@@ -340,6 +354,7 @@ class DecisionMaker:
         if before == after:
             return
         self._clusters[name], self._fleet = after, None
+        self._to_show.add(name)
         self._missing.pop(name, None)
         is_new = before is None or before.labels != after.labels or before.deleting != after.deleting
         if is_new or generation != written.metadata.generation:
@@ -362,6 +377,7 @@ class DecisionMaker:
         not more often than every few seconds; what a `rebalance` moves, it looks at by itself.
         """
         before, self._fleet = self._members.get(name), None
+        self._to_show.add(name)
         if member is None:
             self._members.pop(name, None)
             return
@@ -501,6 +517,7 @@ class DecisionMaker:
         if known.claims == claims:
             return
         for sign, each in ((-1, known.claims), (1, claims)):
+            self._to_show.update(each)
             for name, amounts in each.items():
                 total = self._decided.setdefault(name, {})
                 for resource, amount in amounts.items():

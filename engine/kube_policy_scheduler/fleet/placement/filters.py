@@ -23,7 +23,8 @@ _OF_NEW = ("NoSchedule", "NoExecute", "NoSelectIfNew", *_OF_ALL)
 _FIELDS = {"provider": "provider", "region": "region", "zone": "zones"}
 
 
-def _everywhere(cluster: FleetCluster) -> str:
+def everywhere(cluster: FleetCluster) -> str:
+    """Reject no cluster: what a filter returns that has nothing to ask about a workload."""
     return ""
 
 
@@ -31,7 +32,7 @@ def eviction(question: Question) -> Test:
     """Reject clusters that the workload is leaving, also while it still runs there."""
     leaving = {task.cluster for task in question.workload.evicting}
     if not leaving:
-        return _everywhere
+        return everywhere
     return lambda cluster: "cluster(s) is in the process of eviction" if cluster.name in leaving else ""
 
 
@@ -80,7 +81,7 @@ def cluster_affinity(question: Question) -> Test:
         return tier_of(term, cluster) is not None if workload.has_pods else matches(term.affinity, cluster)
 
     if affinity is None and term is None:
-        return _everywhere
+        return everywhere
     no = "cluster(s) did not match the placement cluster affinity constraint"
     return lambda cluster: "" if matched(cluster) else no
 
@@ -89,7 +90,7 @@ def spread_constraint(question: Question) -> Test:
     """Reject clusters without a provider, region or zone by which the workload is spread."""
     by = [each.field for each in question.workload.placement.spread if each.field in _FIELDS]
     if not by:
-        return _everywhere
+        return everywhere
 
     def test(cluster: FleetCluster) -> str:
         has = {"provider": cluster.provider, "region": cluster.region, "zone": cluster.zones}
@@ -104,7 +105,7 @@ def workload_affinity(question: Question) -> Test:
     workload = question.workload
     others = _others(question, question.fleet.groups, workload.affinity_group)
     if not others:
-        return _everywhere
+        return everywhere
     shared = frozenset.intersection(*others)
     no = "ResourceBinding with the same affinity group does not target this cluster"
     return lambda cluster: "" if cluster.name in shared or cluster.name in workload.has else no
@@ -115,7 +116,7 @@ def workload_anti_affinity(question: Question) -> Test:
     workload = question.workload
     others = _others(question, question.fleet.anti_groups, workload.anti_affinity_group)
     if not others:
-        return _everywhere
+        return everywhere
     taken = frozenset.union(*others)
     no = "cluster already has workload with the same anti-affinity group"
     return lambda cluster: no if cluster.name in taken and cluster.name not in workload.has else ""

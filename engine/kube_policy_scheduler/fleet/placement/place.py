@@ -15,9 +15,9 @@ from kube_policy_scheduler.fleet.model import (
 )
 from kube_policy_scheduler.fleet.placement.affinity import tier_of
 from kube_policy_scheduler.fleet.placement.division import assign
-from kube_policy_scheduler.fleet.placement.filters import FILTERS
+from kube_policy_scheduler.fleet.placement.filters import FILTERS, everywhere
 from kube_policy_scheduler.fleet.placement.question import Candidate, PlacementError, Question
-from kube_policy_scheduler.fleet.placement.room import room
+from kube_policy_scheduler.fleet.placement.room import rooms
 from kube_policy_scheduler.fleet.placement.selection import select
 
 SUCCESS = "Binding has been scheduled successfully."
@@ -73,7 +73,9 @@ def feasible(
     Raises:
         PlacementError: no cluster passes.
     """
-    tests = [(name, FILTERS[name](question)) for name in filters if name not in question.fleet.without]
+    asked = [(name, FILTERS[name](question)) for name in filters if name not in question.fleet.without]
+    tests = [(name, test) for name, test in asked if test is not everywhere]
+    candidate = _candidates(question)
     found: list[Candidate] = []
     for cluster in question.fleet.clusters:
         if cluster.deleting:
@@ -83,7 +85,7 @@ def feasible(
                 verdicts[cluster.name] = Verdict(rejected_by=name, message=why)
                 break
         else:
-            each = candidate(question, cluster)
+            each = candidate(cluster)
             verdicts[cluster.name] = Verdict(room=each.room, room_by=each.room_by, score=each.score, tier=each.tier)
             found.append(each)
     if not found:
@@ -91,18 +93,17 @@ def feasible(
     return sorted(found, key=lambda each: each.order)
 
 
-def candidate(question: Question, cluster: FleetCluster) -> Candidate:
-    """Return a cluster with its room, its replicas, its score and its tier."""
-    workload, term = question.workload, question.term
-    fits, source = room(question, cluster)
-    return Candidate(
-        cluster,
-        room=fits,
-        room_by=source,
-        has=workload.has.get(cluster.name, 0),
-        score=LOCALITY if cluster.name in workload.has else 0.0,
-        tier=(tier_of(term, cluster) or 0) if term is not None and term.overflow else 0,
-    )
+def _candidates(question: Question) -> Callable[[FleetCluster], Candidate]:
+    """Return what makes a candidate of a cluster: its room, its replicas, its score and its tier."""
+    has, term, room = question.workload.has, question.term, rooms(question)
+
+    def candidate(cluster: FleetCluster) -> Candidate:
+        name = cluster.name
+        fits, source = room(cluster)
+        tier = (tier_of(term, cluster) or 0) if term is not None and term.overflow else 0
+        return Candidate(name, cluster, fits, source, has.get(name, 0), LOCALITY if name in has else 0.0, tier)
+
+    return candidate
 
 
 def none_fits(fleet: Fleet, verdicts: Mapping[str, Verdict]) -> str:

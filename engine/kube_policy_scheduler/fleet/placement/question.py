@@ -44,6 +44,8 @@ class Question(msgspec.Struct, frozen=True):
 class Candidate(msgspec.Struct, frozen=True):
     """A cluster that passed all filters."""
 
+    name: str
+    """Of the cluster."""
     cluster: FleetCluster
     room: int
     """Replicas that still fit beside what it has; whole sets, if components are placed together."""
@@ -54,11 +56,6 @@ class Candidate(msgspec.Struct, frozen=True):
     tier: int
 
     @property
-    def name(self) -> str:
-        """Return the name of the cluster."""
-        return self.cluster.name
-
-    @property
     def available(self) -> int:
         """Return how many replicas the cluster can have in all."""
         return self.room + self.has
@@ -66,7 +63,7 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def order(self) -> tuple[int, float, int, str]:
         """Return the key by which candidates are sorted, the best first."""
-        return self.tier, -self.score, -self.available, self.cluster.name
+        return self.tier, -self.score, -self.available, self.name
 
 
 class PlacementError(Exception):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.fleet.model import Component, FleetCluster, ResourceGrade, Workload
+from kube_policy_scheduler.fleet.model import NOTHING, Component, FleetCluster, ResourceGrade, Workload, units
 from kube_policy_scheduler.fleet.placement.question import Question
 
 UNLIMITED = 2**31 - 1
@@ -17,58 +19,66 @@ PODS_PER_NODE = 110
 """Of a node of a resource grade: Kubernetes' default."""
 BEST = "capacity"
 """The source that counts alone: it knows the nodes of the cluster, their rules and their pods."""
+RoomOf: TypeAlias = Callable[[FleetCluster], tuple[int, str]]
+"""From a cluster to a number of replicas, at most `UNLIMITED`, and who says so."""
 
 
-def room(question: Question, cluster: FleetCluster) -> tuple[int, str]:
-    """Return the replicas that fit beside those that the cluster has, and the source that says so.
+def rooms(question: Question) -> RoomOf:
+    """Return what says how many replicas fit into a cluster beside those that it has, and the source that says so.
 
     The least of all that others say and of what follows from the cluster's status counts. For a workload without
     replicas it is 0, and for one whose components are placed together it is a number of whole sets.
     """
     workload = question.workload
     if workload.replicas == 0 and not workload.components:
-        return 0, ""
-    said = workload.room.get(cluster.name, {})
-    if BEST in said:
-        return max(0, min(said[BEST], UNLIMITED)), BEST
-    own, source = sets_of(workload, cluster) if question.in_sets else replicas_of(workload, cluster)
-    for other, count in said.items():
-        if count < own:
-            own, source = max(0, count), other
-    return min(own, UNLIMITED), source
+        return lambda cluster: (0, "")
+    by_status = partial(sets_of, workload) if question.in_sets else replicas_of(workload.requests)
+    if not workload.room:
+        return by_status
+
+    def with_others(cluster: FleetCluster) -> tuple[int, str]:
+        said = workload.room.get(cluster.name, NOTHING)
+        if BEST in said:
+            return max(0, min(said[BEST], UNLIMITED)), BEST
+        own, source = by_status(cluster)
+        for other, count in said.items():
+            if count < own:
+                own, source = max(0, count), other
+        return own, source
+
+    return with_others
 
 
-def units(resource: str, billionths: int) -> int:
-    """Return an amount in the units in which room is counted: thousandths of a CPU, else whole units, rounded up."""
-    return -(-billionths // (10**6 if resource == "cpu" else 10**9))
+def replicas_of(requests: Mapping[str, int] | None) -> RoomOf:
+    """Return what says for how many replicas with such requests there is room by the status of a cluster alone.
+
+    requests: billionths by resource; None: nobody says what a replica requests.
+    """
+    needs = [(name, units(name, amount)) for name, amount in (requests or NOTHING).items() if amount > 0]
+
+    def by_status(cluster: FleetCluster) -> tuple[int, str]:
+        spare = cluster.spare
+        found = min(spare.get("pods", 0), UNLIMITED) if cluster.summarized else 0
+        if found == 0 or requests is None:
+            return found, "summary"
+        if cluster.grades:
+            return min(found, sum(grade.count * _on_a_node(needs, grade.least) for grade in cluster.grades)), "models"
+        for name, need in needs:
+            fits = spare.get(name, 0) // need
+            if fits < found:
+                found = fits
+        return found, "summary"
+
+    return by_status
 
 
-def free_pods(cluster: FleetCluster) -> int:
-    """Return how many more pods the cluster can have; it does not say how many on which node."""
-    return max(0, units("pods", cluster.free("pods") or 0))
-
-
-def replicas_of(workload: Workload, cluster: FleetCluster) -> tuple[int, str]:
-    """Return the replicas for which there is room by the cluster's own status, and by which part of it."""
-    pods = free_pods(cluster) if cluster.summarized else 0
-    if pods == 0 or workload.requests is None:
-        return pods, "summary"
-    needs = {name: units(name, amount) for name, amount in workload.requests.items() if amount > 0}
-    if cluster.grades:
-        return min(pods, sum(grade.count * _on_a_node(needs, grade.least) for grade in cluster.grades)), "models"
-    for name, need in needs.items():
-        free = cluster.free(name)
-        pods = min(pods, max(0, units(name, free)) // need) if free is not None else 0
-    return pods, "summary"
-
-
-def _on_a_node(needs: Mapping[str, int], least: Mapping[str, int]) -> int:
-    return min([PODS_PER_NODE, *(units(name, least.get(name, 0)) // need for name, need in needs.items())])
+def _on_a_node(needs: Sequence[tuple[str, int]], least: Mapping[str, int]) -> int:
+    return min([PODS_PER_NODE, *(units(name, least.get(name, 0)) // need for name, need in needs)])
 
 
 def sets_of(workload: Workload, cluster: FleetCluster) -> tuple[int, str]:
     """Return for how many whole sets of the components there is room, and by which part of the status."""
-    sets = free_pods(cluster) if cluster.summarized else 0
+    sets = min(cluster.spare.get("pods", 0), UNLIMITED) if cluster.summarized else 0
     pods = sum(each.replicas for each in workload.components)
     if sets == 0 or pods == 0:
         return sets, "summary"

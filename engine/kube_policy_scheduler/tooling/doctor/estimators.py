@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kube_policy_scheduler.fleet.model import FleetCluster, Workload
+from kube_policy_scheduler.fleet.model import FleetCluster
 from kube_policy_scheduler.fleet.placement.room import replicas_of
 from kube_policy_scheduler.quantities.quantity import NANO
 from kube_policy_scheduler.times import date_and_time
@@ -84,7 +84,7 @@ def _about(
         advice = "compare `estimator.clusterName` in the cluster with the name of the Cluster, and look at its /readyz"
         yield Status.WARNING, "no opinion: room follows from the status of the cluster", advice
     elif cluster is not None and cluster.summarized:
-        sums, _ = replicas_of(Workload("Pod", "one-core", replicas=1, requests={"cpu": 10**NANO}), cluster)
+        sums, _ = replicas_of({"cpu": 10**NANO})(cluster)
         if answer.room > sums:
             text = "more room than the sums of the status allow: it answers for another cluster, or the status is old"
             yield Status.WARNING, text, "compare `kubectl get nodes` of the cluster with `status.resourceSummary`"
