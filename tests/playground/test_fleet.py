@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
-from kube_policy_scheduler.playground.fleet_edits import EditError, edited
+from kube_policy_scheduler.playground.fleet_edits import EditError, edited, edited_workload
 from kube_policy_scheduler.playground.opening import FLEET_POLICY_NAME, examples, start, start_fleet
 from kube_policy_scheduler.playground.session import (
     FLEET_FILE,
@@ -269,6 +269,59 @@ def test_an_edit_that_cannot_be_made_is_refused_with_the_reason(
         edit(BLOCK, cluster, key, value)
     with pytest.raises(RequestError, match=message):
         session().edit_fleet(BLOCK, cluster, key, value)
+
+
+OF_WORKLOAD = """\
+workload:
+  name: web  # kept
+  replicas: 3
+  labels: {tier: prod}
+clusters: [{name: a}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "before", "after"),
+    [
+        ("replicas", "12", "replicas: 3", "replicas: 12"),
+        ("name", "shop", "name: web", "name: shop"),
+        ("name", "", "  name: web  # kept\n", ""),
+        ("kind", "StatefulSet", "# kept\n", "# kept\n  kind: StatefulSet\n"),
+        ("namespace", "on", "# kept\n", "# kept\n  namespace: 'on'\n"),
+        ("cpu", "500m", "# kept\n", "# kept\n  cpu: 500m\n"),
+        ("mem", "2Gi", "# kept\n", "# kept\n  mem: 2Gi\n"),
+        ("labels", "tier=test, app=x", "{tier: prod}", "{tier: test, app: x}"),
+        ("labels", "", "  labels: {tier: prod}\n", ""),
+    ],
+)
+def test_a_field_changes_one_value_of_the_workload_and_nothing_else(
+    key: str, value: str, before: str, after: str
+) -> None:
+    assert edited_workload(Source(FLEET_FILE, OF_WORKLOAD), key, value) == OF_WORKLOAD.replace(before, after, 1)
+    assert session().edit_fleet(OF_WORKLOAD, None, key, value) == OF_WORKLOAD.replace(before, after, 1)
+
+
+def test_a_workload_without_a_name_gets_values_too() -> None:
+    text = "workload:\n  replicas: 3\nclusters: []\n"
+    assert edited_workload(Source(FLEET_FILE, text), "cpu", "1") == text.replace("3\n", "3\n  cpu: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "message"),
+    [
+        (BLOCK, "cpu", "1", "there is no workload"),
+        ("clusters: []", "cpu", "1", "there is no workload"),
+        (OF_WORKLOAD, "has", "a=1", "cannot be edited in a field"),
+        (OF_WORKLOAD, "ready", "true", "cannot be edited in a field"),
+        ("workload: {cpu: 1}", "cpu", "", "a field cannot change"),
+        ("workload: {labels: {a: b}, cpu: 1}", "labels", "tier", "expected labels such as"),
+    ],
+)
+def test_a_field_that_cannot_be_changed_is_refused_with_the_reason(
+    text: str, key: str, value: str, message: str
+) -> None:
+    with pytest.raises(EditError, match=message):
+        edited_workload(Source(FLEET_FILE, text), key, value)
 
 
 def test_a_text_that_is_no_yaml_is_not_edited() -> None:

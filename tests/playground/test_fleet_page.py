@@ -98,6 +98,41 @@ def test_edits_of_the_table_decide_again_and_stay_in_the_text(view: View) -> Non
     assert view.text("#fleet-error") == ""
 
 
+def test_the_workload_has_fields_that_decide_again_and_stay_in_the_text(view: View) -> None:
+    values = view.run(
+        lambda page: [
+            page.locator(f"#workload-fields input[name={key}]").input_value()
+            for key in ("kind", "name", "replicas", "cpu", "mem", "labels")
+        ]
+    )
+    assert values == ["", "shop", "12", "1", "2Gi", "tier=prod"]
+    fill(view, "replicas", "8")
+    shows(view, "#verdict", "Policy fleet: berlin 8.")
+    fill(view, "namespace", "shop")
+    shows(view, "#reason", "shop/shop")
+    assert "replicas: 8" in fleet(view)
+    assert "namespace: shop" in fleet(view)
+    fill(view, "labels", "tier")
+    shows(view, "#workload-error", "expected labels such as")
+    fill(view, "labels", "tier=prod")
+    eventually_empty(view, "#workload-error")
+
+
+def eventually_empty(view: View, selector: str) -> None:
+    view.run(
+        lambda page: page.wait_for_function("(selector) => !document.querySelector(selector).textContent", arg=selector)
+    )
+
+
+def test_a_score_says_what_each_clause_adds(view: View) -> None:
+    text = (
+        'for workloads where true\nscore 100 if cluster.provider == "own" as ours\nscore -(cluster.price ?? 9) as price'
+    )
+    view.run(lambda page: write(page, f"{text}\ndivide best first"))
+    shows(view, "#cluster-rows tr:first-child .points", "ours: 100")
+    shows(view, "#cluster-rows tr:first-child .points", "price: -0.03")
+
+
 def test_the_text_and_the_policy_decide_again(view: View) -> None:
     text = fleet(view).replace("replicas: 12", "replicas: 500")
     view.run(lambda page: page.locator("#fleet-yaml").fill(text))

@@ -72,6 +72,7 @@ class FleetQuestion:
             if name in said
         ]
         return answer | {
+            "workload": _fields(self.document.value["workload"]),
             "rows": rows,
             "text": "\n".join(lines(found, to=Terminal())),
             "clauses": list(_notes(found, policies)),
@@ -88,12 +89,21 @@ class FleetQuestion:
         return {"now": rfc3339(self._read.now), **kept, "cases": [case]}
 
 
+def _fields(form: Json) -> dict[str, str]:
+    """Return what is written of the workload, as texts to edit."""
+    fields = {key: as_text(form.get(key, "")) for key in ("kind", "namespace", "name", "replicas", "cpu", "mem")}
+    return fields | {"labels": _labels(form)}
+
+
+def _labels(form: Json) -> str:
+    return ", ".join(f"{key}={value}" for key, value in form.get("labels", {}).items())
+
+
 def _facts(form: Json) -> dict[str, str | None]:
     """Return what is written of a cluster, as texts to edit; None: it is a list, which a cell does not hold."""
     facts = {key: as_text(form.get(key, "")) for key in ("region", "provider", "price", "cpu", "mem", "pods")}
-    labels = ", ".join(f"{key}={value}" for key, value in form.get("labels", {}).items())
     zones = form.get("zones")
-    return facts | {"zone": None if zones is not None else form.get("zone", ""), "labels": labels}
+    return facts | {"zone": None if zones is not None else form.get("zone", ""), "labels": _labels(form)}
 
 
 def _free(cluster: FleetCluster) -> dict[str, str]:

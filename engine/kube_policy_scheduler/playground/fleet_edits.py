@@ -1,4 +1,4 @@
-"""Changes one value of a cluster in the text of a fleet, and leaves all other text as it is. Pure."""
+"""Changes one value of a cluster, or of the workload, in the text of a fleet; all other text stays as it is. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document
 from kube_policy_scheduler.tooling.tester.suite_file import flow, scalar
 
-TEXTS = frozenset({"region", "zone", "provider"})
-"""Keys of a cluster whose values are texts."""
-AMOUNTS = frozenset({"cpu", "mem", "pods", "price"})
+TEXTS = frozenset({"region", "zone", "provider", "name", "namespace", "kind"})
+"""Keys whose values are texts."""
+AMOUNTS = frozenset({"cpu", "mem", "pods", "price", "replicas"})
 """Those whose values are numbers or quantities."""
+OF_CLUSTERS = frozenset({"region", "zone", "provider", "cpu", "mem", "pods", "price", "ready", "labels"})
+OF_WORKLOADS = frozenset({"kind", "namespace", "name", "replicas", "cpu", "mem", "labels"})
+"""What can be edited, in the order of the page."""
 FLAGS = frozenset({"ready"})
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 
@@ -41,29 +44,73 @@ def edited(source: Source, cluster: str, key: str, value: str) -> str:
     if found is None:
         raise EditError(f"there is no cluster `{cluster[:200]}`: the text was changed meanwhile, edit it there")
     row, form = found
-    written = _written(key, value.strip())
-    if written is None and key not in form:
-        return source.text
-    made = _spliced(document, ("clusters", row), key, written)
-    wanted = [dict(each) if each is form else each for each in forms]
-    wanted[row].pop(key, None)
-    if written is not None:
-        wanted[row][key] = parse_document(Source(source.name, written)).value
-    try:
-        now: Any = parse_document(Source(source.name, made)).value
-    except DocumentError:
-        now = {}
-    if now.get("clusters") != wanted:
+    if key not in OF_CLUSTERS:
+        raise EditError(f"`{key[:40]}` cannot be edited in the table: edit it in the text")
+    wanted = dict(form)
+    made = _changed(document, ("clusters", row), wanted, key, value)
+    if made is None or _value(made, source).get("clusters") != [wanted if each is form else each for each in forms]:
         raise EditError(
             f"`{key}` of `{cluster[:200]}` is written in a form that the table cannot change: edit the text"
         )
     return made
 
 
-def _spliced(document: Document, path: tuple[str | int, ...], key: str, written: str | None) -> str:
-    """Return the text with another value of a cluster; whether it means that, the caller checks.
+def edited_workload(source: Source, key: str, value: str) -> str:
+    """Return the text of a fleet with another value of the workload.
 
-    path: of the cluster.
+    Args:
+        source: the fleet as YAML.
+        key: one of `OF_WORKLOADS`.
+        value: as people write it in a field; empty: the workload says nothing of it.
+
+    Raises:
+        DocumentError: the text is not YAML.
+        EditError: there is no workload or no such key, or it has no such value.
+    """
+    document = parse_document(source)
+    form: Any = document.value.get("workload") if isinstance(document.value, dict) else None
+    if not isinstance(form, dict) or not form:
+        raise EditError("there is no workload: write one below `workload:` in the text")
+    if key not in OF_WORKLOADS:
+        raise EditError(f"`{key[:40]}` of the workload cannot be edited in a field: edit it in the text")
+    wanted = dict(form)
+    made = _changed(document, ("workload",), wanted, key, value)
+    if made is None or _value(made, source).get("workload") != wanted:
+        raise EditError(f"`{key}` of the workload is written in a form that a field cannot change: edit the text")
+    return made
+
+
+def _changed(
+    document: Document, path: tuple[str | int, ...], wanted: dict[str, Any], key: str, value: str
+) -> str | None:
+    """Return the text with another value, which is put into `wanted`; None: the last key would go.
+
+    path: of the cluster or workload, whose keys and values `wanted` has.
+    """
+    written, source = _written(key, value.strip()), document.source
+    if written is None and key not in wanted:
+        return source.text
+    if written is None and len(wanted) == 1:
+        return None
+    made = _spliced(document, path, key, written)
+    wanted.pop(key, None)
+    if written is not None:
+        wanted[key] = parse_document(Source(source.name, written)).value
+    return made
+
+
+def _value(text: str, source: Source) -> dict[str, Any]:
+    try:
+        found: Any = parse_document(Source(source.name, text)).value
+    except DocumentError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _spliced(document: Document, path: tuple[str | int, ...], key: str, written: str | None) -> str:
+    """Return the text with another value of a cluster or workload; whether it means that, the caller checks.
+
+    path: of the cluster or workload.
     """
     text = document.source.text
     form: Any = document.value
@@ -74,7 +121,9 @@ def _spliced(document: Document, path: tuple[str | int, ...], key: str, written:
     if key in form:
         span = document.span((*path, key))
         return text[: span.start] + written + text[_end(span, text) :]
-    start, end = document.span((*path, "name"), key=True).start, _end(document.span((*path, "name")), text)
+    # behind its name, or behind its first key: the name of a workload may be left out
+    beside = (*path, "name" if "name" in form else next(iter(form)))
+    start, end = document.span(beside, key=True).start, _end(document.span(beside), text)
     if text[document.span(path).start] == "{":
         return f"{text[:end]}, {key}: {written}{text[end:]}"
     indent = " " * (start - text.rfind("\n", 0, start) - 1)

@@ -156,7 +156,8 @@ class _Share(_OnPod, frozen=True):
 
 class _EditFleet(_Request, frozen=True):
     yaml: str
-    cluster: str
+    cluster: str | None
+    """None: the workload."""
     key: str
     value: str
 

@@ -41,7 +41,7 @@ from kube_policy_scheduler.lang.load import SUFFIX
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.playground.fleet import FleetQuestion
-from kube_policy_scheduler.playground.fleet_edits import EditError, edited
+from kube_policy_scheduler.playground.fleet_edits import EditError, edited, edited_workload
 from kube_policy_scheduler.policy.answer import Answer, Answers, NoDomain
 from kube_policy_scheduler.policy.answer import answer as answer_of
 from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
@@ -471,14 +471,14 @@ class Session:
         document = asked.test(policies, signals or Signals.EMPTY)
         return CapturedTest([governing.checked.source.name], document, comment="written by the playground of policyctl")
 
-    def edit_fleet(self, text: str, cluster: str, key: str, value: str) -> str:
-        """Return the YAML of a fleet with another value of a cluster; the rest of the text is as it was.
+    def edit_fleet(self, text: str, cluster: str | None, key: str, value: str) -> str:
+        """Return the YAML of a fleet with another value of a cluster, or of the workload; the rest is as it was.
 
         Args:
             text: the YAML.
-            cluster: the name of a cluster in it.
+            cluster: the name of a cluster in it; None: the workload.
             key: what to change, such as `region`.
-            value: as people write it in a cell; empty: the cluster says nothing of it.
+            value: as people write it in a cell; empty: the cluster or workload says nothing of it.
 
         Raises:
             DocumentError: the text is not YAML.
@@ -487,7 +487,8 @@ class Session:
         if max(len(text), len(value)) > MOST_FLEET_TEXT:
             raise RequestError(f"the fleet and its values may have {MOST_FLEET_TEXT:,} characters")
         try:
-            return edited(Source(FLEET_FILE, text), cluster, key, value)
+            source = Source(FLEET_FILE, text)
+            return edited_workload(source, key, value) if cluster is None else edited(source, cluster, key, value)
         except EditError as error:
             raise RequestError(str(error)) from error
 

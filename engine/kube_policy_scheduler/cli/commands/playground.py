@@ -36,6 +36,7 @@ Examples:
   policyctl playground                                       # an example policy on an example cluster
   policyctl playground card.policy --cluster cluster.yaml    # your policy on a saved cluster
   policyctl playground policies/ --live                      # your current kubectl context, read-only
+  policyctl playground policies/fleet/ --karmada --context karmada-apiserver  # clusters of a fleet, read-only
   policyctl playground policies/ --cluster now.json.gz --metrics now.metrics.yaml
   policyctl playground shared.json                           # what somebody shared with you
   policyctl playground --no-open --port 8765                 # on another machine, with ssh -L 8765:127.0.0.1:8765
@@ -59,9 +60,24 @@ SECTION = Section.WRITE
     "--cluster", "clusters", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
     help="Use a saved cluster; may be repeated.  [default: an example cluster]",
 )  # fmt: skip
+@click.option(
+    "--fleet", "fleets", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="Use the clusters of a Karmada fleet: a file with its Clusters and ResourceBindings, and the Deployments or"
+        " others that these name; may be repeated.  [default: an example fleet]",
+)  # fmt: skip
+@click.option(
+    "--karmada", is_flag=True,
+    help="Use the clusters of the Karmada control plane of the kubeconfig, as they are now. It is only read.",
+)  # fmt: skip
+@click.option(
+    "--workload", metavar="NAME",
+    help="Workload of the fleet to begin with, or NAMESPACE/NAME.  [default: the first one with pods]",
+)  # fmt: skip
 @click.option("--live", is_flag=True, help="List the cluster of your kubectl context once, and again when you ask.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; implies --live.")
-@click.option("--context", help="Context of the kubeconfig; implies --live.")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; implies --live, without --karmada."
+)
+@click.option("--context", help="Context of the kubeconfig; implies --live, without --karmada.")
 @kubernetes_option("that of the snapshot or the live cluster, or 1.36")
 @cluster_sources.decision_options
 @click.option(
@@ -71,6 +87,9 @@ SECTION = Section.WRITE
 def command(
     policies: tuple[str, ...],
     clusters: tuple[Path, ...],
+    fleets: tuple[Path, ...],
+    karmada: bool,
+    workload: str | None,
     live: bool,
     kubeconfig: Path | None,
     context: str | None,
@@ -92,14 +111,20 @@ def command(
     """
     from kube_policy_scheduler.playground.session import RequestError, Session, check_files
 
-    live = live or kubeconfig is not None or context is not None
+    if fleets and karmada:
+        raise click.UsageError("use --fleet for files, or --karmada for a live control plane, not both")
+    if workload is not None and not (fleets or karmada):
+        raise click.UsageError("--workload names a workload of a fleet: use it with --fleet or --karmada")
+    live = live or (not karmada and (kubeconfig is not None or context is not None))
     if live and clusters:
         raise click.UsageError("--cluster is a saved cluster: do not use --live, --kubeconfig or --context with it")
     where = Given(
         clusters, kubeconfig, context, metrics=metrics, prometheus_url=prometheus_url, now=now, kubernetes=kubernetes
     )
     try:
-        given = _given(policies)
+        given = _given(policies, of_workloads=bool(fleets) or karmada)
+        if fleets or karmada:
+            given = replace(given, fleet=_fleet_text(fleets, where, workload or ""))
         check_files(given.texts)
         sources = ClusterSources(where, live=live)
         cluster, measure = given.cluster if given.cluster and not (live or clusters) else sources.opened()
@@ -125,13 +150,46 @@ class _Given:
     cluster: tuple[OpenedCluster, Measure] | None = None
     """That of a shared file."""
     fleet: str = ""
-    """That of a shared file or link."""
+    """That of a shared file or link, of --fleet or of --karmada, as YAML."""
 
 
-def _given(arguments: Sequence[str]) -> _Given:
-    from kube_policy_scheduler.playground.opening import POLICY_NAME, start_policy
+def _fleet_text(paths: Sequence[Path], given: Given, workload: str) -> str:
+    """Return the fleet of files, or of the control plane of the kubeconfig, as the page shows it.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: the control plane cannot be read, or no binding places the workload.
+    """
+    from kube_policy_scheduler.cli.fleets import listing_in, live_listing
+    from kube_policy_scheduler.fleet.karmada.reading import cluster
+    from kube_policy_scheduler.playground.session import MOST_FLEET_TEXT
+    from kube_policy_scheduler.tooling.fleet_text import bound_in, fleet_as_text
+
+    if paths:
+        listing, taken = listing_in(paths)
+    else:
+        listing, taken = live_listing(kubeconfig=given.kubeconfig, context=given.context), None
+    bound, unread = bound_in(listing.bindings, listing.templates)
+    now = given.now if given.now is not None else taken if taken is not None else time.time()
+    try:
+        found = fleet_as_text(map(cluster, listing.clusters), bound, now=now, name=workload, most=MOST_FLEET_TEXT)
+    except LookupError as error:
+        raise click.ClickException(
+            f"{error}: leave --workload out, or see `kubectl get resourcebindings -A`"
+        ) from error
+    unlisted = [f"{one.resource}: {one.reason}" for one in listing.unlisted]
+    for each in (*unlisted, *listing.malformed, *unread, *(f"not shown: {each}" for each in found.left_out)):
+        say(f"policyctl: {each}", err=True)
+    return found.text
+
+
+def _given(arguments: Sequence[str], *, of_workloads: bool = False) -> _Given:
+    """Return what the arguments name. of_workloads: whether the page is to begin with a policy of workloads."""
+    from kube_policy_scheduler.playground.opening import FLEET_POLICY_NAME, POLICY_NAME, examples, start_policy
     from kube_policy_scheduler.playground.sharing import is_link, read_link, read_share
 
+    if not arguments and of_workloads:
+        return _Given(next(dict(files) for files in examples().values() if FLEET_POLICY_NAME in files), {})
     if not arguments:
         return _Given({POLICY_NAME: start_policy()}, {})
     if len(arguments) == 1 and is_link(arguments[0]):

@@ -1094,6 +1094,7 @@ function showClusters() {
   const fleet = state.fleet;
   if (!fleet) return;
   showWhere();
+  for (const field of workloadFields()) if (field !== document.activeElement) field.value = fleet.workload[field.name];
   const key = JSON.stringify([fleet.rows, state.against?.clusters ?? null, Boolean(state.other)]);
   if ($("cluster-rows").dataset.key === key) return;
   $("cluster-rows").dataset.key = key;
@@ -1119,10 +1120,18 @@ function clusterRow(row) {
   const room = row.room === null ? "–" : `${whole(row.room)} (${row.roomBy || "nobody counted"})`;
   return make("tr", { className: row.gets ? "chosen" : "" },
     make("th", { scope: "row", textContent: row.cluster }),
-    number(whole(row.gets)), theirs, number(whole(row.has)), number(room), number(row.score === null ? "–" : String(Number(row.score.toPrecision(6)))),
+    number(whole(row.gets)), theirs, number(whole(row.has)), number(room), scoreCell(row),
     make("td", { className: "why" }, ...why),
     make("td", {}, make("input", { type: "checkbox", checked: row.ready, "aria-label": `${row.cluster} is ready`, on: { change: (event) => editCluster(row.cluster, "ready", String(event.target.checked)) } })),
     ...cells);
+}
+
+/** Return the score of a cluster, with what each clause adds to it if several do. */
+function scoreCell(row) {
+  const short = (value) => String(Number(value.toPrecision(6)));
+  const parts = row.score === null ? [] : Object.entries(row.points);
+  const text = parts.map(([clause, points]) => `${clause}: ${short(points)}`).join("\n");
+  return make("td", { className: "number" }, row.score === null ? "–" : short(row.score), parts.length > 1 ? make("span", { className: "quiet small points", textContent: text }) : null);
 }
 
 function fact(row, key) {
@@ -1131,22 +1140,24 @@ function fact(row, key) {
   return make("input", { type: "text", value: text, autocomplete: "off", spellcheck: false, "aria-label": `${key} of ${row.cluster}`, on: { change: (event) => editCluster(row.cluster, key, event.target.value) } });
 }
 
-let editing = Promise.resolve(); // edits of the table, one after the other: each is of the text that the one before left
-function editCluster(cluster, key, text) {
+let editing = Promise.resolve(); // edits of the table and the fields, one after the other: each is of the text that the one before left
+function editCluster(cluster, key, text, error = "cluster-error") {
   editing = editing.then(async () => {
     try {
       const before = $("fleet-yaml").value;
       const { yaml } = await ask("edit-fleet", { yaml: before, cluster, key, value: text });
-      if ($("fleet-yaml").value !== before) throw new Refused("the text was changed meanwhile: edit the table again");
+      if ($("fleet-yaml").value !== before) throw new Refused("the text was changed meanwhile: edit the value again");
       $("fleet-yaml").value = yaml;
-      $("cluster-error").textContent = "";
+      $(error).textContent = "";
       changed();
-    } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      $("cluster-error").textContent = error.message;
+    } catch (refused) {
+      if (!(refused instanceof Refused)) throw refused;
+      $(error).textContent = refused.message;
     }
   });
 }
+const workloadFields = () => $("workload-fields").querySelectorAll("input");
+for (const field of workloadFields()) field.addEventListener("change", () => editCluster(null, field.name, field.value, "workload-error"));
 let writingFleet = 0;
 $("fleet-yaml").addEventListener("input", () => {
   clearTimeout(writingFleet);
