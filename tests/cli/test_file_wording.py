@@ -37,6 +37,7 @@ ASKED = [
             "policyctl why web --fleet fleet.yaml",
             "policyctl doctor --policies w.policy --fleet fleet.yaml",
             "policyctl impact p.policy q.policy --fleet fleet.yaml",
+            "policyctl playground w.policy --fleet fleet.yaml",
             *(
                 f"policyctl {command} --kubeconfig kubeconfig"
                 for command in (
