@@ -271,6 +271,20 @@ def test_third_party_packages_stay_where_they_belong() -> None:
     assert not wrong, names(wrong)
 
 
+def test_the_official_client_is_imported_by_one_thread_at_a_time() -> None:
+    open_to_others = []
+    for file in FILES:
+        held = [node for node in nodes(file) if isinstance(node, ast.With) and ast.unparse(node.items[0]) == "ALONE"]
+        alone = {inner for each in held for inner in ast.walk(each)}
+        for function in (node for node in nodes(file) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            for inner in ast.walk(function):
+                name = str(inner.module) if isinstance(inner, ast.ImportFrom) else ""
+                if name.partition(".")[0] == "kubernetes" and inner not in alone:
+                    open_to_others.append(f"{file.relative_to(ROOT)}:{inner.lineno}")
+
+    assert open_to_others == []
+
+
 @pytest.mark.parametrize("client", ONLY_IN)
 def test_only_one_place_knows(client: str) -> None:
     wrong = [

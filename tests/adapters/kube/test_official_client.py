@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -372,3 +374,31 @@ async def test_the_time_of_the_server_is_told_by_its_answers(date: str | None, f
     async with server, OfficialClient(server.credentials()) as client:
         skew = await clock_skew(client)
     assert skew > found if isinstance(skew, float) else skew == found
+
+
+THREADS_THAT_ASK = """
+import asyncio, threading
+from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
+from kube_policy_scheduler.adapters.kube.identity import TlsFiles, credentials_of
+from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+
+def ask():
+    found = credentials_of("http://127.0.0.1:1", source="test", headers=(), tls=TlsFiles(), files=())
+    client = OfficialClient(CredentialSource(lambda: found))
+    try:
+        asyncio.run(client.request("GET", "/x"))
+    except Exception as error:
+        print(type(error).__name__)
+
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+def test_threads_that_need_the_client_first_at_a_time_all_get_it() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS_THAT_ASK], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout.split() == ["Unreachable"] * 4, done.stderr

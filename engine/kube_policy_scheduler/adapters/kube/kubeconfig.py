@@ -19,6 +19,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
+from kube_policy_scheduler.adapters.kube.official_import import ALONE
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, read_bounded
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
@@ -223,9 +224,10 @@ def _impersonation(user: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _ask_provider(found: _Kubeconfig, context: str, *, source: str) -> str:
     """Return the Authorization that an auth provider gives; a token that it renewed is written to its file."""
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+    with ALONE:
+        from kubernetes.client import Configuration
+        from kubernetes.config import ConfigException
+        from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
     configuration = Configuration()
     try:
@@ -245,8 +247,9 @@ def _ask_provider(found: _Kubeconfig, context: str, *, source: str) -> str:
 
 def _run_plugin(found: _Kubeconfig, *, cluster: _Entry, user: _Entry) -> tuple[dict[str, str], float | None]:
     """Run the exec plugin; return what it gives, as entries of a kubeconfig user, and its expiry in Unix seconds."""
-    from kubernetes.config.exec_provider import ExecProvider
-    from kubernetes.config.kube_config import ConfigNode
+    with ALONE:
+        from kubernetes.config.exec_provider import ExecProvider
+        from kubernetes.config.kube_config import ConfigNode
 
     setting = user.value["exec"]
     if not isinstance(setting, dict):

@@ -38,6 +38,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     error_from_answer,
 )
 from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
+from kube_policy_scheduler.adapters.kube.official_import import ALONE
 from kube_policy_scheduler.adapters.kube.proxy import bypasses_proxy, parse_proxy
 from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
 from kube_policy_scheduler.adapters.process.worker_thread import in_thread
@@ -136,7 +137,8 @@ class OfficialClient(Client):
 
 
 def _client_of(credentials: Credentials) -> ApiClient:
-    from kubernetes.client import ApiClient, Configuration
+    with ALONE:
+        from kubernetes.client import ApiClient, Configuration
     from urllib3 import HTTPHeaderDict, Retry, disable_warnings
     from urllib3.exceptions import InsecureRequestWarning
 
@@ -171,7 +173,8 @@ def _client_of(credentials: Credentials) -> ApiClient:
 
 def _send(client: ApiClient, credentials: Credentials, request: Request, most_bytes: int) -> Reply:
     """Send a request and read its answer; blocks."""
-    from kubernetes.client import ApiException
+    with ALONE:
+        from kubernetes.client import ApiException
     from urllib3 import HTTPHeaderDict
     from urllib3.exceptions import HTTPError
 
