@@ -398,6 +398,7 @@ for each in threads:
 """
 
 
+@pytest.mark.long
 def test_threads_that_need_the_client_first_at_a_time_all_get_it() -> None:
     done = subprocess.run([sys.executable, "-c", THREADS_THAT_ASK], capture_output=True, text=True, timeout=60)
 
