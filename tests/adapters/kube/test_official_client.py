@@ -388,13 +388,15 @@ def ask():
     try:
         asyncio.run(client.request("GET", "/x"))
     except Exception as error:
-        print(type(error).__name__)
+        ended.append(type(error).__name__)
 
+ended = []
 threads = [threading.Thread(target=ask) for _ in range(4)]
 for each in threads:
     each.start()
 for each in threads:
     each.join()
+print(*ended)
 """
 
 
