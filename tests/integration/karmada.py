@@ -132,6 +132,20 @@ class Karmada:
         meta = {"name": name, "labels": wanted["metadata"]["labels"]}
         self.api.create("clusterresourcebindings", wanted | {"kind": "ClusterResourceBinding", "metadata": meta})
 
+    def wait_cluster_placed(self, name: str, targets: Mapping[str, int]) -> Json:
+        """Wait until the binding of a template without a namespace is placed like this, and says so; return it."""
+
+        def is_placed() -> bool:
+            found = self.api.get("clusterresourcebindings", name)
+            now = {each["name"]: each.get("replicas", 0) for each in found["spec"].get("clusters") or ()}
+            conditions = found.get("status", {}).get("conditions", ())
+            said = [each["status"] for each in conditions if each["type"] == "Scheduled"]
+            seen = found.get("status", {}).get("schedulerObservedGeneration")
+            return now == targets and said == ["True"] and bool(seen == found["metadata"]["generation"])
+
+        eventually(is_placed, else_=lambda: self.api.get("clusterresourcebindings", name))
+        return self.api.get("clusterresourcebindings", name)
+
     def change(self, name: str, spec: Mapping[str, Any]) -> None:
         """Change the specification of a binding."""
         self.api.patch("resourcebindings", name, {"spec": spec}, namespace=NAMESPACE)

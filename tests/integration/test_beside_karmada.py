@@ -21,6 +21,11 @@ from tests.integration.objects import Json
 from tests.integration.process import SchedulerProcess
 
 ROUNDS, PER_ROUND = 10, 30
+EVERYWHERE = DUPLICATED | {"clusterAffinity": None}
+"""As a patch: no affinity any more."""
+SERVES_ROLES = [
+    {"groupVersion": "rbac.authorization.k8s.io/v1", "resources": [{"kind": "ClusterRole", "name": "clusterroles"}]}
+]
 OURS, THEIRS = "fleet", DEFAULT_SCHEDULER
 
 
@@ -95,6 +100,28 @@ def test_both_write_the_same(karmada: Karmada, ours: SchedulerProcess, front: Fr
 
     eventually(lambda: len(events(OURS)) == len(events(THEIRS)) == 2)
     assert events(OURS) == events(THEIRS)
+
+
+def test_both_write_the_same_for_templates_without_a_namespace(
+    karmada: Karmada, ours: SchedulerProcess, front: Front
+) -> None:
+    for name in "abc":
+        karmada.add_cluster(name, apiEnablements=SERVES_ROLES)
+    answers = {}
+    for who in (OURS, THEIRS):
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": who, "uid": f"u-{who}"}
+        spec = {"schedulerName": who, "replicas": 0, "resource": role, "replicaRequirements": None}
+        only_two = DUPLICATED | {"clusterAffinity": {"clusterNames": ["a", "b"]}}
+        karmada.add_cluster_binding(f"{who}-clusterrole", placement=only_two, **spec)
+        karmada.wait_cluster_placed(f"{who}-clusterrole", {"a": 0, "b": 0})
+        karmada.api.patch("clusterresourcebindings", f"{who}-clusterrole", {"spec": {"placement": EVERYWHERE}})
+        found = karmada.wait_cluster_placed(f"{who}-clusterrole", {"a": 0, "b": 0, "c": 0})
+        conditions = [{key: each[key] for key in ("type", "status", "reason", "message")} for each in
+                      found["status"]["conditions"]]  # fmt: skip
+        answers[who] = found["spec"]["clusters"], found["metadata"]["annotations"][APPLIED], conditions
+    assert answers[OURS] == answers[THEIRS]
+    sent = {each.name for each in front.exchanges if each.verb == "patch"}
+    assert (f"{THEIRS}-clusterrole" in sent, f"{OURS}-clusterrole" in sent) == (True, False)
 
 
 def test_each_leaves_the_bindings_of_the_other_alone(karmada: Karmada, ours: SchedulerProcess, front: Front) -> None:

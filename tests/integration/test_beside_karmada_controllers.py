@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,25 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.fleet.karmada.bindings import DYNAMIC
+from kube_policy_scheduler.fleet.karmada.triggers import DEFAULT_SCHEDULER
+from tests.fleet.karmada.bindings import DUPLICATED, DYNAMIC
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.karmada import NAMESPACE, Karmada, serve
-from tests.integration.karmada_programs import definitions, free_port, program, running
+from tests.integration.karmada_programs import definitions, free_port, karmada_scheduler, program, running
 from tests.integration.objects import Json
 from tests.integration.process import SchedulerProcess
 
 GROUPS = ("work.karmada.io", "policy.karmada.io", "config.karmada.io", "apps.karmada.io", "autoscaling.karmada.io")
 GROUPS += ("multicluster.x-k8s.io", "networking.karmada.io", "remedy.karmada.io")
 NO_EXECUTE = {"key": "cluster.karmada.io/not-ready", "effect": "NoExecute"}
+BOTH = [
+    {"groupVersion": "apps/v1", "resources": [{"kind": "Deployment", "name": "deployments"}]},
+    {"groupVersion": "rbac.authorization.k8s.io/v1", "resources": [{"kind": "ClusterRole", "name": "clusterroles"}]},
+]
+ONE_CLUSTER = DUPLICATED | {"clusterAffinity": {"clusterNames": ["a"]}}
+EVERYWHERE = DUPLICATED | {"clusterAffinity": None}
+"""As a patch: no affinity any more."""
 OWNER = {"propagationpolicy.karmada.io/permanent-id": "p-1"}
 
 
@@ -55,12 +64,12 @@ def ours(cluster: Cluster, karmada: Karmada, tmp_path: Path) -> Iterator[Schedul
         print(process.log()[-8000:])
 
 
-def manager(kubeconfig: Path) -> list[str]:
-    """Return the command of the controllers that need no member clusters."""
+def manager(kubeconfig: Path, *more: str) -> list[str]:
+    """Return the command of the controllers that need no member clusters; more: names of others."""
     return [
         str(program("karmada-controller-manager")),
         f"--kubeconfig={kubeconfig}",
-        "--controllers=cluster,binding,gracefulEviction",
+        f"--controllers={','.join(('cluster', 'binding', 'gracefulEviction', *more))}",
         "--feature-gates=Failover=true,GracefulEviction=true",
         "--cluster-monitor-grace-period=1h",  # nobody says that the clusters are well
         "--cluster-startup-grace-period=1h",
@@ -148,6 +157,67 @@ def test_from_a_policy_to_works_and_a_graceful_eviction(
         eventually(lambda: not karmada.binding(web)["spec"].get("gracefulEvictionTasks"))
         eventually(lambda: works(karmada) == {"b": 5, "c": 7}, else_=lambda: works(karmada))
         karmada.wait_placed(web, {"b": 5, "c": 7})
+
+
+REBALANCERS = "/apis/apps.karmada.io/v1alpha1/workloadrebalancers"
+
+
+def rebalancer(*workloads: Json) -> Json:
+    return {
+        "apiVersion": "apps.karmada.io/v1alpha1",
+        "kind": "WorkloadRebalancer",
+        "metadata": {"name": "now"},
+        "spec": {"workloads": list(workloads)},
+    }
+
+
+def test_a_workload_rebalancer_has_workloads_placed_afresh_as_karmada_places_them(
+    cluster: Cluster, karmada: Karmada, ours: SchedulerProcess, tmp_path: Path
+) -> None:
+    program("karmada-scheduler")
+    for name, cpu in (("a", 6), ("b", 12), ("c", 18)):
+        karmada.add_cluster(name, cpu=cpu, apiEnablements=BOTH)
+    command = manager(cluster.kubeconfig(tmp_path / "manager"), "workloadRebalancer")
+    log = tmp_path / "karmada-controller-manager.log"
+    kubeconfig = cluster.kubeconfig(tmp_path / "theirs")
+    with running(command, log=log), karmada_scheduler(kubeconfig, log=tmp_path / "karmada-scheduler.log"):
+        names = [karmada.add_binding(who, replicas=12, schedulerName=who) for who in ("fleet", DEFAULT_SCHEDULER)]
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "role", "uid": "u-role"}
+        karmada.add_cluster_binding(
+            "role-clusterrole", replicas=0, replicaRequirements=None, placement=ONE_CLUSTER, resource=role
+        )
+        for name in names:
+            karmada.wait_placed(name, {"a": 2, "b": 4, "c": 6})
+        karmada.wait_cluster_placed("role-clusterrole", {"a": 0})
+        karmada.set_cpu("a", 90)
+        karmada.api.patch("clusterresourcebindings", "role-clusterrole", {"spec": {"placement": EVERYWHERE}})
+        karmada.wait_cluster_placed("role-clusterrole", {"a": 0, "b": 0, "c": 0})
+        placed_at = time.time()
+        eventually(lambda: time.time() > placed_at + 2)  # times have whole seconds: it is to come after the placements
+        assert karmada.targets(names[0]) == {"a": 2, "b": 4, "c": 6}, "nothing moves by itself"
+        there = [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": NAMESPACE, "name": who}
+            for who in ("fleet", DEFAULT_SCHEDULER)
+        ]
+        without_namespace = {key: text for key, text in role.items() if key != "uid"}
+        karmada.api.request("POST", REBALANCERS, rebalancer(*there, without_namespace))
+
+        def results() -> list[str]:
+            status = karmada.api.request("GET", f"{REBALANCERS}/now").get("status", {})
+            return [each["result"] for each in status.get("observedWorkloads", ())]
+
+        eventually(lambda: results() == ["Successful"] * 3, else_=results)
+        eventually(lambda: karmada.targets(names[0])["a"] > 2, else_=lambda: karmada.binding(names[0]))
+        eventually(lambda: karmada.targets(names[0]) == karmada.targets(names[1]))
+        assert sum(karmada.targets(names[0]).values()) == 12
+
+        def is_done(which: Json) -> bool:
+            spec, status = which["spec"], which["status"]
+            at = spec["rescheduleTriggeredAt"], status["lastScheduledTime"]
+            return at[0] <= at[1] and status["schedulerObservedGeneration"] == which["metadata"]["generation"]
+
+        eventually(lambda: all(is_done(karmada.binding(name)) for name in names))
+        eventually(lambda: is_done(karmada.api.get("clusterresourcebindings", "role-clusterrole")))
 
 
 def test_a_quota_refuses_and_what_runs_stays(
