@@ -33,8 +33,8 @@ from kube_policy_scheduler.daemon.fleet.members import (
 from kube_policy_scheduler.daemon.modes.estimated_pods import PodTemplates
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.fleet.karmada.estimates import Demand, Part, ReplicasQuestion, SetsQuestion
+from kube_policy_scheduler.fleet.model import ToldMember
 from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
-from kube_policy_scheduler.fleet.told_member import ToldMember
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 from tests.adapters.kube.test_proxy import proxied
 from tests.daemon.test_estimator import ANTI_AFFINITY, HOSTNAME, ONE_CORE, WEB, FakeApi
@@ -105,7 +105,7 @@ class Fleet:
         await self.refreshed()
 
     def values(self) -> dict[str, float | str | None]:
-        """Return what was told last: a value, or why there is none."""
+        """Return the value that policies have now, or the reason why it is missing."""
         return {
             name: None if each is None else each.problem or next(iter(each.values.values()), None)
             for name, each in self.told.items()

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.fleet.judging import Given
-from kube_policy_scheduler.fleet.model import Fleet
-from kube_policy_scheduler.fleet.told_member import ToldMember
+from kube_policy_scheduler.fleet.model import Fleet, ToldMember
 from kube_policy_scheduler.policy.members import ReadMember
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.workloads import explain_workload, lines

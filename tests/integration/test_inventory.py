@@ -79,7 +79,7 @@ class Manager:
         self.api.request("POST", path, {**made, "decisions": [], "schedulerName": "another"})
 
     def give_back(self, name: str) -> None:
-        """Delete an object, as whoever wrote it does."""
+        """Delete an object with the rights of an administrator."""
         self.api.request("DELETE", f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/placementdecisions/{name}")
 
     def empty(self, name: str) -> None:

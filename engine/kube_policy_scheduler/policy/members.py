@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.fleet.told_member import ToldMember
+from kube_policy_scheduler.fleet.model import ToldMember
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 

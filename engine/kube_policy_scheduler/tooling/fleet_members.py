@@ -9,8 +9,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.documents.fixtures import FixtureObject
-from kube_policy_scheduler.fleet.model import FleetCluster, Member
-from kube_policy_scheduler.fleet.told_member import ToldMember
+from kube_policy_scheduler.fleet.model import FleetCluster, Member, ToldMember
 from kube_policy_scheduler.policy.members import ReadMember
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects
 from kube_policy_scheduler.tooling.snapshot.fields import Json, recorded_objects

@@ -23,7 +23,7 @@ from kube_policy_scheduler.fleet.karmada.decision_maker import (
 )
 from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ResourceBinding
 from kube_policy_scheduler.fleet.karmada.writes import Patch
-from kube_policy_scheduler.fleet.told_member import ToldMember
+from kube_policy_scheduler.fleet.model import ToldMember
 from kube_policy_scheduler.times import Steady
 from tests.fleet.karmada.bindings import raw_binding, raw_cluster
 

@@ -16,9 +16,8 @@ from kube_policy_scheduler.fleet.karmada.decision_maker import (
     Template,
     Work,
 )
-from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.model import Fleet, Outcome, Reason, ToldMember, Workload
 from kube_policy_scheduler.fleet.placement.place import place
-from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady

@@ -14,14 +14,15 @@ import trustme
 import yaml
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.member_probe import MemberProbe, needed_of_members, probe_members
-from kube_policy_scheduler.adapters.kube.served_apis import AskedApi, ServedApi, served_apis
+from kube_policy_scheduler.adapters.kube.member_probe import needed_of_members, probe_members
+from kube_policy_scheduler.adapters.kube.served_apis import served_apis
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.embedded import EmbeddedCluster, User
-from kube_policy_scheduler.tooling.doctor.engines import ENGINES, ApiAnswer, engine_findings
+from kube_policy_scheduler.fleet.live_answers import MemberAnswer, NeededApi, ServedApi
+from kube_policy_scheduler.tooling.doctor.engines import ENGINES, engine_findings
 from kube_policy_scheduler.tooling.doctor.estimators import EstimatorAnswer, estimator_findings
 from kube_policy_scheduler.tooling.doctor.findings import Status
-from kube_policy_scheduler.tooling.doctor.members import MemberAnswer, member_findings
+from kube_policy_scheduler.tooling.doctor.members import member_findings
 from tests.daemon.test_members import Karmada, pem_of, server_tls
 from tests.fakes.secure_cluster import SecureCluster
 from tests.fleet.karmada.bindings import raw_binding, raw_cluster
@@ -201,7 +202,7 @@ BESIDE = {"clusterprofile": {("placementdecisions", verb) for verb in ("create",
 
 # --- what the engine serves ----------------------------------------------------------------------------------
 
-FINE = ApiAnswer(("v1alpha2",), is_served=True)
+FINE = ServedApi(("v1alpha2",), is_served=True)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def test_what_an_engine_serves(given: dict[str, Any], status: Status, text: str)
 
 def test_what_an_engine_need_not_serve_is_no_problem() -> None:
     needs = ENGINES["multikueue"]
-    answers = [ApiAnswer(is_served=each.plural != "clusterprofiles") for each in needs.apis]
+    answers = [ServedApi(is_served=each.plural != "clusterprofiles") for each in needs.apis]
     (found,) = engine_findings(needs, answers)
     assert (found.subject, found.status) == ("clusterprofiles.multicluster.x-k8s.io", Status.OK)
 
@@ -293,10 +294,17 @@ FIELDS = (
             ServedApi(BOTH, True, unchecked="the API server publishes no schema of it"),
         ),
         (SERVED | {f"/openapi/v3{VERSION}": KubeError("no")}, ServedApi(BOTH, True, unchecked="no")),
+        *(
+            (
+                SERVED | {f"/openapi/v3{VERSION}": {"components": odd}},
+                ServedApi(BOTH, True, unchecked="the API server publishes no schema of it"),
+            )
+            for odd in ([], {"schemas": 1}, {"schemas": {"a": {"x-kubernetes-group-version-kind": 1}, "b": 2}})
+        ),
     ],
 )
 async def test_versions_and_fields_that_an_api_server_knows(answers: dict[str, Any], expected: ServedApi) -> None:
-    asked = AskedApi("work.karmada.io", "v1alpha2", "resourcebindings", FIELDS)
+    asked = NeededApi("work.karmada.io", "v1alpha2", "resourcebindings", FIELDS)
     (found,) = await served_apis(cast(Any, Discovery(answers)), [asked])
     assert found == expected
 
@@ -349,7 +357,7 @@ def test_members_are_looked_at_if_policies_read_them(
 
 
 def test_members_are_asked_what_the_credentials_of_karmada_allow() -> None:
-    async def look() -> list[MemberProbe]:
+    async def look() -> list[MemberAnswer]:
         authority = trustme.CA()
         async with EmbeddedCluster(kubelets=None, controllers=None, ssl_context=server_tls(authority)) as there:
             karmada = Karmada(there.url, authority=pem_of(authority), insecureSkipTLSVerification=True)
@@ -368,7 +376,11 @@ def test_a_live_engine_is_asked_what_it_serves_and_allows(
 ) -> None:
     control.kubeconfig(tmp_path / "config")
     (tmp_path / "a.policy").write_text("for workloads where true\ndivide evenly\n")
-    code = run(["doctor", "--for", engine, *flags(tmp_path)])
+    given = flags(tmp_path)
+    if engine != "karmada":  # nothing is looked at but the engine
+        at = given.index("--policies")
+        given = [*given[:at], *given[at + 2 :]]
+    code = run(["doctor", "--for", engine, *given])
     found = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["check"] == "engine"]
     texts = {each["text"] for each in found}
     assert (code, {each["status"] for each in found}) == (0, {"could-not-check"})
@@ -377,6 +389,12 @@ def test_a_live_engine_is_asked_what_it_serves_and_allows(
 
 def test_flags_that_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.policy").write_text("for workloads where true\ndivide evenly\n")
-    for given in (["--karmada", "--for", "ocm"], ["--for", "ocm", "--cluster", "x.yaml"]):
+    excluding = (
+        ["--karmada", "--for", "ocm"], ["--for", "ocm", "--cluster", "x.yaml"], ["--for", "ocm", "--fleet", "x.yaml"],
+    )  # fmt: skip
+    for given in excluding:
         assert run(["doctor", "--policies", str(tmp_path), *given]) == 2
         assert "use one of" in capsys.readouterr().err
+    for given in ([], ["--karmada"], ["--for", "karmada"], ["--fleet", "x.yaml"]):
+        assert run(["doctor", *given]) == 2
+        assert "Missing option '--policies'" in capsys.readouterr().err

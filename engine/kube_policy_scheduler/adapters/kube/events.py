@@ -30,8 +30,7 @@ SERIES_PAUSE_SECONDS = 240.0  # a series is written at its second occurrence, th
 SERIES_END_SECONDS = 360.0  # as in client-go: what repeats later is a new event
 SERIES_KEPT = 20_000
 LIMITS = OutboxLimits(concurrency=32)
-"""With so many under way, a turn of the event loop has several answers. With eight, an event takes half as much CPU
-again."""
+"""With so many under way, a turn of the event loop has several answers, so that an event takes less CPU."""
 
 EventType = Literal["Normal", "Warning"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from kube_policy_scheduler.adapters.kube.access import reviews
 from kube_policy_scheduler.adapters.kube.client import Client, Request
@@ -14,6 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import KubeError, error_from_ans
 from kube_policy_scheduler.adapters.kube.member_access import MemberAccess, member_access
 from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 from kube_policy_scheduler.adapters.kube.resources import RESOURCES, Read
+from kube_policy_scheduler.fleet.live_answers import MemberAnswer
 
 SECONDS = 15.0
 """For one member."""
@@ -21,44 +21,29 @@ AT_ONCE = 16
 REASON_OF_TIME = f"no answer within {SECONDS:g} s"
 
 
-@dataclass(frozen=True, slots=True)
-class MemberProbe:
-    """What came of it."""
-
-    cluster: str
-    problem: str = ""
-    """Why it cannot be read; "" if it can."""
-    seconds: float = 0.0
-    """That one answer took."""
-    is_verified: bool = True
-    """Whether the certificate of its API server is verified."""
-    may_list: Mapping[str, bool | str] = field(default_factory=dict)
-    """By resource: whether its credentials allow to list it, or why that is not known."""
-
-
 def needed_of_members() -> tuple[str, ...]:
     """Return the resources without which a member cannot be read."""
     return tuple(str(each) for each in RESOURCES if each.read is Read.FIRST)
 
 
-async def probe_members(client: Client, clusters: Sequence[str]) -> list[MemberProbe]:
+async def probe_members(client: Client, clusters: Sequence[str]) -> list[MemberAnswer]:
     """Look at members by the credentials that the control plane of a client has of them. Asks only."""
     permits = asyncio.Semaphore(AT_ONCE)
 
-    async def probe(cluster: str) -> MemberProbe:
+    async def probe(cluster: str) -> MemberAnswer:
         async with permits:
             try:
                 async with asyncio.timeout(SECONDS):
                     return await _look(cluster, await member_access(client, cluster))
             except TimeoutError:
-                return MemberProbe(cluster, REASON_OF_TIME)
+                return MemberAnswer(cluster, REASON_OF_TIME)
             except KubeError as error:
-                return MemberProbe(cluster, str(error))
+                return MemberAnswer(cluster, str(error))
 
     return list(await asyncio.gather(*map(probe, clusters)))
 
 
-async def _look(cluster: str, access: MemberAccess) -> MemberProbe:
+async def _look(cluster: str, access: MemberAccess) -> MemberAnswer:
     asked = {(each.group, each.plural, "list", "", ""): str(each) for each in RESOURCES}
     async with OfficialClient(CredentialSource(lambda: access.credentials)) as member:
         began = time.monotonic()
@@ -67,4 +52,4 @@ async def _look(cluster: str, access: MemberAccess) -> MemberProbe:
         if reply.status == 401:
             raise error_from_answer(reply.status, reply.body)
         answers = await reviews(asked, member)
-    return MemberProbe(cluster, "", seconds, access.verified, {asked[key]: answer for key, answer in answers.items()})
+    return MemberAnswer(cluster, "", seconds, access.verified, {asked[key]: answer for key, answer in answers.items()})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
+from kube_policy_scheduler.fleet.live_answers import NeededApi, ServedApi
 
 TIMEOUT_SECONDS = 15.0
 MOST_STEPS = 64
@@ -18,40 +18,12 @@ MOST_STEPS = 64
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AskedApi:
-    """What is asked about one kind."""
-
-    group: str
-    version: str
-    plural: str
-    """With its subresource: `workloads/status`."""
-    fields: tuple[str, ...] = ()
-    """Paths such as `spec.clusters.name`; through lists to their items."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServedApi:
-    """What a server says about it."""
-
-    versions: tuple[str, ...] = ()
-    """Of the group, that it prefers first."""
-    is_served: bool = False
-    """Whether the kind is there in the version that was asked for."""
-    unknown: tuple[str, ...] = ()
-    """Fields that the server does not know, and drops."""
-    problem: str = ""
-    """Why it could not be asked."""
-    unchecked: str = ""
-    """Why it is not known which fields it knows; "" if that is."""
-
-
-async def served_apis(client: Client, asked: Iterable[AskedApi]) -> list[ServedApi]:
+async def served_apis(client: Client, asked: Iterable[NeededApi]) -> list[ServedApi]:
     """Ask about several kinds; one that cannot be asked about says why. Asks only, changes nothing."""
     return list(await asyncio.gather(*(_ask(client, each) for each in asked)))
 
 
-async def _ask(client: Client, asked: AskedApi) -> ServedApi:
+async def _ask(client: Client, asked: NeededApi) -> ServedApi:
     try:
         group = await _get(client, f"/apis/{asked.group}")
         versions = tuple(str(each.get("version", "")) for each in _listed(group, "versions"))
@@ -75,7 +47,7 @@ async def _ask(client: Client, asked: AskedApi) -> ServedApi:
         document = await _get(client, f"/openapi/v3/apis/{asked.group}/{asked.version}")
     except (KubeError, msgspec.MsgspecError) as error:
         return ServedApi(versions, is_served=True, unchecked=str(error))
-    schemas = document.get("components", {}).get("schemas", {})
+    schemas = _mapping(_mapping(document.get("components")).get("schemas"))
     schema = _of_kind(schemas, asked, kinds[asked.plural])
     if schema is None:
         return ServedApi(versions, is_served=True, unchecked="the API server publishes no schema of it")
@@ -88,15 +60,19 @@ async def _get(client: Client, path: str) -> Json:
     return msgspec.json.decode(body, type=dict[str, Any])
 
 
+def _mapping(found: Any) -> Json:
+    return found if isinstance(found, dict) else {}
+
+
 def _listed(found: Json, key: str) -> Sequence[Json]:
     listed = found.get(key)
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else ()
 
 
-def _of_kind(schemas: Mapping[str, Any], asked: AskedApi, kind: str) -> Json | None:
+def _of_kind(schemas: Mapping[str, Any], asked: NeededApi, kind: str) -> Json | None:
     wanted = {"group": asked.group, "version": asked.version, "kind": kind}
     for schema in schemas.values():
-        if isinstance(schema, dict) and wanted in (schema.get("x-kubernetes-group-version-kind") or ()):
+        if isinstance(schema, dict) and wanted in _listed(schema, "x-kubernetes-group-version-kind"):
             return schema
     return None
 

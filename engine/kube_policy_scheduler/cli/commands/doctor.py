@@ -37,7 +37,7 @@ Examples:
   policyctl doctor --policies policies/fleet/ --karmada --kubeconfig karmada.config    # a live Karmada fleet
   policyctl doctor --policies policies/fleet/ --karmada --config config.yaml           # its estimators, too
   policyctl doctor --policies policies/fleet/ --fleet fleet.json.gz
-  policyctl doctor --policies policies/fleet/ --for ocm --kubeconfig hub.config         # a live hub of OCM
+  policyctl doctor --for ocm --kubeconfig hub.config                                    # a live hub of OCM
   policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
 \b
@@ -51,7 +51,7 @@ SECTION = Section.UNDERSTAND
 
 @click.command(epilog=EPILOG)
 @click.option(
-    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies: a file or a folder; may be repeated.",
 )  # fmt: skip
 @cluster_sources.cluster_options
@@ -62,7 +62,8 @@ SECTION = Section.UNDERSTAND
 @click.option("--karmada", is_flag=True, help="Check them against the live Karmada control plane of the kubeconfig.")
 @click.option(
     "--for", "engine", type=click.Choice(["karmada", "multikueue", "ocm", "clusterprofile"]),
-    help="Check what a live engine of several clusters serves and allows; `karmada` is the same as --karmada.",
+    help="Check what a live engine of several clusters serves and allows. `karmada` is the same as --karmada; for the"
+        " others, you need no --policies.",
 )  # fmt: skip
 @cluster_sources.decision_options
 @click.option("-q", "--quiet", is_flag=True, help="Show only problems.")
@@ -106,15 +107,16 @@ def command(
 
     ruleset = given.ruleset()
     policy_set = ruleset.policy_set
-    assert policy_set is not None, "--policies is required"
     if karmada and engine not in (None, "karmada"):
         raise click.UsageError("use one of --karmada and --for")
-    if fleets or karmada or engine == "karmada":
-        examined, found = _examined_fleet(given, policy_set, fleets, live=karmada or engine == "karmada")
-    elif engine is not None:
-        if given.clusters:
-            raise click.UsageError("use one of --cluster and --for")
+    if engine is not None and engine != "karmada":
+        if given.clusters or fleets:
+            raise click.UsageError("use one of --cluster, --fleet and --for")
         examined, found = f"the live {engine}", _examined_engine(given, engine, ())
+    elif policy_set is None:
+        raise click.UsageError("Missing option '--policies'.")
+    elif fleets or karmada or engine == "karmada":
+        examined, found = _examined_fleet(given, policy_set, fleets, live=karmada or engine == "karmada")
     else:
         examined, found = _examined_cluster(given, policy_set)
     if form == "json":
@@ -222,24 +224,22 @@ def _members(given: Given, clusters: Sequence[FleetCluster], asked: Sequence[str
     import asyncio
 
     from kube_policy_scheduler.adapters.kube.errors import KubeError
-    from kube_policy_scheduler.adapters.kube.member_probe import MemberProbe, needed_of_members, probe_members
+    from kube_policy_scheduler.adapters.kube.member_probe import needed_of_members, probe_members
     from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+    from kube_policy_scheduler.fleet.live_answers import MemberAnswer
     from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
-    from kube_policy_scheduler.tooling.doctor.members import MemberAnswer, member_findings
+    from kube_policy_scheduler.tooling.doctor.members import member_findings
 
     where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
 
-    async def look() -> list[MemberProbe]:
+    async def look() -> list[MemberAnswer]:
         async with OfficialClient.of(**where) as client:
             return await probe_members(client, [each.name for each in clusters if not each.deleting])
 
     try:
-        found = asyncio.run(look())
+        answers = asyncio.run(look())
     except KubeError as error:
         return (Finding("members", "fleet", Status.UNCHECKED, str(error)),)
-    answers = [
-        MemberAnswer(each.cluster, each.problem, each.seconds, each.is_verified, each.may_list) for each in found
-    ]
     return tuple(member_findings(answers, needed=needed_of_members(), asked=asked))
 
 
@@ -281,29 +281,28 @@ def _examined_engine(given: Given, engine: str, more: Sequence[Permission]) -> t
     from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
     from kube_policy_scheduler.adapters.kube.errors import KubeError
     from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
-    from kube_policy_scheduler.adapters.kube.served_apis import AskedApi, ServedApi, served_apis
+    from kube_policy_scheduler.adapters.kube.served_apis import served_apis
+    from kube_policy_scheduler.fleet.live_answers import ServedApi
     from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
-    from kube_policy_scheduler.tooling.doctor.engines import ENGINES, ApiAnswer, engine_findings
+    from kube_policy_scheduler.tooling.doctor.engines import ENGINES, engine_findings
 
     needs = ENGINES[engine]
     where = {"kubeconfig": str(given.kubeconfig) if given.kubeconfig else None, "context": given.context}
     permissions = (*needs.permissions, *more)
     wanted = {(one.group, one.resource, one.verb, one.namespace, one.name): one for one in permissions}
-    apis = [AskedApi(each.group, each.version, each.plural, each.fields) for each in needs.apis]
 
     async def ask() -> tuple[list[ServedApi], Access]:
         async with OfficialClient.of(**where) as client:
-            served = await served_apis(client, apis)
+            served = await served_apis(client, needs.apis)
             answers = await reviews(wanted, client)
             return served, Access({wanted[key]: answer for key, answer in answers.items()}, await clock_skew(client))
 
     try:
         served, access = asyncio.run(ask())
     except KubeError as error:
-        served = [ServedApi(problem=str(error))] * len(apis)
+        served = [ServedApi(problem=str(error))] * len(needs.apis)
         access = Access(dict.fromkeys(permissions, str(error)), str(error))
-    answers = [ApiAnswer(one.versions, one.is_served, one.unknown, one.problem, one.unchecked) for one in served]
-    return (*engine_findings(needs, answers), *access_findings(access, manifests=needs.manifests))
+    return (*engine_findings(needs, served), *access_findings(access, manifests=needs.manifests))
 
 
 _MOST_LOOKED_AT = 500

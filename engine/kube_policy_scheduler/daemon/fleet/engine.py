@@ -153,7 +153,7 @@ class EngineKind:
 
 
 def lasts(attempt: int) -> bool:
-    """Return whether a conflict, in the so-manieth attempt in a row, has lasted for so long that people are told."""
+    """Return whether people are told of a conflict. attempt: how many there were in a row, with this one."""
     return attempt >= CONFLICTS_TOLD
 
 

@@ -34,7 +34,7 @@ from kube_policy_scheduler.fleet.karmada.objects import (
     ObjectReference,
     ResourceBinding,
 )
-from kube_policy_scheduler.fleet.told_member import ToldMember
+from kube_policy_scheduler.fleet.model import ToldMember
 from kube_policy_scheduler.policy.fleet_rules import FleetRules
 from kube_policy_scheduler.times import Steady
 

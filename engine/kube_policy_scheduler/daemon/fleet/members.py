@@ -27,8 +27,8 @@ from kube_policy_scheduler.adapters.process.worker_thread import WorkerThread, i
 from kube_policy_scheduler.cluster.kept_views import KeptView
 from kube_policy_scheduler.daemon.modes.estimated_pods import MemberTemplate, PodTemplates, ReadsTemplates, tried_out
 from kube_policy_scheduler.fleet.karmada.estimates import MOST_REPLICAS, Question, TemplateName
+from kube_policy_scheduler.fleet.model import ToldMember
 from kube_policy_scheduler.fleet.tallies import MemberReading, Tallies
-from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.policy.members import ReadMember

@@ -22,12 +22,11 @@ from kube_policy_scheduler.fleet.karmada.objects import KarmadaCluster, ObjectRe
 from kube_policy_scheduler.fleet.karmada.others import OtherBindings
 from kube_policy_scheduler.fleet.karmada.triggers import Trigger, serves, trigger
 from kube_policy_scheduler.fleet.karmada.writes import Patch, is_observed, observed_patch, placement_patch, status_patch
-from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, Workload
+from kube_policy_scheduler.fleet.model import AffinityTerm, Fleet, FleetCluster, Outcome, Reason, ToldMember, Workload
 from kube_policy_scheduler.fleet.placement.affinity import matches, tier_of
 from kube_policy_scheduler.fleet.placement.place import place
 from kube_policy_scheduler.fleet.running import RunningWorkloads
 from kube_policy_scheduler.fleet.tallies import Tallies
-from kube_policy_scheduler.fleet.told_member import ToldMember
 from kube_policy_scheduler.fleet.waiting import Position, Waiting, Wake
 from kube_policy_scheduler.lang.compiling.member_values import MemberValue
 from kube_policy_scheduler.times import Steady

@@ -105,10 +105,10 @@ class Mark(NamedTuple):
 class Attempt:
     """Placements that are taken back at the end.
 
-    They are a list of changes, of which the columns show the first ones; whoever asks the columns has them show all
-    (`show`). Until then, evictions on a node where only resources matter stand in the list alone: arithmetic gives
-    their result. When a turn of the event loop begins, the columns show none of the list. To show it takes 0.1 s for a
-    gang of 2,000 that evicts as many, so only turns that need it do.
+    They are a list of changes. The columns contain the first ones; `show` applies the others, and must be called before
+    the columns are read. Evictions on a node where only resources matter can stay in the list: their result is computed
+    from the requests. Between two turns of the event loop, the columns contain none of the list. To apply it takes
+    0.1 s for a gang of 2,000 that evicts as many, so this is done only in turns that need it.
     """
 
     def __init__(

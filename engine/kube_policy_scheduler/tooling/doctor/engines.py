@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kube_policy_scheduler.fleet.live_answers import NeededApi, ServedApi
 from kube_policy_scheduler.tooling.doctor.access import LEASES, Permission
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
 from kube_policy_scheduler.wording import some
@@ -16,40 +17,6 @@ _KUEUE, _INVENTORY, _OCM = "kueue.x-k8s.io", "multicluster.x-k8s.io", "cluster.o
 EVENTS = tuple(
     Permission("events.k8s.io", "events", verb, otherwise="no events are written") for verb in ("create", "patch")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NeededApi:
-    """A kind that the decision maker reads or writes."""
-
-    group: str
-    version: str
-    """That it uses, and that is tested."""
-    plural: str
-    """With its subresource."""
-    fields: tuple[str, ...] = ()
-    """That it writes, or that users set for it."""
-    otherwise: str = ""
-    """What it does without; empty: it does not work."""
-
-    def __str__(self) -> str:
-        return f"{self.plural}.{self.group}"
-
-
-@dataclass(frozen=True, slots=True)
-class ApiAnswer:
-    """What the API server says about a kind."""
-
-    versions: tuple[str, ...] = ()
-    """Of its group; empty: it is not served at all."""
-    is_served: bool = False
-    """Whether it is served in the version that is needed."""
-    unknown: tuple[str, ...] = ()
-    """Fields that the server does not know."""
-    problem: str = ""
-    """Why the server could not be asked."""
-    unchecked: str = ""
-    """Why it is not known which fields it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +139,7 @@ ENGINES: Mapping[str, EngineNeeds] = MappingProxyType(
 """By the name that `policy-scheduler fleet --for` has."""
 
 
-def engine_findings(needs: EngineNeeds, answers: Sequence[ApiAnswer]) -> Iterator[Finding]:
+def engine_findings(needs: EngineNeeds, answers: Sequence[ServedApi]) -> Iterator[Finding]:
     """Say which kinds are missing, served in another version only, or lack fields that are written.
 
     answers: one for each of `needs.apis`.
@@ -185,7 +152,7 @@ def engine_findings(needs: EngineNeeds, answers: Sequence[ApiAnswer]) -> Iterato
         yield Finding("engine", "API server", Status.OK, text)
 
 
-def _told(needs: EngineNeeds, answers: Sequence[ApiAnswer]) -> Iterator[Finding]:
+def _told(needs: EngineNeeds, answers: Sequence[ServedApi]) -> Iterator[Finding]:
     missing: dict[str, list[str]] = {}
     for needed, answer in zip(needs.apis, answers, strict=True):
         subject = str(needed)

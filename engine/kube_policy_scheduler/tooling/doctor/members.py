@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from kube_policy_scheduler.fleet.live_answers import MemberAnswer
 from kube_policy_scheduler.tooling.doctor.access import Permission
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
 from kube_policy_scheduler.wording import plural, some
@@ -15,21 +15,6 @@ NEEDED_FOR_MEMBERS = (
 )
 """What the decision maker asks of the control plane, too, where it reads clusters; see deploy/fleet/members."""
 MANIFESTS = "deploy/fleet/members"
-
-
-@dataclass(frozen=True, slots=True)
-class MemberAnswer:
-    """What came of looking at a cluster."""
-
-    cluster: str
-    problem: str
-    """Why it cannot be read; "" if it can."""
-    seconds: float
-    """That one answer took."""
-    is_verified: bool
-    """Whether the certificate of its API server is verified."""
-    may_list: Mapping[str, bool | str]
-    """By resource: whether its credentials allow to list it, or why that is not known."""
 
 
 def member_findings(
