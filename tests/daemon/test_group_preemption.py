@@ -117,6 +117,47 @@ def test_no_pod_comes_back_that_a_filter_counts_on_another_node() -> None:
     story(quiet, tell, cpus=(3, 3), kubernetes=SINCE_137)
 
 
+def test_pods_on_several_nodes_go_for_a_group_though_none_of_its_pods_could_evict_them_alone() -> None:
+    quiet = "filter count(p in cluster.pods where p.priority <= 0) < 1 if pod.priority > 0"
+
+    async def tell(calm: Calm) -> None:
+        for at in range(2):
+            low(calm, f"noisy{at}", 0, node=f"n{at}")
+        low(calm, "quiet", 1, node="n1")
+        await calm.after(5)
+        exists(calm, gang("train", 2))
+        members(calm, 2)
+        await calm.after(60)
+        assert calm.on_nodes() == ["quiet", "train0", "train1"]
+
+    story(quiet, tell, cpus=(2, 2), kubernetes=SINCE_137)
+
+
+@pytest.mark.parametrize("never", ["one", "all", "none"])
+@pytest.mark.parametrize("constraints", [{}, {"topology": [{"key": "kubernetes.io/hostname"}]}])
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_group_evicts_nobody_if_one_of_its_pods_never_does(
+    never: str, constraints: dict[str, Any], number: int
+) -> None:
+    async def tell(calm: Calm) -> None:
+        for at in range(2):
+            low(calm, f"p{at}", 0)
+        await calm.after(5)
+        for at in range(number):
+            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}, "priority": 10} | containers(1000)
+            if never == "all" or (never == "one" and at == number - 1):
+                spec["preemptionPolicy"] = "Never"
+            calm.server.create_pod(f"train{at}", spec, {})
+        await calm.after(1)
+        policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+        exists(calm, native("train", **policy, **({"schedulingConstraints": constraints} if constraints else {})))
+        await calm.after(90)
+        assert len(calm.on_nodes()) == 2
+        assert all(name.startswith("train" if never == "none" else "p") for name in calm.on_nodes())
+
+    story("", tell, cpus=(2,), kubernetes=SINCE_137)
+
+
 def test_of_a_gang_only_those_go_that_it_can_do_without_if_that_is_enough() -> None:
     async def tell(calm: Calm) -> None:
         for number in range(4):

@@ -326,6 +326,145 @@ def test_a_surplus_pod_stays_though_another_one_of_its_gang_goes() -> None:
     assert sorted(name for _, victims in found.values() for name in victims) == ["a3", "low0", "low1", "low2", "low3"]
 
 
+QUIET = "filter count(p in cluster.pods where p.priority <= 0) < 1 if pod.priority > 0\n"
+
+
+def test_a_gang_evicts_pods_on_several_nodes_where_no_node_alone_makes_room_for_a_member() -> None:
+    """As long as one noisy pod is anywhere no member starts, and a search for one member looks at one node."""
+    stage = Stage({"n0": 2, "n1": 2, "n2": 2}, [(1, 0, "n0"), (1, 0, "n1"), (1, 5, "n2")], text=GANG + QUIET)
+    found = stage.tried(stage.gang([1] * 3, size=2))
+    assert found is not None
+    assert sorted(name for _, victims in found.values() for name in victims) == ["low0", "low1"]
+    assert len(found) == 2, "no room is made for a member that the gang can do without"
+
+
+def test_a_member_that_must_be_beside_another_one_does_not_keep_it_from_evicting() -> None:
+    """The first one finds nobody whose eviction helps it: the pod that it must be beside waits, too."""
+    stage = Stage({"n0": 2}, [(2, 0, "n0")])
+    term = {"topologyKey": "host", "labelSelector": {"matchLabels": {"role": "leader"}}}
+    stage.cluster.set_node(node("n0", cpu="2", host="n0"))
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for name, spec in (("worker", {"affinity": near}), ("leader", {})):
+        labels = {"job": "g", "size": "2", "role": name}
+        stage.queue.add(pod(stage.cluster, name, priority=10, labels=labels, **spec), NOW)
+    first = stage.queue.pop(NOW)
+    assert first is not None
+    assert first.pod.name == "worker"
+    found = stage.tried(first)
+    assert found is not None
+    assert {uid: host for uid, (host, _) in found.items()} == {"worker": "n0", "leader": "n0"}
+    assert [name for _, victims in found.values() for name in victims] == ["low0"]
+
+
+def test_a_member_for_which_nobody_makes_room_keeps_no_gang_from_evicting_that_can_do_without_it() -> None:
+    stage = Stage({"n0": 2, "n1": 2}, [(2, 0, "n0"), (2, 0, "n1")])
+    found = stage.tried(stage.gang([9, 2, 2], size=2))
+    assert found is not None
+    assert found.keys() == {"g1", "g2"}
+    assert sorted(name for _, victims in found.values() for name in victims) == ["low0", "low1"]
+
+
+@pytest.mark.parametrize("first", [0, 10])
+def test_members_of_other_priorities_evict_each_only_what_it_may(first: int) -> None:
+    """The one that is decided may evict nobody, or somebody whom another member may not evict."""
+    stage = Stage({"n0": 2, "n1": 2}, [(2, 5, "n0")])
+    for name, priority in (("a", first), ("b", 10 - first)):
+        labels = {"job": "g", "size": "2"}
+        stage.queue.add(pod(stage.cluster, name, cpu="2", priority=priority, labels=labels), NOW)
+    queued = stage.queue.take("a")
+    assert queued is not None
+    found = stage.tried(queued)
+    assert found is not None
+    important = "b" if first == 0 else "a"
+    assert found[important] == ("n0", ("low0",))
+    assert {host for host, _ in found.values()} == {"n0", "n1"}
+
+
+@st.composite
+def looking_elsewhere(draw: st.DrawFn) -> tuple[Stage, QueuedPod]:
+    """Draw a gang of members that are alike, with rules that count pods on other nodes; without regard to budgets."""
+    nodes = draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("ab")), min_size=1, max_size=4))
+    text = GANG + draw(
+        st.sampled_from(
+            [
+                "",
+                QUIET,
+                "limit count() to 2 over rack\n",
+                "limit sum(pod.request.cpu) by pod.namespace to 4\n",
+                'filter count(p in cluster.pods where p.label.app == "noisy" and p.priority < 5) < 2\n',
+            ]
+        )
+    )
+    stage = Stage({}, [], text=text)
+    for at, (cores, rack) in enumerate(nodes):
+        stage.cluster.set_node(node(f"n{at}", cpu=str(cores), rack=rack, host=f"n{at}"))
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+
+    def apart(key: str, app: str) -> dict[str, Any]:
+        term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+        return {"affinity": {"podAntiAffinity": {required: [term]}}}
+
+    left = [cores for cores, _ in nodes]
+    for number in range(draw(st.integers(0, 6))):
+        at, priority = draw(st.integers(0, len(nodes) - 1)), draw(st.sampled_from([0, 0, 3, 20]))
+        spec = draw(st.sampled_from([{}, {}, apart("rack", "g"), apart("host", "g")]))
+        app = draw(st.sampled_from(["noisy", "other"]))
+        if left[at]:
+            left[at] -= 1
+            low = pod(stage.cluster, f"low{number}", priority=priority, labels={"app": app}, **spec)
+            stage.cluster.place(low, f"n{at}")
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "rack",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+    }
+    spec = draw(
+        st.sampled_from([{}, {}, apart("rack", "noisy"), apart("host", "g"), {"topologySpreadConstraints": [spread]}])
+    )
+    size = draw(st.integers(2, 4))
+    for number in range(size + draw(st.integers(0, 1))):
+        labels = {"job": "g", "size": str(size), "app": "g"}
+        stage.queue.add(pod(stage.cluster, f"g{number}", priority=10, labels=labels, **spec), NOW)
+    first = stage.queue.pop(NOW)
+    assert first is not None
+    return stage, first
+
+
+@given(looking_elsewhere())
+def test_a_gang_evicts_if_it_fits_once_all_are_gone_that_may_go_and_no_victim_could_stay(
+    drawn: tuple[Stage, QueuedPod],
+) -> None:
+    """By the rules that look at other nodes too: kube-scheduler's preemption for PodGroups asks just that."""
+    stage, first = drawn
+    (requirement,) = stage.algorithm.gang_requirements(first)
+    before = stage.picture()
+    found = stage.planned(first)
+    assert stage.picture() == before
+    lower = {each.uid: (each, stage.cluster.node_of(each.uid) or "") for each in stage.cluster.pods.values()}
+    lower = {uid: each for uid, each in lower.items() if each[0].priority < 10}
+    for uid in lower:
+        stage.cluster.displace(uid)
+    fits = stage.planner.places(first, (requirement,), settles=False) is not None
+    assert isinstance(found, Plan) or not fits
+    if not isinstance(found, Plan) or found.instead_of is None:
+        return
+    victims = {victim.uid for each in found.nominations.values() for victim in each.victims}
+    assert victims
+    members = {queued.pod.uid: queued for queued in stage.queue}
+    hosts = {uid: each.nominated_node or "" for uid, each in found.nominations.items()}
+    assert len(hosts) >= requirement.size
+    for uid in lower.keys() - victims:
+        stage.cluster.place(*lower[uid])
+    for uid, host in hosts.items():
+        stage.cluster.place(members[uid].pod, host)
+    assert all(stage.algorithm.still_fits(members[uid], host) for uid, host in hosts.items())
+    for uid in victims:
+        stage.cluster.place(*lower[uid])
+        assert not all(stage.algorithm.still_fits(members[each], host) for each, host in hosts.items())
+        stage.cluster.displace(uid)
+
+
 def test_what_turns_repeat_does_not_grow_as_the_square_of_the_members() -> None:
     members = 1_000
     stage = Stage({f"n{number}": 1 for number in range(members)}, [])

@@ -20,6 +20,8 @@ MOST_SPARED = 1024
 """Checks of whether a member still fits if a victim stays: 0.1 s. In larger gangs nobody is spared."""
 Nominations = dict[str, Preemption]
 """By uid of members: the nodes to which they are nominated, and whom they evict there, if anybody."""
+Seat = Callable[[], Generator[int, None, object]]
+"""Places members of a group where it is free."""
 
 
 def evictions(
@@ -30,6 +32,7 @@ def evictions(
     requirement: GangRequirement,
     *,
     rules: Callable[[], EvictionRules],
+    seat: Seat,
 ) -> Generator[int, None, Nominations]:
     """Return where members go that a group needs once others are evicted, and who; nothing: that helps nobody.
 
@@ -42,8 +45,10 @@ def evictions(
         awaiting: those that wait for their victims to end, see `place_awaiting`; they are not in the answer.
         requirement: of the group.
         rules: returns which pods are evicted together, as the cluster stands.
+        seat: places members where it is free, as long as the group is not complete.
     """
-    left = yield from place_free(attempt, gang, members, requirement)
+    yield from seat()
+    left = [member for member in members if member.pod.uid not in attempt.placed]
     found: Nominations = {}
     for number, member in enumerate(left):
         if gang.is_surplus(member, requirement):
@@ -74,27 +79,6 @@ def place_awaiting(attempt: Attempt, gang: GangMembers, awaiting: Sequence[Queue
     for member in awaiting:
         _place_nominated(attempt, gang, member)
         yield attempt.step()
-
-
-def place_free(
-    attempt: Attempt, gang: GangMembers, members: Sequence[QueuedPod], requirement: GangRequirement
-) -> Generator[int, None, list[QueuedPod]]:
-    """Place members on free nodes while the group is not complete; return those for whom there is none."""
-    left: list[QueuedPod] = []
-    for member in members:
-        if not gang.lacks(requirement) or attempt.is_over:
-            break
-        if member.pod.uid in attempt.placed:
-            continue
-        if gang.is_surplus(member, requirement):
-            continue
-        decision = attempt.decide(member)
-        if decision.host is not None:
-            attempt.seat(member, decision)
-        else:
-            left.append(member)
-        yield attempt.step()
-    return left
 
 
 def _evict(attempt: Attempt, gang: GangMembers, member: QueuedPod, decision: Decision) -> Preemption | None:

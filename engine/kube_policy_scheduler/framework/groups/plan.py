@@ -8,9 +8,10 @@ the columns, and taken back: in one turn of the event loop, or in several for a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from operator import is_
 from typing import NamedTuple, TypeAlias
 
@@ -30,16 +31,17 @@ from kube_policy_scheduler.framework.decide.gang_table import GangRecord
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group, outermost_first, whole
 from kube_policy_scheduler.framework.groups.attempt import Attempt, WaitingPod
 from kube_policy_scheduler.framework.groups.eviction import Nominations, evictions, place_awaiting
-from kube_policy_scheduler.framework.groups.members import GangMembers
+from kube_policy_scheduler.framework.groups.members import MOST_KINDS, GangMembers
 from kube_policy_scheduler.framework.groups.seating import Seating
 from kube_policy_scheduler.framework.groups.whole_preemption import (
     NeededRoom,
+    Preemptor,
     choices_for,
     is_whole,
     preempt_whole,
     told_of,
 )
-from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption, why_never
 from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
@@ -290,21 +292,37 @@ class Planner:
         record.plans.shortfall = short
         short = msgspec.structs.replace(short, awaits_victims=record.plans.awaits_victims)
         outer = whole(incomplete)
-        profile = self.algorithm.profile(queued.pod)
-        may_evict = profile is not None and profile.preempts and self.cluster.priorities.has_below(queued.pod.priority)
-        if record.plans.awaits_victims or not may_evict:
+        if record.plans.awaits_victims or not any(map(self._has_victims, self.members.pending(queued, incomplete))):
             return short
         if outer is None or (self._has_inner_domains(queued, outer) and not is_whole(outer, self.cluster.rules)):
             return msgspec.structs.replace(short, verdict=NOT_AS_A_WHOLE)
         if outer.levels:
             return (yield from self._evicting_in_domains(queued, outer, short))
-        short = msgspec.structs.replace(short, verdict=NOT_AS_A_WHOLE)
+        members = self.members.pending(queued, (outer,))
         alone = yield from self._begin(0).deciding(queued)
+        short = msgspec.structs.replace(short, verdict=NOT_AS_A_WHOLE)
         if alone is not None and alone.host is None and (alone.preemption is None or not alone.preemption.victims):
             verdict = alone.preemption.message.rstrip(".") if alone.preemption is not None else ""
-            return msgspec.structs.replace(short, verdict=verdict)
-        found = yield from self._evicting(queued, self.members.pending(queued, (outer,)), outer)
+            short = msgspec.structs.replace(short, verdict=verdict)
+            if self._stands_for_all(queued, members, outer):
+                return short
+        found = yield from self._evicting(queued, members, outer)
         return self._room_made(found, outer, short) if found else short
+
+    def _has_victims(self, member: QueuedPod) -> bool:
+        """Return whether pods of a lower priority run, and the policy of a member has some evicted."""
+        profile = self.algorithm.profile(member.pod)
+        return profile is not None and profile.preempts and self.cluster.priorities.has_below(member.pod.priority)
+
+    def _stands_for_all(self, queued: QueuedPod, members: Sequence[QueuedPod], requirement: GangRequirement) -> bool:
+        """Return whether a group has no plan if nobody can be evicted from any node for this one of its members.
+
+        It has, if it can do without the member, or if filters look beyond a node: then pods must go from several nodes,
+        or others of the group must get their places first.
+        """
+        is_needed = len(members) + self.members.placed(requirement) <= requirement.size
+        is_any = all(member.pod.template is queued.pod.template for member in members)
+        return (is_needed or is_any) and not self.algorithm.looks_elsewhere(queued)
 
     def _has_inner_domains(self, queued: QueuedPod, outer: GangRequirement) -> bool:
         """Return whether a group of a pod inside a wider one must be in one domain."""
@@ -351,32 +369,107 @@ class Planner:
             requirement: of the group.
             where: all of them are to be there; None: that is settled.
         """
-        attempt, found = self._begin(0), Nominations()
-        try:
-            if where is not None:
-                attempt.settle(requirement.group, where)
-            awaiting = [member for member in self.members.awaiting_victims(requirement) if member is not queued]
-            yield from place_awaiting(attempt, self.members, awaiting)
-            profile = self.algorithm.profile(queued.pod)
-            if profile is not None and self.seating.has_room(members, requirement, priority=queued.pod.priority):
-                frame = self.algorithm.frame(queued)
-                unplaced = self.members.unplaced(queued, requirement, anywhere=True)
-                within = where.mask(self.cluster) if isinstance(where, Domain) else None
-                wanted = NeededRoom(requirement, unplaced, within)
-                for units in choices_for(frame, profile, wanted):
-                    seat = partial(self.seating.seat_all, attempt, requirement, members)
-                    found = yield from preempt_whole(
-                        attempt, self.members, members, awaiting, requirement, units, seat=seat
-                    )
-                    if found:
-                        break
-                if not found and not self._has_inner_domains(queued, requirement):
-                    rules = partial(EvictionRules, frame, profile)
-                    found = yield from evictions(attempt, self.members, members, awaiting, requirement, rules=rules)
-            return found
-        finally:
-            if not found:
-                attempt.give_up()
+        members = sorted(members, key=lambda member: member.pod.priority)  # free nodes for those that may evict fewer
+        for way in self._ways(queued, members, requirement):
+            attempt, found = self._begin(0), Nominations()
+            try:
+                if where is not None:
+                    attempt.settle(requirement.group, where)
+                awaiting = [member for member in self.members.awaiting_victims(requirement) if member is not queued]
+                yield from place_awaiting(attempt, self.members, awaiting)
+                highest = max(member.pod.priority for member in members)
+                if self.seating.has_room(members, requirement, priority=highest):
+                    found = yield from way(attempt, members, awaiting, requirement, where)
+                if found:
+                    return found
+            finally:
+                if not found:
+                    attempt.give_up()
+        return {}
+
+    def _ways(
+        self, queued: QueuedPod, members: Sequence[QueuedPod], requirement: GangRequirement
+    ) -> Iterator[Callable[..., Generator[int, None, Nominations]]]:
+        """Yield the ways to evict for a group, the one to try first first.
+
+        To search for victims for one member after the other takes the fewest, and looks at one node at a time. If
+        filters look further, all that may go is tried to be gone, which kube-scheduler does for PodGroups anyway.
+        """
+        by_kubernetes = is_whole(requirement, self.cluster.rules)
+        all_may = all(map(self._may_evict, _one_of_each(members)))
+        if by_kubernetes:
+            if not all_may:
+                return  # as kube-scheduler: one pod of the group that evicts nobody speaks for it
+            yield self._evicting_all
+        if not self._has_inner_domains(queued, requirement):
+            yield self._evicting_some
+            kinds = islice(_one_of_each(members), MOST_KINDS)
+            if not by_kubernetes and all_may and any(map(self.algorithm.looks_elsewhere, kinds)):
+                yield self._evicting_all
+
+    def _may_evict(self, member: QueuedPod) -> bool:
+        profile = self.algorithm.profile(member.pod)
+        return profile is not None and not why_never(self.algorithm.frame(member), profile)
+
+    def _evicting_some(
+        self,
+        attempt: Attempt,
+        members: Sequence[QueuedPod],
+        awaiting: Sequence[QueuedPod],
+        requirement: GangRequirement,
+        _: Where | None,
+    ) -> Generator[int, None, Nominations]:
+        return evictions(
+            attempt,
+            self.members,
+            members,
+            awaiting,
+            requirement,
+            rules=partial(self._most_rules, members),
+            seat=partial(self.seating.seat_what_fits, attempt, requirement, members),
+        )
+
+    def _evicting_all(
+        self,
+        attempt: Attempt,
+        members: Sequence[QueuedPod],
+        awaiting: Sequence[QueuedPod],
+        requirement: GangRequirement,
+        where: Where | None,
+    ) -> Generator[int, None, Nominations]:
+        preemptors = self._preemptors(members)
+        if not preemptors:
+            return {}
+        unplaced = self.members.unplaced(members[0], requirement, anywhere=True)
+        within = where.mask(self.cluster) if isinstance(where, Domain) else None
+        every = is_whole(requirement, self.cluster.rules)
+        for units in choices_for(preemptors, NeededRoom(requirement, unplaced, within)):
+            seat = partial(self.seating.seat_all, attempt, requirement, members, every=every)
+            found = yield from preempt_whole(attempt, self.members, members, awaiting, requirement, units, seat=seat)
+            if found:
+                return found
+        return {}
+
+    def _most_rules(self, members: Sequence[QueuedPod]) -> EvictionRules:
+        """Return which pods are evicted together for the member that may evict most, as the cluster stands."""
+        first = max(members, key=lambda member: member.pod.priority)
+        profile = self.algorithm.profile(first.pod)
+        assert profile is not None, "others are evicted for it"
+        return EvictionRules(self.algorithm.frame(first), profile)
+
+    def _preemptors(self, members: Sequence[QueuedPod]) -> list[Preemptor]:
+        """Return one member of each kind for which other pods may go; none if these are more than `MOST_KINDS`."""
+        found = dict[Hashable, Preemptor]()
+        for member in _one_of_each(members):
+            profile = self.algorithm.profile(member.pod)
+            assert profile is not None, "it may evict others"
+            are_alike = profile.preemption is None and profile.queues is None
+            key: Hashable = (profile, member.pod.priority) if are_alike else member.pod.template
+            if key not in found:
+                found[key] = Preemptor(self.algorithm.frame(member), profile)
+            if len(found) > MOST_KINDS:
+                return []
+        return list(found.values())
 
     # --- turns -----------------------------------------------------------------------------------------
 
@@ -488,6 +581,11 @@ class Planner:
             finally:
                 attempt.hide()
                 self.members.attempt = before
+
+
+def _one_of_each(members: Sequence[QueuedPod]) -> Iterable[QueuedPod]:
+    """Return one member of each template, the first."""
+    return {member.pod.template: member for member in reversed(members)}.values()
 
 
 def _drop(record: GangRecord) -> None:

@@ -225,9 +225,22 @@ class Seating:
             yield attempt.step()
         return True
 
-    def seat_all(self, attempt: Attempt, requirement: GangRequirement, members: Sequence[QueuedPod]) -> Steps:
-        """Place members of a group, in the order given: all that fit, also those that the group can do without."""
-        return (yield from self._fill(attempt, members, (requirement,), every=True))
+    def seat_what_fits(self, attempt: Attempt, requirement: GangRequirement, members: Sequence[QueuedPod]) -> Steps:
+        """Place members of a group in the order given until it is complete, as many as fit if too few do."""
+        return (yield from self._fill(attempt, members, (requirement,), goes_on=True))
+
+    def seat_all(
+        self, attempt: Attempt, requirement: GangRequirement, members: Sequence[QueuedPod], *, every: bool
+    ) -> Steps:
+        """Place members of a group in the order given, in other orders before it fails.
+
+        every: whether those are placed too that the group can do without, as kube-scheduler does.
+        """
+        mark = attempt.mark()
+        if (yield from self._fill(attempt, members, (requirement,), every=every)) is None:
+            return None
+        attempt.undo_to(mark)
+        return (yield from self._seat(attempt, requirement, members[0], ()))
 
     # --- domains ---------------------------------------------------------------------------------------
 
@@ -383,6 +396,7 @@ class Seating:
         *,
         fullest: bool = False,
         every: bool = False,
+        goes_on: bool = False,
     ) -> Steps:
         """Place members in turn until the innermost group is complete.
 
@@ -392,12 +406,13 @@ class Seating:
             inside: the groups inside each other, the innermost last.
             fullest: whether each gets the node that is fullest with it, instead of the one with the best score.
             every: whether those are placed too that the group can do without.
+            goes_on: whether it goes on though too few are left to complete the group.
         """
         requirement, known = inside[-1], _groups_of(inside)
         most_left = len(members) + self._members.placed(requirement) - requirement.size
         left, found, closed = 0, None, set[Group]()
         for member in members:
-            if left > most_left or not (every or self._members.lacks(requirement)):
+            if (left > most_left and not goes_on) or not (every or self._members.lacks(requirement)):
                 break
             if attempt.is_over:
                 return Shortfall(WORK_CUT, cut=WORK_CUT)

@@ -3,12 +3,14 @@
 What may be evicted for the group is taken away in the whole cluster, and the group is placed once. Then units come back
 one by one: first those whose eviction a budget forbids, then the others, both from most to least important. One comes
 back if every member of the group that has a place still fits there. The rest are the victims.
+
+Other gangs get room in this way if filters count pods elsewhere, and victims on one node after the other are no help.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +25,7 @@ from kube_policy_scheduler.framework.decide.gang_room import Members, free_witho
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import COMPOSITE_POD_GROUP, POD_GROUP, GangRequirement
 from kube_policy_scheduler.framework.groups.attempt import Attempt
-from kube_policy_scheduler.framework.groups.eviction import Nominations, spared
+from kube_policy_scheduler.framework.groups.eviction import Nominations, Seat, spared
 from kube_policy_scheduler.framework.groups.members import GangMembers
 from kube_policy_scheduler.framework.preempt.gang_units import EvictedTogether
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
@@ -63,6 +65,13 @@ def is_whole(requirement: GangRequirement, rules: KubernetesRules) -> bool:
     return Feature.WORKLOAD_AWARE_PREEMPTION in rules and requirement.group.rule in _RULES
 
 
+class Preemptor(NamedTuple):
+    """A member of a group that others are evicted for."""
+
+    frame: Frame
+    profile: Profile
+
+
 class NeededRoom(NamedTuple):
     """What a group needs room for."""
 
@@ -73,28 +82,27 @@ class NeededRoom(NamedTuple):
     """`bool[nodes]`: where they must be; None: anywhere."""
 
 
-def choices_for(frame: Frame, profile: Profile, wanted: NeededRoom) -> list[list[EvictionUnit]]:
-    """Return what may be evicted for a group, each in the order in which it comes back; the next if one is not enough.
+def choices_for(preemptors: Sequence[Preemptor], wanted: NeededRoom) -> Iterator[list[EvictionUnit]]:
+    """Yield what may be evicted for a group, each in the order in which it comes back; the next if one is not enough.
 
     Args:
-        frame: of a member.
-        profile: of the member.
+        preemptors: its members, one of each kind: what goes, each of them may evict.
         wanted: what the group needs.
     """
-    if not is_whole(wanted.requirement, frame.cluster.rules):
-        return []
-    rules = EvictionRules(frame, profile)
-    found = (_units(frame, rules, lower) for lower in _lower(frame.cluster, frame.pod.priority, wanted))
-    return [units for units in found if units]
+    cluster, lowest = preemptors[0].frame.cluster, min(each.frame.pod.priority for each in preemptors)
+    rules = [EvictionRules(each.frame, each.profile) for each in preemptors]
+    found = (_units(preemptors[0].frame, rules, lower) for lower in _lower(cluster, lowest, wanted))
+    return (units for units in found if units)
 
 
-def _units(frame: Frame, rules: EvictionRules, lower: Sequence[PodInfo]) -> list[EvictionUnit]:
+def _units(frame: Frame, rules: Sequence[EvictionRules], lower: Sequence[PodInfo]) -> list[EvictionUnit]:
     """Return what is evicted together of some pods, in the order in which it comes back."""
     cluster = frame.cluster
-    may_go = [pod for pod in lower if not cluster.is_going(pod, frame.steady) and rules.allow(pod)]
+    stay = [pod for pod in lower if not cluster.is_going(pod, frame.steady)]
+    may_go = [pod for pod in stay if all(each.allow(pod) for each in rules)]
     units: list[EvictionUnit] = []
     left = MOST_AWAY
-    for pods, core in rules.units(may_go):
+    for pods, core in rules[0].units(may_go):
         is_tried = not any(pod.template.spec.resource_claims for pod in pods)  # devices are not tried out
         if is_tried and len(pods) <= left:
             left -= len(pods)
@@ -178,10 +186,6 @@ def _best_cleared(
     return order
 
 
-Seat = Callable[[], Generator[int, None, object]]
-"""Places members of a group where it is free, as many as fit."""
-
-
 def preempt_whole(
     attempt: Attempt,
     gang: GangMembers,
@@ -194,8 +198,6 @@ def preempt_whole(
 ) -> Generator[int, None, Nominations]:
     """Return where members go, and whom they evict, as `evictions`; nothing: the group does not fit even so.
 
-    Members that the group can do without get room, too, if they fit: kube-scheduler places all that fit.
-
     Args:
         attempt: where it is tried.
         gang: says how many of the group have a place.
@@ -203,7 +205,7 @@ def preempt_whole(
         awaiting: as for `evictions`.
         requirement: of the group.
         units: what may be evicted, in the order in which it comes back.
-        seat: places members.
+        seat: places members, also ones that the group can do without if these are to get room, too.
     """
     mark = attempt.mark()
     for unit in units:

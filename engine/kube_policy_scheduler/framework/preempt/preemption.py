@@ -164,7 +164,7 @@ class DefaultPreemption:
     def _preempt(self, rejection: RejectedPod) -> Generator[int, None, Preemption]:
         """Return the best node and its victims, or why there is none."""
         frame, profile, standing = rejection.frame, rejection.profile, rejection.standing
-        ineligible = _ineligible(frame, profile.preemption, rejection.diagnosis)
+        ineligible = _ineligible(frame, profile, rejection.diagnosis)
         if ineligible is not None:
             return Preemption(message=ineligible.text, keeps_nomination=ineligible.keeps_nomination)
         potential = potential_rows(rejection.diagnosis) if standing is None else standing.potential
@@ -248,6 +248,16 @@ def _nobody(why_not: Counter[str], *, possible: int, nodes: int, work: int = 0, 
     text = reason_histogram(why_not)
     message = " ".join(filter(None, (f"0/{nodes} nodes are available: {text}." if text else "", cut)))
     return Preemption(message=message, is_hopeless=nodes > 0 and not possible, work=work)
+
+
+def why_never(frame: Frame, profile: Profile) -> str:
+    """Return why a pod may evict nobody, whatever runs; "" if it may."""
+    if frame.template.spec.preemption_policy == "Never":
+        return NEVER
+    if not profile.preempts:
+        return NOT_ALLOWED
+    rule = profile.preemption
+    return f"{NOT_ALLOWED} {rule.text}." if rule is not None and not rule.allows(frame) else ""
 
 
 class EvictionRules:
@@ -349,17 +359,14 @@ class _Ineligible(msgspec.Struct, frozen=True):
     keeps_nomination: bool = True
 
 
-_NEVER = _Ineligible(NEVER)
 _TERMINATING = _Ineligible(TERMINATING)
 
 
-def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> _Ineligible | None:
+def _ineligible(frame: Frame, profile: Profile, diagnosis: Diagnosis) -> _Ineligible | None:
     """Return why the pod may not preempt others now, None if it may."""
     pod, cluster = frame.pod, frame.cluster
-    if pod.template.spec.preemption_policy == "Never":
-        return _NEVER
-    if rule is not None and not rule.allows(frame):
-        return _Ineligible(f"{NOT_ALLOWED} {rule.text}.", keeps_nomination=False)
+    if why := why_never(frame, profile):
+        return _Ineligible(why, keeps_nomination=pod.template.spec.preemption_policy == "Never")
     row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
     if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return None

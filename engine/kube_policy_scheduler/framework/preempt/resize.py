@@ -14,7 +14,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.preemption import NEVER, NOT_ALLOWED, EvictionRules
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, why_never
 from kube_policy_scheduler.framework.preempt.victims import Budgets, by_importance
 from kube_policy_scheduler.framework.profile import Profile
 
@@ -75,7 +75,8 @@ def plan_resize(frame: Frame, profile: Profile) -> ResizePlan:
     lacking = _less(lacking, [other for other in there if other.terminating])
     if not lacking:
         return ResizePlan(Room.FREED)
-    if why := _forbidden(frame, profile, disabled=bool(nodes.infos[row].node.spec.disables_resize_preemption)):
+    is_disabled = bool(nodes.infos[row].node.spec.disables_resize_preemption)
+    if why := DISABLED if is_disabled else why_never(frame, profile):
         return ResizePlan(Room.NONE, why=why)
     rules = EvictionRules(frame, profile)
     pool = by_importance((other for other in there if not other.terminating and rules.allow(other)), frame.now)
@@ -94,17 +95,6 @@ def plan_resize(frame: Frame, profile: Profile) -> ResizePlan:
         ):
             evicted = without
     return ResizePlan(Room.EVICT, tuple(by_importance((pod for unit in evicted for pod in unit.pods), frame.now)))
-
-
-def _forbidden(frame: Frame, profile: Profile, *, disabled: bool) -> str:
-    rule = profile.preemption
-    if disabled:
-        return DISABLED
-    if frame.template.spec.preemption_policy == "Never":
-        return NEVER
-    if not profile.preempts:
-        return NOT_ALLOWED
-    return f"{NOT_ALLOWED} {rule.text}." if rule is not None and not rule.allows(frame) else ""
 
 
 def _less(lacking: Mapping[str, int], pods: list[PodInfo]) -> dict[str, int]:
