@@ -213,17 +213,38 @@ class WaitingPods(Generic[AssumedT]):
             why = self._confine(requirements)
             decision = self._reject(queued, why) if why else (yield from self._algorithm.deciding(queued))
             return decision if why or _acts(decision) else self._algorithm.reclaim_for(queued, decision), ()
-        try:
-            found = yield from self.planner.plan(queued, requirements)
-        except GeneratorExit:
-            if self.planner.goes_on(queued, requirements):
-                self._next.appendleft(queued.pod.uid)  # each of its siblings would begin a plan of its own
-            raise
-        if isinstance(found, Shortfall):
-            return self._rejected(queued, requirements, found), ()
+        while True:
+            try:
+                found = yield from self.planner.plan(queued, requirements)
+            except GeneratorExit:
+                if self.planner.goes_on(queued, requirements):
+                    self._next.appendleft(queued.pod.uid)  # each of its siblings would begin a plan of its own
+                raise
+            if isinstance(found, Shortfall):
+                return self._rejected(queued, requirements, found), ()
+            held = self._held(found)
+            if not held:
+                break
+            for uid, why in held.items():
+                self._queue.hold(uid, why)
+            for requirement in requirements:
+                self.gangs.order_devices(requirement.group, None)  # the next plan may find another one
+            why = held.get(queued.pod.uid) or self.membership(queued).why
+            if why is not None:
+                return self._reject(queued, why), ()
         if found.instead_of is not None:
             return self._nominated(queued, found.nominations, self._rejected(queued, requirements, found.instead_of))
         return self._carry_out(queued, found, tuple(filter(self.members.lacks, requirements))), ()
+
+    def _held(self, plan: Plan) -> dict[str, str]:
+        """Return which members of a plan are held by now, and why: it was asked when they were tried last."""
+        found: dict[str, str] = {}
+        for uid in (*plan.decisions, *plan.nominations):
+            queued = self._queue.get(uid)
+            why = self._queue.why_held(queued) if queued is not None else None
+            if why is not None:
+                found[uid] = why
+        return found
 
     def are_placed(self, requirements: Iterable[GangRequirement]) -> bool:
         """Return whether as many members as some gangs need have a node, or are about to get one."""

@@ -626,6 +626,17 @@ class SchedulingQueue:
             self._ask_again.update((queued.pod.uid, queued) for queued in self._groups.ready(group, number))
             self.ask_again()
 
+    def why_held(self, queued: QueuedPod) -> str | None:
+        """Return why a pod is to be held by now; None: it is not."""
+        return self._hold(queued)
+
+    def hold(self, uid: str, why: str) -> None:
+        """Gate a pod that waits for its next attempt, and is to be held by now. Its group does without it meanwhile."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place in _READY:
+            self._leave(queued)
+            self._gate_again(queued, why)
+
     def group_changed(self, rule: str, name: str) -> None:
         """Check the pods again that wait for the group `namespace/key` of a rule."""
         self._ask_again.update((queued.pod.uid, queued) for queued in self._groups.gated_by(rule, name))
@@ -685,10 +696,13 @@ class SchedulingQueue:
         """Gate a pod that is in no place if it is held; return whether it is. Its group does without it meanwhile."""
         why = self._hold(queued)
         if why is not None:
-            queued.reported_reason = ""  # since then it was reported that nothing fits
-            self._groups.join(queued, ())
-            self._gate(queued, Membership(why=why))
+            self._gate_again(queued, why)
         return why is not None
+
+    def _gate_again(self, queued: QueuedPod, why: str) -> None:
+        queued.reported_reason = ""  # since then it was reported that nothing fits
+        self._groups.join(queued, ())
+        self._gate(queued, Membership(why=why))
 
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         uid, why = queued.pod.uid, membership.why
