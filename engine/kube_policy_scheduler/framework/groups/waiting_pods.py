@@ -225,8 +225,8 @@ class WaitingPods(Generic[AssumedT]):
             held = self._held(found)
             if not held:
                 break
-            for uid, why in held.items():
-                self._queue.hold(uid, why)
+            for uid, reason in held.items():
+                self._queue.hold(uid, reason)
             for requirement in requirements:
                 self.gangs.order_devices(requirement.group, None)  # the next plan may find another one
             why = held.get(queued.pod.uid) or self.membership(queued).why
