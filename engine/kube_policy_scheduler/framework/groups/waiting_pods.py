@@ -229,9 +229,9 @@ class WaitingPods(Generic[AssumedT]):
                 self._queue.hold(uid, reason)
             for requirement in requirements:
                 self.gangs.order_devices(requirement.group, None)  # the next plan may find another one
-            why = held.get(queued.pod.uid) or self.membership(queued).why
-            if why is not None:
-                return self._reject(queued, why), ()
+            waits = held.get(queued.pod.uid) or self.membership(queued).why
+            if waits is not None:
+                return self._reject(queued, waits), ()
         if found.instead_of is not None:
             return self._nominated(queued, found.nominations, self._rejected(queued, requirements, found.instead_of))
         return self._carry_out(queued, found, tuple(filter(self.members.lacks, requirements))), ()
