@@ -688,7 +688,24 @@ def test_a_member_that_must_stay_keeps_its_gang_from_an_extender() -> None:
         return echoed(asked)
 
     here: list[Stage] = []
-    played(tell, ExtenderServer(preempt=answer), policy=GANG, preempt_verb="preempt")
+    played(tell, ExtenderServer(preempt=answer), policy=GANG.replace("size 2", "size 3"), preempt_verb="preempt")
+
+
+def test_an_extender_may_choose_which_members_go_that_a_gang_can_do_without() -> None:
+    """As of the policy's own extender, it is only asked that the gang keeps as many as it needs."""
+
+    async def tell(stage: Stage, server: ExtenderServer) -> None:
+        stage.node("a", cpu=3)
+        for name in ("a1", "a2", "a3"):
+            stage.pod(name, priority=1, on="a", job="train")
+        stage.pod("high", priority=10)
+        await stage.until(lambda: stage.evicted)
+        (asked,) = server.of("preempt")
+        assert asked["NodeNameToMetaVictims"]["a"]["Pods"] == [{"UID": "a3"}]
+        assert stage.evicted == ["a1"]
+
+    chosen = {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "a1"}], "NumPDBViolations": 0}}}
+    played(tell, ExtenderServer(preempt=lambda _: chosen), policy=GANG, preempt_verb="preempt")
 
 
 def test_a_gang_of_which_an_extender_refuses_a_part_does_not_start() -> None:

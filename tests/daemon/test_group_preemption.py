@@ -172,6 +172,30 @@ def test_of_a_gang_only_those_go_that_it_can_do_without_if_that_is_enough() -> N
     story("gang by pod.label.job size number(pod.label.size) if pod.label.job", tell, cpus=(4,), kubernetes=SINCE_137)
 
 
+@pytest.mark.parametrize("most", [2, 3, 1000])
+def test_no_pod_stays_of_a_gang_that_goes_though_not_all_pods_are_taken_away(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_preemption, "MOST_AWAY", most)
+
+    async def tell(calm: Calm) -> None:
+        for number in range(2):
+            calm.pod(f"elastic{number}", job="e", size="2")
+        await calm.after(3)
+        calm.server.set_node("n1", cpu=1, labels={})
+        calm.pod("elastic2", job="e", size="2")
+        await calm.after(5)
+        assert calm.on_nodes() == ["elastic0", "elastic1", "elastic2"]
+        exists(calm, gang("train", 2))
+        for at in range(2):
+            spec = {"schedulingGroup": {"podGroupName": "train"}, "priority": 10} | containers(1000)
+            calm.server.create_pod(f"train{at}", spec | {"nodeSelector": {"kubernetes.io/hostname": "n0"}}, {})
+        await calm.after(60)
+        assert calm.on_nodes() == ["train0", "train1"]
+
+    story("gang by pod.label.job size number(pod.label.size) if pod.label.job", tell, cpus=(2,), kubernetes=SINCE_137)
+
+
 @pytest.mark.parametrize("above", [0, 2])
 def test_a_group_that_does_not_fit_even_so_evicts_nobody(above: int) -> None:
     async def tell(calm: Calm) -> None:

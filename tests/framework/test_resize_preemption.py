@@ -39,14 +39,15 @@ def add(
     reason: str = "",
     terminating: bool = False,
     labels: dict[str, str] | None = None,
+    on: str = "n",
     **spec: Any,
 ) -> None:
-    """Add a pod on the node; wants: what it is to be resized to."""
+    """Add a pod on a node; wants: what it is to be resized to."""
     containers = [{"name": "c", "resources": {"requests": {"cpu": wants or cpu}}}]
     resources = {"requests": {"cpu": cpu}}
     pod: dict[str, Any] = {
         "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": labels or {}},
-        "spec": {"nodeName": "n", "priority": priority, "containers": containers, **spec},
+        "spec": {"nodeName": on, "priority": priority, "containers": containers, **spec},
         "status": {
             "containerStatuses": [{"name": "c", "resources": resources, "allocatedResources": resources["requests"]}],
             "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else [],
@@ -55,7 +56,7 @@ def add(
     if terminating:
         pod["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z"
     info = cluster.templates.pod(msgspec.convert(pod, objects.Pod))
-    cluster.place(info, "n")
+    cluster.place(info, on)
 
 
 def plan(cluster: Cluster, profile: Profile | None = None) -> ResizePlan:
@@ -122,6 +123,22 @@ def test_members_that_a_gang_can_do_without_go_before_the_others(wants: str, gon
     )
     for number in range(4):
         add(cluster, f"e{number}", "1", labels={"job": "e"}, **ours)
+    assert sorted(victims(plan(cluster, profile))) == gone.split()
+
+
+@pytest.mark.parametrize(("wants", "gone"), [("3", "e0 e1 e2"), ("2", "alone")])
+def test_members_that_a_gang_can_do_without_go_with_it_wherever_they_are(wants: str, gone: str) -> None:
+    cluster, ours = cluster_of(), {"schedulerName": "policy-scheduler"}
+    cluster.set_node(
+        msgspec.convert({"metadata": {"name": "m"}, "status": {"allocatable": {"cpu": "4"}}}, objects.Node)
+    )
+    add(cluster, "grows", "1", priority=10, wants=wants, reason="Deferred", **ours)
+    profile = policies_of("gang by pod.label.job size 2 if pod.label.job\n").policy_set.profile_of(
+        cluster.pods["grows"]
+    )
+    for number in range(3):
+        add(cluster, f"e{number}", "1", labels={"job": "e"}, on="m" if number == 2 else "n", **ours)
+    add(cluster, "alone", "1", priority=-1 if wants == "2" else 5, **ours)
     assert sorted(victims(plan(cluster, profile))) == gone.split()
 
 

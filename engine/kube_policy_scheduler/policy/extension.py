@@ -84,7 +84,7 @@ def may_evict(frame: Frame, profile: Profile, row: int, victims: Sequence[PodInf
     if spares is not None and any(spares(frame, victim) for victim in victims):
         return False
     gangs = evictable_gangs(frame, profile, spares)
-    if gangs is not None and not gangs.all_whole(victims):
+    if gangs is not None and len(gangs.going_with(victims)) != len(victims):
         return False
     with cluster.dry_run():
         for victim in victims:

@@ -252,13 +252,13 @@ class Extenders:
                     f"extender {extender.name}: it returned node {node[:253]!r}, which was no candidate"
                 )
             there = self._cluster.pods_on(node)
-            pods = [pod for uid in uids if (pod := there.get(uid)) is not None and rules.allow(pod)]
-            if len(pods) < len(uids):
+            pods = [pod for uid in uids if (pod := there.get(uid)) is not None]
+            whole = rules.going_with(pods) if len(pods) == len(uids) else ()
+            if uids and not whole:
                 raise ExtenderError(
                     f"extender {extender.name}: it returned a victim that is not on node {node}, or must not be evicted"
                 )
-            if pods:
-                whole = rules.completed(pods)
+            if whole:
                 if any(each.uid in there and each.uid not in uids for each in whole):
                     names = {"extender": extender.name, "node": node}
                     logger.info("an extender spares a part of a gang, so the node is no candidate", extra=names)

@@ -98,16 +98,19 @@ def choices_for(preemptors: Sequence[Preemptor], wanted: NeededRoom) -> Iterator
 def _units(frame: Frame, rules: Sequence[EvictionRules], lower: Sequence[PodInfo]) -> list[EvictionUnit]:
     """Return what is evicted together of some pods, in the order in which it comes back."""
     cluster = frame.cluster
-    stay = [pod for pod in lower if not cluster.is_going(pod, frame.steady)]
-    may_go = [pod for pod in stay if all(each.allow(pod) for each in rules)]
+    there = [pod for pod in lower if not cluster.is_going(pod, frame.steady)]
+    may_go = [pod for pod in there if all(each.allow(pod) for each in rules)]
     units: list[EvictionUnit] = []
-    left = MOST_AWAY
+    stay, left = set[tuple[PodInfo, ...]](), MOST_AWAY
     for pods, core in rules[0].units(may_go):
         is_tried = not any(pod.template.spec.resource_claims for pod in pods)  # devices are not tried out
         if is_tried and len(pods) <= left:
             left -= len(pods)
             on = frozenset(filter(None, (cluster.node_of(pod.uid) for pod in pods)))
             units.append(EvictionUnit(pods, core, on, victim_kind(cluster, pods)))
+        else:
+            stay.add(core)
+    units = [unit for unit in units if unit.pods not in stay]  # what a gang needs goes with all of its surplus
     units.sort(key=lambda unit: unit.importance(frame.now))
     violating, _ = Budgets(cluster).split([pod for unit in units for pod in unit.pods])
     protected = {pod.uid for pod in violating}

@@ -225,35 +225,37 @@ class EvictableGangs:
             return ()
         return bundle.core
 
-    def together(self, pod: PodInfo) -> EvictedTogether:
-        """Return `unit`, and for a surplus member what its gang needs."""
-        pods, bundle = self.unit(pod), self._gangs.bundle(pod)
-        is_surplus = bundle is not None and pod.uid not in {each.uid for each in bundle.core}
-        return EvictedTogether(pods, bundle.core if bundle is not None and is_surplus else ())
+    def units(self, victims: Iterable[PodInfo]) -> Iterator[EvictedTogether]:
+        """Yield pods by what is evicted together, in their order; then the surplus that cannot stay without its gang.
+
+        Without those of which one must stay.
+        """
+        seen: set[str] = set()
+        cores: list[tuple[PodInfo, ...]] = []
+        for victim in victims:
+            unit = self.unit(victim) if victim.uid not in seen else ()
+            bundle = self._gangs.bundle(victim)
+            is_surplus = bundle is not None and unit is not bundle.core
+            if unit:
+                yield EvictedTogether(unit, bundle.core if bundle is not None and is_surplus else ())
+                seen.update(pod.uid for pod in unit)
+                cores += () if is_surplus else (unit,)
+        for core in cores:
+            more = [pod for pod in self.with_surplus(core) if pod.uid not in seen]
+            yield from (EvictedTogether((pod,), core) for pod in reversed(more))
 
     def with_surplus(self, unit: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
         """Return a unit with all that cannot stay without it: the surplus members of its gang."""
         bundle = self._gangs.bundle(unit[0])
         return bundle.all if bundle is not None and unit[0].uid in {each.uid for each in bundle.core} else unit
 
-    def completed(self, victims: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
-        """Return some pods with all that are evicted together with them; none if one of these must stay."""
-        found: dict[str, PodInfo] = {}
-        for victim in victims:
-            if victim.uid not in found:
-                unit = self.unit(victim)
-                if not unit:
-                    return ()
-                found |= {pod.uid: pod for pod in self.with_surplus(unit)}
-        return tuple(found.values())
-
-    def all_whole(self, victims: Sequence[PodInfo]) -> bool:
-        """Return whether no gang loses a part of what it needs with some pods, and none of them must stay."""
-        uids = {victim.uid for victim in victims}
+    def going_with(self, victims: Sequence[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return some pods, and all of each gang that would lose a part of what it needs; none if one must stay."""
+        uids, found = {victim.uid for victim in victims}, {victim.uid: victim for victim in victims}
         for victim in victims:
             bundle = self._gangs.bundle(victim)
-            if self._stays(victim) or (bundle is not None and not self._own.isdisjoint(bundle.groups)):
-                return False
+            if bundle is not None and not self._own.isdisjoint(bundle.groups):
+                return ()
             if bundle is not None and not self._gangs.can_lose(bundle, uids):
-                return False
-        return True
+                found |= {pod.uid: pod for pod in bundle.all}
+        return () if any(map(self._stays, found.values())) else tuple(found.values())

@@ -269,25 +269,23 @@ class EvictionRules:
 
     def allow(self, victim: PodInfo) -> bool:
         """Return whether a pod may be evicted: policies, quotas, PodGroups and the members of its gangs spare none."""
-        if victim.priority >= self._frame.pod.priority:
-            return False
-        if self._spares is not None and self._spares(self._frame, victim):
-            return False
-        return self._gangs is None or bool(self._gangs.completed((victim,)))
+        return self._may_go(victim) and (self._gangs is None or bool(self._gangs.unit(victim)))
 
-    def completed(self, victims: Sequence[PodInfo]) -> tuple[PodInfo, ...]:
-        """Return allowed victims with the members of their gangs, on any node."""
-        return tuple(victims) if self._gangs is None else self._gangs.completed(victims)
+    def _may_go(self, victim: PodInfo) -> bool:
+        is_lower = victim.priority < self._frame.pod.priority
+        return is_lower and (self._spares is None or not self._spares(self._frame, victim))
+
+    def going_with(self, victims: Sequence[PodInfo]) -> tuple[PodInfo, ...]:
+        """Return some pods, on any node, and what cannot stay without them; none if one of all these must stay."""
+        if not all(map(self._may_go, victims)):
+            return ()
+        return self._gangs.going_with(victims) if self._gangs is not None else tuple(victims)
 
     def units(self, victims: Iterable[PodInfo]) -> list[EvictedTogether]:
-        """Return allowed victims by what is evicted together, each with the members on other nodes."""
-        found: list[EvictedTogether] = []
-        seen: set[str] = set()
-        for victim in victims:
-            if victim.uid not in seen:
-                found.append(self._gangs.together(victim) if self._gangs is not None else EvictedTogether((victim,)))
-                seen.update(pod.uid for pod in found[-1].pods)
-        return [unit for unit in found if unit.pods]
+        """Return allowed victims by what is evicted together, with those on other nodes that cannot stay then."""
+        if self._gangs is None:
+            return [EvictedTogether((victim,)) for victim in victims]
+        return list(self._gangs.units(victims))
 
 
 def _all_spared(frame: Frame, profile: Profile) -> Callable[[Frame, PodInfo], bool] | None:
