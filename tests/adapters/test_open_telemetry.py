@@ -12,6 +12,7 @@ import pytest
 from kube_policy_scheduler.adapters import open_telemetry
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan, SpanExporter, TracingUnavailable
 from tests.fakes.otlp_collector import Collector
+from tests.patience import PATIENCE
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -23,7 +24,7 @@ def no_thread_goes_on() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if thread not in before:
-            thread.join(30)
+            thread.join(PATIENCE)
 
 
 @pytest.fixture

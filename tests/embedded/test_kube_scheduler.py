@@ -17,6 +17,7 @@ import pytest
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from tests.embedded.rest import Client
 from tests.integration.control_plane import assets
+from tests.patience import PATIENCE
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
@@ -62,7 +63,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
             lines = log.read_text(encoding="utf-8").splitlines()
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE)
     # about the empty manifest file of the command line it always complains
     assert [line for line in lines if line.startswith("E") and "manifest file" not in line] == []
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.embedded.rest import Client
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -39,4 +40,4 @@ def test_the_program_serves_what_it_was_given_and_ends_when_asked(tmp_path: Path
             assert kubeconfig.stat().st_mode & 0o077 == 0
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0

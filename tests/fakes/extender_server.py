@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.patience import PATIENCE
+
 Json = Any
 Answer = Callable[[Json], Json]
 
@@ -109,10 +111,10 @@ def in_thread(server: ExtenderServer) -> Iterator[ExtenderServer]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(10)
+        thread.join(PATIENCE)
         loop.close()

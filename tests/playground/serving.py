@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.server import Doors, Playground
 from kube_policy_scheduler.playground.session import Session
+from tests.patience import PATIENCE
 
 FILE = "start.policy"
 
@@ -40,9 +41,9 @@ def serving(session: Session, doors: Doors | None = None) -> Iterator[str]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="playground")
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(PATIENCE)
         yield found[0]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(30)
+        thread.join(PATIENCE)
         loop.close()
