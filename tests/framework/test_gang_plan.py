@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.groups import attempt as attempts
 from kube_policy_scheduler.framework.groups import seating as seats
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
-from kube_policy_scheduler.framework.preempt.preemption import Preemption
+from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     Membership,
@@ -384,7 +384,8 @@ def test_members_of_other_priorities_evict_each_only_what_it_may(first: int) -> 
 def looking_elsewhere(draw: st.DrawFn) -> tuple[Stage, QueuedPod]:
     """Draw a gang of members that are alike, with rules that count pods on other nodes; without regard to budgets."""
     nodes = draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("ab")), min_size=1, max_size=4))
-    text = GANG + draw(
+    clause = draw(st.sampled_from([GANG, GANG, GANG.replace(" if", " within one rack if")]))
+    text = clause + draw(
         st.sampled_from(
             [
                 "",
@@ -408,10 +409,12 @@ def looking_elsewhere(draw: st.DrawFn) -> tuple[Stage, QueuedPod]:
     for number in range(draw(st.integers(0, 6))):
         at, priority = draw(st.integers(0, len(nodes) - 1)), draw(st.sampled_from([0, 0, 3, 20]))
         spec = draw(st.sampled_from([{}, {}, apart("rack", "g"), apart("host", "g")]))
-        app = draw(st.sampled_from(["noisy", "other"]))
+        labels = {"app": draw(st.sampled_from(["noisy", "other"]))}
+        if job := draw(st.sampled_from(["", "", "r", "s"])):
+            labels |= {"job": job, "size": "2"}
         if left[at]:
             left[at] -= 1
-            low = pod(stage.cluster, f"low{number}", priority=priority, labels={"app": app}, **spec)
+            low = pod(stage.cluster, f"low{number}", priority=priority, labels=labels, **spec)
             stage.cluster.place(low, f"n{at}")
     spread = {
         "maxSkew": 1,
@@ -441,8 +444,15 @@ def test_a_gang_evicts_if_it_fits_once_all_are_gone_that_may_go_and_no_victim_co
     before = stage.picture()
     found = stage.planned(first)
     assert stage.picture() == before
-    lower = {each.uid: (each, stage.cluster.node_of(each.uid) or "") for each in stage.cluster.pods.values()}
-    lower = {uid: each for uid, each in lower.items() if each[0].priority < 10}
+    profile = stage.algorithm.profile(first.pod)
+    assert profile is not None
+    rules = EvictionRules(stage.algorithm.frame(first), profile)
+    lower = {
+        each.uid: (each, stage.cluster.node_of(each.uid) or "")
+        for each in stage.cluster.pods.values()
+        if rules.allow(each)
+    }
+    units = rules.units(each for each, _ in lower.values())
     for uid in lower:
         stage.cluster.displace(uid)
     fits = stage.planner.places(first, (requirement,), settles=False) is not None
@@ -459,10 +469,17 @@ def test_a_gang_evicts_if_it_fits_once_all_are_gone_that_may_go_and_no_victim_co
     for uid, host in hosts.items():
         stage.cluster.place(members[uid].pod, host)
     assert all(stage.algorithm.still_fits(members[uid], host) for uid, host in hosts.items())
-    for uid in victims:
-        stage.cluster.place(*lower[uid])
-        assert not all(stage.algorithm.still_fits(members[each], host) for each, host in hosts.items())
-        stage.cluster.displace(uid)
+    for unit in units:
+        uids = {each.uid for each in unit.pods}
+        assert uids <= victims or uids.isdisjoint(victims), "no gang loses a part of what it needs"
+        are_alone = all(each.uid not in victims for each in unit.core)
+        assert are_alone or uids <= victims, "no surplus stays without its gang"
+        if uids <= victims and are_alone:
+            for uid in uids:
+                stage.cluster.place(*lower[uid])
+            assert not all(stage.algorithm.still_fits(members[each], host) for each, host in hosts.items())
+            for uid in uids:
+                stage.cluster.displace(uid)
 
 
 def test_what_turns_repeat_does_not_grow_as_the_square_of_the_members() -> None:
@@ -591,6 +608,38 @@ def test_if_members_can_be_seated_they_are(
         assert "rack" not in text or len({host.partition("-")[0] for host in hosts}) == 1
     elif "rack" in text:
         check_true(found.message, nodes, members, size)
+
+
+@given(
+    members=st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from(["leader", "keeper", "worker", "worker"])), min_size=2, max_size=6
+    ),
+    size=st.integers(2, 4),
+    most=st.integers(2, 12),
+    roles=st.sampled_from(["", " with 1 of role=leader", " with 1 of role=leader, 1 of role=keeper"]),
+)
+def test_if_a_queue_has_quota_for_members_that_complete_a_gang_they_are_seated(
+    members: list[tuple[int, str]], size: int, most: int, roles: str
+) -> None:
+    """Whoever is decided first, and whatever the members ask for that the gang can do without."""
+    gang = f"gang by pod.label.job size {size}{roles} if pod.label.job\n"
+    stage = Stage({"n0": 64}, [], text=f"{gang}queue q for pods where pod.label.job max cpu {most}\n")
+    for number, (cores, role) in enumerate(members):
+        labels = {"job": "g", "role": role}
+        stage.queue.add(pod(stage.cluster, f"g{number}", cpu=str(cores), labels=labels), NOW)
+    first = stage.queue.pop(NOW)
+    assert first is not None
+    needed = [
+        some
+        for some in combinations(members, size)
+        if all(role not in roles or any(each[1] == role for each in some) for role in ("leader", "keeper"))
+    ]
+    fits = any(sum(cores for cores, _ in some) <= most for some in needed)
+    found = stage.planned(first)
+    assert isinstance(found, Plan) is fits, found
+    if isinstance(found, Plan):
+        cores = {f"g{number}": each for number, (each, _) in enumerate(members)}
+        assert sum(cores[uid] for uid in found.decisions) <= most
 
 
 class Choosy(NamedTuple):

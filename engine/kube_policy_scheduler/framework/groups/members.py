@@ -78,8 +78,28 @@ class GangMembers:
         return [queued, *(other for other in self.siblings(requirements) if other is not queued)]
 
     def needed(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
-        """Return the members without a place that a group needs to be complete, the pod first."""
-        return self.pending(queued, (requirement,))[: max(1, requirement.size - self.placed(requirement))]
+        """Return the members without a place that a group needs to be complete, the pod first if it is one of them."""
+        return self.filling(self.pending(queued, (requirement,)), requirement) or [queued]
+
+    def filling(self, members: Sequence[QueuedPod], requirement: GangRequirement) -> list[QueuedPod]:
+        """Return those first members of some that fill the places that a group needs, by their roles and groups."""
+        missing = requirement.size - self.placed(requirement)
+        if not requirement.roles and requirement.tree is None:
+            return list(members[: max(0, missing)])
+        found, chosen = list[QueuedPod](), Counter[Group]()
+
+        def number_of(group_of: GroupOf, group: Group) -> int:
+            return self._number_of(group_of, group) + chosen[group]
+
+        for member in members:
+            if len(found) >= missing:
+                break
+            chosen.update(member.groups)
+            if requirement.filled(number_of) > requirement.size - missing + len(found):
+                found.append(member)
+            else:
+                chosen.subtract(member.groups)
+        return found
 
     def nominated_rows(self, group: Group) -> list[int]:
         """Return the rows of the nodes on which members without a place wait for victims to end."""

@@ -20,7 +20,7 @@ import msgspec
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota
+from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaRejection, QuotaUsage
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
@@ -175,21 +175,35 @@ class Planner:
             return None
         usage = self.cluster.track_usage(rules.tree)
         for requirement in requirements:
-            by_queue: dict[Quota, list[PodInfo]] = {}
-            for member in self.members.needed(queued, requirement):
-                queue = usage.quota_of(member.pod.template)
-                if queue is not None:
-                    by_queue.setdefault(queue, []).append(member.pod)
-            gang = frozenset(self._queue.group(requirement.group))
-            earlier = list[tuple[Quota, Amounts]]()  # of other queues, which may share a limit above them
-            for queue, pods in by_queue.items():
-                amounts = usage.request(pods)
-                with usage.counting(earlier):
-                    found = rejection(self.cluster, usage, queue, queued.pod, amounts, gang=gang)
-                earlier.append((queue, amounts))
-                if found is not None:
-                    message = f"{requirement}: {quota_message(found, gang='the gang')}"
-                    return Shortfall(message, rejected_by=frozenset((QUOTA,)), is_of_quota=True)
+            members = self.members.pending(queued, (requirement,))
+            found = self._rejected_by_quota(queued, requirement, members, usage)
+            if found is None:
+                continue
+            place = usage.tree.resources.index(found.resource)
+            least = sorted(members, key=lambda member: dict(usage.amounts(member.pod)).get(place, 0))
+            if self._rejected_by_quota(queued, requirement, least, usage) is not None:
+                message = f"{requirement}: {quota_message(found, gang='the gang')}"
+                return Shortfall(message, rejected_by=frozenset((QUOTA,)), is_of_quota=True)
+        return None
+
+    def _rejected_by_quota(
+        self, queued: QueuedPod, requirement: GangRequirement, members: Sequence[QueuedPod], usage: QuotaUsage
+    ) -> QuotaRejection | None:
+        """Return why queues have no quota for the first of some members that fill the places of a gang."""
+        by_queue: dict[Quota, list[PodInfo]] = {}
+        for member in self.members.filling(members, requirement) or [queued]:
+            queue = usage.quota_of(member.pod.template)
+            if queue is not None:
+                by_queue.setdefault(queue, []).append(member.pod)
+        gang = frozenset(self._queue.group(requirement.group))
+        earlier = list[tuple[Quota, Amounts]]()  # of other queues, which may share a limit above them
+        for queue, pods in by_queue.items():
+            amounts = usage.request(pods)
+            with usage.counting(earlier):
+                found = rejection(self.cluster, usage, queue, queued.pod, amounts, gang=gang)
+            earlier.append((queue, amounts))
+            if found is not None:
+                return found
         return None
 
     def _reclaim(
