@@ -88,6 +88,7 @@ def test_nodes_and_pods_that_do_not_matter_are_left_out() -> None:
     )
 
     assert made.nodes == (60, 2)
+    assert list(made.document) == ["kubernetes", "now", "nodes", "pods", "cases"]
     (case,) = made.document["cases"]
     assert case["expect"] == {"node": "n42", "margin": "10 ± 0.001"}
     assert case["pod"] == {"name": "web", "cpu": "1"}
@@ -131,17 +132,23 @@ def test_metrics_that_are_not_of_nodes_keep_what_the_pod_can_ask_for() -> None:
     readings = [
         Reading("budget", budgets, evaluated_at=NOW, fetched_at=NOW),
         Reading("price", (Series({}, 40.0, NOW),), evaluated_at=NOW, fetched_at=NOW),
+        Reading("tax", (Series({}, 2.0, NOW - 9),), evaluated_at=NOW, fetched_at=NOW),
     ]
     text = """metric budget = promql("budget") default 0 by tenant as pod.label.tenant
 metric price = promql("price") for cluster default 0
-require budget > price else "poor"
+metric tax = promql("tax") for cluster default 0
+require budget > price + tax else "poor"
 """
 
     made = freeze(reducible(nodes, [], ours("web", {"labels": {"tenant": "t7"}}), text, signals=Signals.of(readings)))
 
-    assert made.document["metrics"] == {"budget": {"t7": {"value": 7, "age": "4.000s"}}, "price": 40}
+    assert made.document["metrics"] == {
+        "budget": {"t7": {"value": 7, "age": "4.000s"}},
+        "price": 40,
+        "tax": {"value": 2, "age": "9.000s"},
+    }
     (case,) = made.document["cases"]
-    assert case["expect"]["unschedulable"] == {"clause": "budget > price"}
+    assert case["expect"]["unschedulable"] == {"clause": "budget > price + tax"}
 
 
 def test_a_held_pod_needs_no_cluster() -> None:
@@ -188,6 +195,64 @@ def test_of_a_gang_that_is_complete_the_test_knows_one_pod_and_where_it_goes() -
 def test_a_pod_about_whose_gang_nothing_is_decided_is_not_frozen() -> None:
     with pytest.raises(NotReproduced, match="the size has no value for this pod; a test of that is an error"):
         freeze(of_gang(member("m0")))
+
+
+def test_a_pod_that_fits_nowhere_alone_does_not_say_that_it_waits_for_its_gang() -> None:
+    many = (ours(f"m{i}", {"cpu": "9", "labels": {"job": "a", "size": "3"}}) for i in range(2))
+    with pytest.raises(NotReproduced, match=r"it is held: waiting for more pods .* and there no node fits \("):
+        freeze(of_gang(*many))
+
+
+def test_a_pod_whose_role_has_enough_members_waits_for_its_gang_whoever_else_waits() -> None:
+    text = "gang by pod.label.job size 3 with 1 of role=driver, 2 of role=worker if pod.label.job\n"
+    pod, node = member("d1", role="driver"), make_node("n0", {"labels": {}, "cpu": "8"})
+    first = on(member("d0", role="driver"), "n0")
+
+    (case,) = freeze(reducible([node], [first], pod, text)).document["cases"]
+
+    assert case["name"] == "d1 is held"
+    assert case["expect"]["held"].startswith('gang "default/a": enough members with role=driver have a node')
+
+
+def test_a_nominated_pod_stays_where_it_takes_the_room() -> None:
+    nominated = ours("first", {"cpu": "6"})
+    nominated.status.nominated_node_name = "n0"
+    nodes = [make_node("n0", {"labels": {}, "cpu": "8"})]
+
+    made = freeze(reducible(nodes, [nominated], ours("web", {"cpu": "4"}), "filter fits(cpu)\n"))
+
+    assert made.document["pods"] == [{"name": "first", "cpu": "6", "status": {"nominatedNodeName": "n0"}}]
+    assert made.document["cases"][0]["expect"]["filtered"] == {"n0": {"clause": "NodeResourcesFit"}}
+
+
+def test_without_a_policy_nothing_tells_how_long_the_pod_has_waited() -> None:
+    pod = ours("web", {"cpu": "1"})
+    pod.metadata.creation_timestamp = "2026-01-01T00:00:00Z"
+    node = make_node("n0", {"labels": {}, "cpu": "8"})
+    plain = ReducibleInputs.of([node, pod], pod, Rules(kubernetes_profile()), seed=0, now=NOW)
+
+    assert freeze(plain).document["cases"] == [
+        {"name": "web goes to n0", "pod": {"name": "web", "cpu": "1"}, "expect": {"node": "n0"}}
+    ]
+
+
+def equal_nodes(*names: str) -> list[objects.Node]:
+    return [make_node(name, {"labels": {}, "cpu": "8"}) for name in names]
+
+
+def test_a_host_that_was_drawn_among_equals_may_be_another_one_under_other_names() -> None:
+    for name in (f"web-{i}" for i in range(8)):  # one by one they draw either node
+        hidden = freeze(reducible(equal_nodes("left", "right"), [], ours(name, {}), "score 1\n"), names=Pseudonyms())
+        (case,) = hidden.document["cases"]
+        assert hidden.document["tie"] == "ok"
+        assert case["expect"] == {"node": hidden.verdict.host}
+
+
+@pytest.mark.parametrize("text", ['node.name matches "gold.*"', 'node.name matches "node-1"'])
+def test_a_part_of_a_name_that_the_policy_looks_at_cannot_be_hidden(text: str) -> None:
+    made = reducible(equal_nodes("gold-1", "left"), [], ours("web", {}), f"score 10 if {text}\n")
+    with pytest.raises(NotReproduced, match="but under other names .*: the policies look at a part of a name"):
+        freeze(made, names=Pseudonyms())
 
 
 def test_names_can_be_hidden_and_the_decision_stays() -> None:

@@ -25,6 +25,7 @@ from kube_policy_scheduler.wording import part_of
 
 _MOST_FILTERED = 8
 """Refused nodes up to which the test says of each why."""
+_REPORT = "please report it, with a snapshot"
 _NOWHERE = Document(Source("<capture>", ""), value={}, root=None)
 
 
@@ -96,7 +97,7 @@ def frozen(
     made = draft(left, form, scheduler=scheduler, case=case)
     got = made.decided()
     if got is None or not got.repeats(wanted, margin=True):
-        raise NotReproduced(f"{_described(wanted)}, but as a test {_described(got)}: {_why(small.reducible)}")
+        raise NotReproduced(f"{_described(wanted)}, but as a test {_described(got)}: {_REPORT}")
     made = trimmed(made, wanted, progress=progress)
     return Frozen(
         document=_document(made, wanted, is_short=isinstance(whole, GangWaits)),
@@ -128,12 +129,6 @@ def _described(verdict: DecisionSummary | None) -> str:
     if verdict.domain is not None:
         return f"no domain has room for {verdict.domain}"
     return f"it goes to {verdict.host}" if verdict.host is not None else f"no node fits ({verdict.cause})"
-
-
-def _why(reducible: ReducibleInputs) -> str:
-    if any(pod.status.nominated_node_name and not pod.spec.node_name for pod in reducible.placed):
-        return "a test cannot contain nominated pods"
-    return "please report it, with a snapshot"
 
 
 def _table(reducible: ReducibleInputs) -> NodeTable:
