@@ -45,7 +45,6 @@ def low(calm: Calm, name: str, priority: int, *, group: str = "", node: str = ""
     calm.server.create_pod(name, spec, {"safe": "yes"} if safe else {})
 
 
-@settings(max_examples=30, deadline=None)
 @given(units, st.data())
 def test_units_come_back_in_order_as_far_as_they_fit(low_units: list[tuple[int, bool]], data: st.DataObject) -> None:
     """On one node that is full of them: first the protected ones, then the others, the most important first."""
@@ -250,7 +249,6 @@ def test_since_1_37_a_pod_that_its_group_can_do_without_evicts_nobody(minor: int
     story("", tell, cpus=(5,), kubernetes=KubernetesRules(KubernetesVersion(minor)))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
 def test_composite_groups_get_room_for_all_groups_that_fit(size: int, needed: int, more: int, total: int) -> None:
     """If enough of their groups fit; the least important pods go, whichever group takes their place."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -272,7 +272,6 @@ def scores_of(world: World) -> dict[str, int]:
     return scores
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_a_group_gets_the_rack_with_the_highest_score(world: World) -> None:
     scores = scores_of(world)
@@ -315,7 +314,6 @@ def hosts_of(found: Plan | Shortfall) -> list[str]:
     return [decision.host for decision in decisions if decision.host is not None]
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds(), st.integers(0, 12), st.integers(0, 11))
 def test_a_plan_in_turns_holds_though_a_rack_changes_meanwhile(world: World, turn: int, on: int) -> None:
     """A pod that takes a core of some node between two turns, perhaps in a rack that was tried already."""
@@ -337,7 +335,6 @@ def test_a_plan_in_turns_holds_though_a_rack_changes_meanwhile(world: World, tur
     assert all(hosts.count(name) * world.cores <= most for name, most in cores.items())
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds(), st.integers(37, 38), st.data())
 def test_since_1_38_the_rack_to_which_most_pods_are_nominated_comes_first(
     world: World, minor: int, data: st.DataObject

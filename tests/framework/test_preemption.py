@@ -408,7 +408,6 @@ QUOTAS = {
 
 
 @pytest.mark.parametrize("kind", QUOTAS)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_quotas_that_are_asked_once_for_alike_victims_change_nothing(kind: str, data: st.DataObject) -> None:
     cluster = mixed_cluster(data)

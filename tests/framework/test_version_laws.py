@@ -42,7 +42,6 @@ from tests.test_kubernetes_rules import rules_of
 Json = dict[str, Any]
 MIB = 2**20
 MINORS = st.integers(34, 38)
-few = settings(max_examples=40, deadline=None)
 
 
 def case(minor: int, *, nodes: Sequence[Json], pod: Json, pods: Sequence[Json] = (), **more: Any) -> Json:
@@ -77,7 +76,6 @@ def running(name: str, *, node: str, namespace: str = "default", **more: Any) ->
 # --- pods and volumes --------------------------------------------------------------------------------------
 
 
-@few
 @given(MINORS, st.integers(1, 3), st.lists(st.integers(1, 4000), min_size=1, max_size=4), st.integers(1, 3), st.data())
 def image_volumes_are_containers(
     minor: int, containers: int, sizes: list[int], nodes: int, data: st.DataObject
@@ -107,7 +105,6 @@ def image_volumes_are_containers(
         assert got["scores"][f"n{node}"]["ImageLocality"] == score
 
 
-@few
 @given(MINORS, st.booleans(), st.lists(st.sampled_from([None, [], ["d"], ["e"], ["d", "e"]]), min_size=1, max_size=4))
 def nodes_need_the_drivers_that_ask_for_it(minor: int, asks: bool, drivers: list[list[str] | None]) -> None:
     """From 1.37 on, a node without the CSI driver of a volume is rejected if the CSIDriver asks for that."""
@@ -138,7 +135,6 @@ def nodes_need_the_drivers_that_ask_for_it(minor: int, asks: bool, drivers: list
         assert told == (("Unschedulable", "NodeVolumeLimits", [text]) if is_missing else ("Success", "", []))
 
 
-@few
 @given(MINORS, st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 3), st.integers(0, 2))
 def empty_selectors_of_spread_constraints(minor: int, counts: list[int], skew: int, others: int) -> None:
     """A spread constraint with `{}` counts all pods of the namespace from 1.38 on; before, it counts none."""
@@ -185,7 +181,6 @@ def full_node(minor: int, low: list[tuple[bool, bool, int]], wanted: int, budget
     return found
 
 
-@few
 @given(MINORS, low_pods, st.integers(0, 3), st.data())
 def empty_selectors_of_budgets(
     minor: int, low: list[tuple[bool, bool, int]], allowed: int, data: st.DataObject
@@ -211,7 +206,6 @@ def empty_selectors_of_budgets(
     assert found["candidates"]["n"]["pdbViolations"] == len(set(gone) & set(protected))
 
 
-@few
 @given(MINORS, low_pods, st.data())
 def preemption_names_the_node(minor: int, low: list[tuple[bool, bool, int]], data: st.DataObject) -> None:
     """From 1.37 on, the message names the node and how many victims there are; before, nothing is added."""
@@ -271,7 +265,6 @@ GROUPED = ("", "single", "all")
 """How pods of a node are in a PodGroup: in none, one by one, or as a whole."""
 
 
-@few
 @given(
     MINORS,
     st.lists(st.tuples(st.sampled_from(GROUPED), st.integers(1, 3), st.integers(0, 1)), min_size=1, max_size=5),
@@ -347,7 +340,6 @@ def is_held(minor: int, spec: Json, pod: Json, **gates: bool) -> bool:
     return False
 
 
-@few
 @given(MINORS, st.none() | st.integers(-2, 2), st.integers(-2, 2), st.sampled_from([None, {"single": {}}]))
 def pods_have_the_priority_of_their_group(minor: int, group: int | None, pod: int, mode: Json | None) -> None:
     """From 1.37 on, a pod with another priority than its group is held; before, the group's does not count."""
@@ -358,7 +350,6 @@ def pods_have_the_priority_of_their_group(minor: int, group: int | None, pod: in
 policies = st.sampled_from([None, "Never", "PreemptLowerPriority"])
 
 
-@few
 @given(MINORS, st.booleans(), policies, policies)
 def pods_have_the_preemption_policy_of_their_group(minor: int, is_on: bool, group: str | None, pod: str | None) -> None:
     """With the gate, a pod with another policy than its group is held; without, any pod of a group that has one."""
@@ -371,7 +362,6 @@ def pods_have_the_preemption_policy_of_their_group(minor: int, is_on: bool, grou
 # --- devices -----------------------------------------------------------------------------------------------
 
 
-@few
 @given(MINORS, st.integers(1, 4), st.data())
 def parameters_are_written_once(minor: int, number: int, data: st.DataObject) -> None:
     """From 1.37 on once, without `requests` if it is for all of them; before, once for each request that it names."""
@@ -389,7 +379,6 @@ def parameters_are_written_once(minor: int, number: int, data: st.DataObject) ->
         assert written == [named] * len(named)
 
 
-@few
 @given(MINORS, st.lists(st.booleans(), min_size=1, max_size=5), st.integers(1, 3))
 def errors_name_the_device(minor: int, has: list[bool], count: int) -> None:
     """The first device without the attribute ends the attempt, unless enough are found before; 1.37 names it."""
@@ -408,7 +397,6 @@ def errors_name_the_device(minor: int, has: list[bool], count: int) -> None:
         assert text.endswith("for optional fields") is (minor >= 37)
 
 
-@few
 @given(MINORS, st.integers(1, 4), st.sampled_from([None, {}]), st.sampled_from(["NoSchedule", "NoExecute", "None"]))
 def rules_without_a_selector(minor: int, number: int, selector: Json | None, effect: str) -> None:
     """A rule without `deviceSelector` taints all devices in 1.37 and none later; with `{}`, all in both."""
@@ -422,7 +410,6 @@ def rules_without_a_selector(minor: int, number: int, selector: Json | None, eff
 amounts = st.integers(1, 9)
 
 
-@few
 @given(MINORS, st.dictionaries(st.sampled_from(["memory", OWN]), amounts, min_size=1), st.sampled_from(["memory", OWN]))
 def capacities_have_two_names(minor: int, published: dict[str, int], wanted: str) -> None:
     """From 1.38 on, both names are of one capacity, and the qualified one counts; before, names are as published."""
@@ -438,7 +425,6 @@ def capacities_have_two_names(minor: int, published: dict[str, int], wanted: str
         assert (found["filters"]["n"]["code"] == "Success") is (amount <= there)
 
 
-@few
 @given(MINORS, st.lists(st.booleans(), min_size=1, max_size=4))
 def broken_pools(minor: int, are_whole: list[bool]) -> None:
     """A request for all devices is refused on nodes with a broken pool from 1.38 on; before, such a node ends it."""
@@ -463,7 +449,6 @@ references = st.fixed_dictionaries(
 )
 
 
-@few
 @given(MINORS, st.booleans(), st.lists(references, max_size=3), references, st.sampled_from(["", "g", "h"]))
 def claims_of_groups(minor: int, is_on: bool, shared: list[Json], own: Json, group: str) -> None:
     """A claim is reserved for the group if the gate is on and the group has the same one; else for the pod."""
