@@ -27,7 +27,7 @@ def test_replicas_that_share_use_all_that_their_role_adds(
 ) -> None:
     kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-k", str(OVERLAY))
     config = tmp_path / "config.yaml"
-    times = {"leaseNamespace": HOME, "leaseDuration": "6s", "renewDeadline": "5s", "retryPeriod": "500ms"}
+    times = {"leaseNamespace": HOME, "leaseDuration": "20s", "renewDeadline": "15s", "retryPeriod": "500ms"}
     kind = {"apiVersion": "policy-scheduler/v1alpha1", "kind": "PolicySchedulerConfiguration"}
     config.write_text(yaml.safe_dump({**kind, "leaderElection": times}))
     kubeconfig = secure_front.kubeconfig(tmp_path / "kubeconfig", user={"token": cluster.token(HOME, ACCOUNT)})
