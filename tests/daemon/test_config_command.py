@@ -48,14 +48,19 @@ def sections() -> list[type]:
     return [kind for kind in found if kind.__module__ == module.__name__]
 
 
+@pytest.fixture(scope="module")
+def defaults() -> str:
+    return defaults_text()
+
+
 def test_the_defaults_load_to_the_defaults() -> None:
     done = run("config", "--print-defaults")
     assert done.exit_code == 0
     assert parsed(done.output) == Settings()
 
 
-def test_a_section_that_is_not_set_can_be_uncommented() -> None:
-    lines = defaults_text().splitlines()
+def test_a_section_that_is_not_set_can_be_uncommented(defaults: str) -> None:
+    lines = defaults.splitlines()
     start = lines.index("# prometheus:")
     end = lines.index("", start)
     lines[start:end] = [line.removeprefix("# ") for line in lines[start:end]]
@@ -64,8 +69,8 @@ def test_a_section_that_is_not_set_can_be_uncommented() -> None:
 
 
 @pytest.mark.parametrize("kind", sections(), ids=lambda kind: str(kind.__name__))
-def test_every_setting_has_a_description(kind: type) -> None:
-    text = " ".join(line.strip().lstrip("# ") for line in defaults_text().splitlines())
+def test_every_setting_has_a_description(kind: type, defaults: str) -> None:
+    text = " ".join(line.strip().lstrip("# ") for line in defaults.splitlines())
     docs = field_docs(kind)
     for field in fields(kind):
         assert f"{camel_case(field.name)}:" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,15 +226,29 @@ def test_a_nominated_pod_stays_where_it_takes_the_room() -> None:
     assert made.document["cases"][0]["expect"]["filtered"] == {"n0": {"clause": "NodeResourcesFit"}}
 
 
-def test_without_a_policy_nothing_tells_how_long_the_pod_has_waited() -> None:
-    pod = ours("web", {"cpu": "1"})
-    pod.metadata.creation_timestamp = "2026-01-01T00:00:00Z"
-    node = make_node("n0", {"labels": {}, "cpu": "8"})
-    plain = ReducibleInputs.of([node, pod], pod, Rules(kubernetes_profile()), seed=0, now=NOW)
+NOT_WAITED = "hold if pod.waiting < 0s\nfilter fits(cpu)\n"
 
-    assert freeze(plain).document["cases"] == [
-        {"name": "web goes to n0", "pod": {"name": "web", "cpu": "1"}, "expect": {"node": "n0"}}
-    ]
+
+@pytest.mark.parametrize(
+    ("text", "created", "queued"),
+    [
+        (NOT_WAITED, "2033-05-18T03:32:20Z", "60.000s"),
+        (NOT_WAITED, None, None),
+        ("filter fits(cpu)\n", "2033-05-18T03:32:20Z", None),
+        (None, "2033-05-18T03:32:20Z", None),
+    ],
+)
+def test_how_long_the_pod_has_waited_is_said_where_the_policy_reads_it(
+    text: str | None, created: str | None, queued: str | None
+) -> None:
+    pod, node = ours("web", {"cpu": "1"}), make_node("n0", {"labels": {}, "cpu": "8"})
+    pod.metadata.creation_timestamp = created
+    used = rules(text) if text is not None else Rules(kubernetes_profile())
+
+    (case,) = freeze(ReducibleInputs.of([node, pod], pod, used, seed=0, now=NOW)).document["cases"]
+
+    assert case["expect"] == {"node": "n0"}
+    assert case.get("queued") == queued
 
 
 def equal_nodes(*names: str) -> list[objects.Node]:
@@ -241,8 +256,9 @@ def equal_nodes(*names: str) -> list[objects.Node]:
 
 
 def test_a_host_that_was_drawn_among_equals_may_be_another_one_under_other_names() -> None:
-    for name in (f"web-{i}" for i in range(8)):  # one by one they draw either node
-        hidden = freeze(reducible(equal_nodes("left", "right"), [], ours(name, {}), "score 1\n"), names=Pseudonyms())
+    made = reducible(equal_nodes("left", "right"), [], ours("web", {}), "score 1\n")
+    for seed in range(8):  # by one after the other either node is drawn
+        hidden = freeze(replace(made, seed=seed), names=Pseudonyms())
         (case,) = hidden.document["cases"]
         assert hidden.document["tie"] == "ok"
         assert case["expect"] == {"node": hidden.verdict.host}
@@ -251,7 +267,7 @@ def test_a_host_that_was_drawn_among_equals_may_be_another_one_under_other_names
 @pytest.mark.parametrize("text", ['node.name matches "gold.*"', 'node.name matches "node-1"'])
 def test_a_part_of_a_name_that_the_policy_looks_at_cannot_be_hidden(text: str) -> None:
     made = reducible(equal_nodes("gold-1", "left"), [], ours("web", {}), f"score 10 if {text}\n")
-    with pytest.raises(NotReproduced, match="but under other names .*: the policies look at a part of a name"):
+    with pytest.raises(NotReproduced, match=r"but under other names .*: the policies look at a part of a name"):
         freeze(made, names=Pseudonyms())
 
 
