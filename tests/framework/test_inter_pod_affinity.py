@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.adapters.compute.compiled_kernels import CompiledKernels, compile_kernels
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.default_profile import kubernetes_profile
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
 from kube_policy_scheduler.framework.plugins.inter_pod_affinity import FAR, NEAR, UNWANTED, InterPodAffinity
 from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, pod_body, scores, verdicts, zoned
 
@@ -288,3 +296,102 @@ def test_preferences_of_placed_pods_can_be_left_out() -> None:
     alone = InterPodAffinity(ignore_preferred_terms_of_existing_pods=True)
     assert scores(alone, cluster, pod_body()) == "skip"
     assert scores(AFFINITY, cluster, pod_body())["a"] == 100
+
+
+@pytest.fixture(scope="module")
+def kernels() -> CompiledKernels:
+    """Return the compiled loops, where numba is installed."""
+    compiled = compile_kernels().kernels
+    if compiled is None:
+        pytest.skip("numba is not installed")
+    return compiled
+
+
+AFFINITIES = (
+    rather(3, term(HOST)),
+    rather_not(7, term(HOST)),
+    rather(50, term()) | rather_not(50, term(app="db")),
+    rather_not(1, term()) | apart(term(HOST, app="db")),
+    rather(1, term()) | rather_not(1, term(HOST)),
+    apart(term(HOST)),
+    {},
+)
+
+
+def set_node(cluster: Cluster, number: int, rng: Random, *, soft: float) -> None:
+    labels = {"kubernetes.io/hostname": f"n{number}", ZONE: rng.choice("abc")}
+    for key in [key for key in labels if rng.random() < 0.1]:
+        del labels[key]
+    taints = [{"key": "soft", "effect": "PreferNoSchedule"}] if rng.random() < soft else []
+    resources = {"cpu": rng.choice("248"), "memory": "16Gi", "pods": str(rng.choice((2, 3, 30)))}
+    body = {"metadata": {"name": f"n{number}", "labels": labels}, "spec": {"taints": taints}}
+    cluster.set_node(msgspec.convert(body | {"status": {"allocatable": resources}}, objects.Node))
+
+
+@given(seed=st.integers(0, 10_000), size=st.sampled_from([1, 4, 30, 700]), soft=st.sampled_from([0.0, 0.1]))
+def test_a_compiled_loop_decides_the_same_while_the_cluster_changes(
+    seed: int, size: int, soft: float, kernels: CompiledKernels
+) -> None:
+    """soft: the share of nodes with a taint of PreferNoSchedule, whose scores differ from node to node."""
+    used = 0
+
+    def compare_domains(*columns: Any) -> tuple[float, int]:
+        nonlocal used
+        used += 1
+        return kernels.compare_domains(*columns)
+
+    counting = msgspec.structs.replace(kernels, compare_domains=compare_domains)
+    rng, cluster, profile = Random(f"{seed} {size}"), Cluster(), kubernetes_profile()
+    for number in range(size):
+        set_node(cluster, number, rng, soft=soft)
+    compiled, plain = Cycle(accelerator=Accelerator(counting)), Cycle()
+    placed: list[str] = []
+    for number in range(30):
+        body = pod_body(f"p{number}", app=rng.choice(("web", "db")), affinity=rng.choice(AFFINITIES))
+        pod = cluster.templates.pod(msgspec.convert(body, objects.Pod))
+        found = compiled.decide(Frame(pod, cluster, 0.0), profile, preempts=False)
+        expected = plain.decide(Frame(pod, cluster, 0.0), profile, preempts=False)
+        assert (found.host, found.score, found.ties, found.feasible) == (
+            expected.host,
+            expected.score,
+            expected.ties,
+            expected.feasible,
+        )
+        if found.host is not None:
+            cluster.place(pod, found.host)
+            placed.append(pod.uid)
+        if rng.random() < 0.2 and placed:
+            cluster.displace(placed.pop(rng.randrange(len(placed))))
+        if rng.random() < 0.1:
+            set_node(cluster, rng.randrange(size + 1), rng, soft=soft)
+    assert used or soft or size <= 4, "the loop was asked"
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([-np.inf, 0.0, 0.1, 7.0, 1e300, np.inf, np.nan]), st.integers(0, 3)), min_size=1
+    ),
+    constants=st.lists(st.sampled_from([0.1, 3.0]), max_size=3),
+    values=st.lists(st.integers(-(2**40), 2**40), min_size=4, max_size=4),
+    weight=st.sampled_from([0.1, 1.0, 2.0]),
+)
+def test_the_compiled_loop_adds_what_normalize_returns(
+    rows: list[tuple[float, int]], constants: list[float], values: list[int], weight: float, kernels: CompiledKernels
+) -> None:
+    kept, domains = np.array([total for total, _ in rows]), np.array([domain for _, domain in rows])
+    raw, feasible, expected = np.array(values)[domains], kept != -np.inf, kept.copy()
+    for constant in constants:
+        expected += constant
+    own = pod_body(affinity=rather(1, term()))
+    cluster = three_nodes()
+    frame = Frame(cluster.templates.pod(msgspec.convert(own, objects.Pod)), cluster, 0.0)
+    expected[feasible] += AFFINITY.normalize(frame, None, raw[feasible]) * weight  # type: ignore[arg-type]
+    totals = np.empty(len(kept))
+
+    top, ties = kernels.compare_domains(kept, np.array(constants), domains, np.array(values), weight, totals)
+
+    np.testing.assert_array_equal(totals, expected)
+    if np.isnan(expected).any():
+        assert ties == 0
+    else:
+        assert (top, ties) == (expected.max(), np.count_nonzero(expected == expected.max()))

@@ -100,7 +100,10 @@ class TieBreak:
         totals: `float64[nodes]`, -inf where a node is not feasible.
         """
         highest = totals.max()
-        ties = int(np.count_nonzero(totals == highest))
+        return self.first_of_top(totals, highest, int(np.count_nonzero(totals == highest)), kernels)
+
+    def first_of_top(self, totals: FloatArray, highest: float, ties: int, kernels: Kernels) -> Choice | None:
+        """Return the same where the highest total is known, and how many rows have it."""
         blocks = totals, np.array([highest]), np.array([ties])
         factor = seeded_hash(self._uid, seed=self._seed) | 1
         groups = len(self._by_hash.group_hashes)

@@ -318,6 +318,21 @@ class ScoresByCount:
         raise NotImplementedError
 
 
+class ComparesDomains:
+    """Base of normalizing score plugins of scope CLUSTER whose raw scores are the same for all nodes of a domain.
+
+    The final scores are whole numbers: 100 for the highest raw one of all feasible nodes, 0 for the lowest, and 0 if
+    they are equal.
+    """
+
+    def by_domain(self, state: Any) -> tuple[IntArray, IntArray] | None:
+        """Return `int64[nodes]`, the domain of each node, and `int64[domains]`, their raw scores.
+
+        None: there are domains of several kinds, whose raw scores add up.
+        """
+        raise NotImplementedError
+
+
 class ScoresByDomain:
     """Base of score plugins of scope CLUSTER that are the same for all nodes of a domain."""
 

@@ -78,6 +78,7 @@ class CompiledKernels(msgspec.Struct, frozen=True):
     rank: Callable[..., None]
     recount: Callable[..., tuple[int, int]]
     choose: Callable[..., tuple[int, float, int]]
+    compare_domains: Callable[..., tuple[float, int]]
     derive_shares: Callable[..., None]
     bound_totals: Callable[..., int]
 
@@ -225,6 +226,9 @@ def _check(kernels: CompiledKernels) -> None:
             for few_blocks in (0, 2):
                 results[-1].append(run.choose((sums, maxima, counts), names, factor, few_blocks))
                 results[-1].append(run.choose((top, top[:1], sizes[:1]), names, factor, few_blocks))
+            by_domain, in_all = (np.array([3, 1, 0, 2, 3, 2, 1, 0]), np.array([7, -2, 40, 11])), np.zeros(8)
+            results[-1].append(run.compare_domains(sums[:8].copy(), np.array([0.5, 2.0]), *by_domain, 3.0, in_all))
+            results[-1].append(in_all.tolist())
             whole, shares = np.zeros((8, 8), np.int64), np.zeros((7, 8), np.float32)
             run.derive_shares(rows, columns, whole, shares)
             other, bounds, highest = (np.zeros(size, np.float32) for size in (8, _BOUNDED_ROWS, 1))
@@ -269,6 +273,9 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
         ],
         **kernel,
     )(_choose)
+    compare_domains = numba.njit(
+        f"Tuple((float64, int64))({floats}, {floats}, {ints}, {ints}, float64, {floats})", **kernel
+    )(_compare_domains)
     table = "int64[:, ::1], float32[:, ::1]"
     derive_shares = numba.njit(f"void({ints}, {columns}, {table})", **kernel)(_derive_shares)
     pod = f"{table}, {ints}, {floats}"
@@ -284,6 +291,7 @@ def _compile(numba: Any, *, on_disk: bool) -> CompiledKernels:
         rank,
         recount,
         choose,
+        compare_domains,
         derive_shares,
         bound_totals,
     )
@@ -631,6 +639,41 @@ def _choose(blocks: Any, names: Any, factor: Any, few_blocks: int) -> tuple[int,
     return first, highest, ties
 
 
+def _compare_domains(
+    kept: Floats, constants: Floats, domains: Ints, values: Ints, weight: float, totals: Floats
+) -> tuple[float, int]:
+    """See `Kernels.compare_domains`; whatever is added to -inf, it stays."""
+    size = len(kept)
+    lowest, highest = np.int64(_LARGEST), np.int64(-_LARGEST - 1)
+    for row in range(size):
+        value = values[np.uint64(domains[row])]  # not negative, which the compiler need not look at then
+        lowest = min(lowest, value if kept[row] != -np.inf else np.int64(_LARGEST))
+        highest = max(highest, value if kept[row] != -np.inf else np.int64(-_LARGEST - 1))
+    span = float(highest - lowest) if highest > lowest else 1.0
+    part, above = 100.0 if highest > lowest else 0.0, np.empty(min(size, _BLOCK))
+    for start in range(0, size, _BLOCK):
+        total, of_domain = totals[start : start + _BLOCK], domains[start : start + _BLOCK]
+        total[:] = kept[start : start + _BLOCK]
+        for constant in constants:
+            for i in range(len(total)):
+                total[i] += constant
+        for i in range(len(total)):
+            above[i] = float(values[np.uint64(of_domain[i])] - lowest)
+        for i in range(len(total)):
+            total[i] += np.trunc(part * (above[i] / span)) * weight
+    top, unknown, ties = np.int64(-_LARGEST - 1), 0, 0
+    bits = totals.view(np.int64)
+    for row in range(size):  # see `_combine`
+        unknown += totals[row] != totals[row]
+        top = max(top, bits[row] ^ ((bits[row] >> 63) & _LARGEST))
+    if unknown > 0:
+        return np.nan, 0
+    best = np.int64(top ^ ((top >> 63) & _LARGEST)).view(np.float64)
+    for row in range(size):
+        ties += totals[row] == best
+    return best, ties
+
+
 def _derive_shares(
     rows: Ints,
     columns: Any,
@@ -818,6 +861,7 @@ _FUNCTIONS = (
     _rank,
     _recount,
     _choose,
+    _compare_domains,
     _derive_shares,
     _bound_totals,
 )

@@ -40,9 +40,9 @@ from kube_policy_scheduler.framework.evaluate.nominations import taken_by_nomina
 from kube_policy_scheduler.framework.evaluate.ranked_totals import best_ranked, may_be_kept
 from kube_policy_scheduler.framework.evaluate.template_cache import TemplateCache, TemplateCaches
 from kube_policy_scheduler.framework.frame import DeviceOrder, Frame
-from kube_policy_scheduler.framework.kernels.accelerator import Accelerator
+from kube_policy_scheduler.framework.kernels.accelerator import Accelerator, Kernels
 from kube_policy_scheduler.framework.kernels.block_maxima import BlockMaxima, TiedRows
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Scope, ScorePlugin
+from kube_policy_scheduler.framework.plugin import ComparesDomains, FilterPlugin, Ready, Scope, ScorePlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preempt.preemption import DefaultPreemption, Preemption, RejectedPod
 from kube_policy_scheduler.framework.preempt.reclaim import (
@@ -260,8 +260,12 @@ class Cycle:
                 row = smallest_name(tied.rows(), nodes) if tie_break is None else tie_break.first_of_many(tied)
                 return row, tied.total + constant, len(tied)
         if verdict is None and tie_break is not None and kernels is not None:
-            whole = _whole_totals(frame, cache, passing)
-            of_all = tie_break.first_of_all(whole, kernels) if whole is not None else None
+            compared = _compared_totals(frame, cache, passing, kernels)
+            if compared is not None:
+                of_all = tie_break.first_of_top(*compared, kernels)
+            else:
+                whole = _whole_totals(frame, cache, passing)
+                of_all = tie_break.first_of_all(whole, kernels) if whole is not None else None
             if of_all is not None:
                 return of_all.row, of_all.total, of_all.ties
         if passing is not None:
@@ -592,6 +596,48 @@ def _totals(chosen: Frame, cache: TemplateCache, *, all_passing: bool = False) -
                 raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * score.weight
     return totals
+
+
+def _compared_totals(
+    frame: Frame, cache: TemplateCache, passing: BoolArray | None, kernels: Kernels
+) -> tuple[FloatArray, float, int] | None:
+    """Return `float64[nodes]`: what `_totals` returns for the nodes that pass, -inf for others, by a compiled loop.
+
+    Also return the highest total, and how many nodes have it. None: it takes more than one score that compares domains.
+
+    Args:
+        frame: of the pod.
+        cache: of its template.
+        passing: `bool[nodes]`: which pass; None: those that pass the kept filters.
+        kernels: the loops.
+    """
+    if cache.is_in_full or cache.is_bounded_in_full:
+        return None
+    scores = cache.volume_scores if frame.pod.volumes else cache.live_scores
+    comparing = next((score for score in scores if isinstance(score.plugin, ComparesDomains)), None)
+    if comparing is None or not isinstance(comparing.plugin, ComparesDomains):
+        return None
+    ready = comparing.plugin.pre_score(frame)
+    if not isinstance(ready, Ready) or not ready.adds:
+        return None
+    for score in scores:
+        if score is not comparing:
+            prepared = score.plugin.pre_score(frame)
+            if isinstance(prepared, Ready) and prepared.adds:
+                return None
+    by_domain = comparing.plugin.by_domain(ready.state)
+    constants = [kept.constant for kept in cache.normalizing if kept.constant is not None]
+    if by_domain is None or len(constants) != len(cache.normalizing):
+        return None
+    cache.live_scores_added = True
+    kept_totals = cache.maxima.totals(ALL_ROWS)
+    if passing is not None:
+        kept_totals = np.where(passing, kept_totals, -np.inf)
+    totals: FloatArray = np.empty(len(kept_totals))
+    highest, ties = kernels.compare_domains(
+        kept_totals, np.array(constants, np.float64), *by_domain, comparing.weight, totals
+    )
+    return totals, highest, ties
 
 
 def _whole_totals(frame: Frame, cache: TemplateCache, passing: BoolArray | None) -> FloatArray | None:

@@ -184,6 +184,29 @@ class Kernels(Protocol):
             few_blocks: with rows that tie in more blocks, the first group is looked at before all rows are.
         """
 
+    def compare_domains(
+        self,
+        kept: FloatArray,
+        constants: FloatArray,
+        domains: IntArray,
+        values: IntArray,
+        weight: float,
+        totals: FloatArray,
+        /,
+    ) -> tuple[float, int]:
+        """Write totals with a score by domains; return the highest, and how many rows have it.
+
+        The score of a row is 0 to 100, from the lowest to the highest value of feasible rows, and 0 if all are equal.
+
+        Args:
+            kept: `float64[nodes]`: what is added up so far, -inf where a row is not feasible.
+            constants: `float64[n]`: what is added to each row in this order, before the score.
+            domains: `int64[nodes]`: the domain of each row.
+            values: `int64[domains]`
+            weight: of the score.
+            totals: is written, `float64[nodes]`. If one of them is not a number, no row has the highest.
+        """
+
     def derive_shares(
         self,
         rows: IntArray,

@@ -26,6 +26,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
     SKIP,
+    ComparesDomains,
     Default,
     FilterPlugin,
     PreFilterResult,
@@ -67,7 +68,7 @@ class Sides(msgspec.Struct, frozen=True):
     existing: Sequence[_Side]
 
 
-class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
+class InterPodAffinity(FilterPlugin, ScorePlugin, ComparesDomains, msgspec.Struct, frozen=True):
     """Rejects nodes by required terms, and scores them by preferred ones."""
 
     hard_pod_affinity_weight: int = 1
@@ -172,6 +173,13 @@ class InterPodAffinity(FilterPlugin, ScorePlugin, msgspec.Struct, frozen=True):
             result = mine if result is None else result + mine
         assert result is not None
         return result
+
+    def by_domain(self, state: _Preferred) -> tuple[IntArray, IntArray] | None:
+        """Return `int64[nodes]` and `int64[domains]`, if all terms have the same topology key."""
+        if len(state.totals) != 1:
+            return None
+        (totals,) = state.totals
+        return totals.topology.index, totals.totals
 
     def normalize(self, frame: Frame, state: _Preferred, raw: IntArray | FloatArray) -> IntArray:
         """Return `int64[rows]`: 100 for the highest, 0 for the lowest; 0 for all if they are equal."""
