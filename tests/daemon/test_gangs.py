@@ -616,3 +616,27 @@ def test_a_member_that_joins_a_complete_gang_starts_at_once() -> None:
         assert calm.on_nodes() == ["d", "w0", "w1", "w2", "x"]
 
     story(ROLES, tell, cpus=(8,))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(2, 6))
+def test_a_gang_gets_what_its_queue_is_guaranteed_if_that_is_enough_for_members_that_complete_it(
+    cores: list[int], guaranteed: int
+) -> None:
+    """Whatever members ask for that it can do without, and whichever of them comes first."""
+    queues = f"queue a for pods where pod.label.job min cpu {guaranteed}\nqueue b for pods where not pod.label.job\n"
+
+    async def tell(calm: Calm) -> None:
+        for number in range(6):
+            calm.pod(f"b{number}")
+        await calm.after(5)
+        for number, each in enumerate(cores):
+            calm.pod(f"g{number}", millis=1000 * each, job="g", size="2")
+        await calm.after(60)
+        least = sum(sorted(cores)[:2])
+        started = [int(name[1:]) for name in calm.on_nodes() if name.startswith("g")]
+        assert bool(started) is (least <= guaranteed)
+        assert sum(cores[number] for number in started) <= guaranteed
+        assert sum(name.startswith("b") for name in calm.on_nodes()) + sum(cores[number] for number in started) <= 6
+
+    story(f"{GANG}{queues}reclaim\n", tell, cpus=(6,))

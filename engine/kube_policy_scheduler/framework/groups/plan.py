@@ -42,7 +42,7 @@ from kube_policy_scheduler.framework.groups.whole_preemption import (
     told_of,
 )
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption, why_never
-from kube_policy_scheduler.framework.preempt.reclaim import RETRY_SECONDS, Reclaimed, reclaim
+from kube_policy_scheduler.framework.preempt.reclaim import NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message, rejection
@@ -219,21 +219,27 @@ class Planner:
         if self._queue.is_letting_in(requirement.group) or record.plans.reclaims_again_at > time:
             return msgspec.structs.replace(short, reclaim=Reclaimed(look_later=True))
         incomplete = tuple(filter(self.members.lacks, requirements))
-        frame = self.algorithm.frame(queued)
-        if record.plans.entitled_since is not None:
-            frame = msgspec.structs.replace(frame, entitled=record.plans.entitled_since + frame.ahead)
-        found = reclaim(
-            frame,
-            rules,
-            [member.pod for member in self.members.needed(queued, requirement)],
-            lambda: self.places(queued, incomplete),
-            own=frozenset(each.group for each in requirements),
-        )
-        uid = queued.pod.uid
-        if found.victims and uid in found.places:
+        found, members = NOTHING_RECLAIMED, list[QueuedPod]()
+        for members in self._that_may_reclaim(queued, requirement, self.cluster.track_usage(rules.tree)):
+            frame = self.algorithm.frame(members[0])
+            if record.plans.entitled_since is not None:
+                frame = msgspec.structs.replace(frame, entitled=record.plans.entitled_since + frame.ahead)
+            tried = reclaim(
+                frame,
+                rules,
+                [member.pod for member in members],
+                lambda: self.places(queued, incomplete),
+                own=frozenset(each.group for each in requirements),
+            )
+            is_settled = bool(tried.victims) or (tried.why is not None and not tried.found_nobody)
+            found = tried if is_settled or found.why is None else found
+            if is_settled:
+                break
+        first = members[0].pod.uid
+        if found.victims and first in found.places and found.places.keys() <= {member.pod.uid for member in members}:
             self._gangs.succeeded(record)
             nominations = {member: Preemption(host) for member, host in found.places.items()}
-            nominations[uid] = Preemption(found.places[uid], found.victims, reclaims=True, sharing=found.sharing)
+            nominations[first] = Preemption(found.places[first], found.victims, reclaims=True, sharing=found.sharing)
             return Plan(nominations=nominations, instead_of=short)
         if not found.waits:
             for each in incomplete:
@@ -244,6 +250,22 @@ class Planner:
         if found.found_nobody:
             record.plans.reclaims_again_at = time + RETRY_SECONDS
         return msgspec.structs.replace(short, reclaim=found)
+
+    def _that_may_reclaim(
+        self, queued: QueuedPod, requirement: GangRequirement, usage: QuotaUsage
+    ) -> Iterator[list[QueuedPod]]:
+        """Yield members that complete a group: those that come first, and if others ask for less, these."""
+        members, places = self.members.pending(queued, (requirement,)), range(len(usage.tree.resources))
+        first = self.members.filling(members, requirement) or [queued]
+        yield first
+
+        def asks(member: QueuedPod) -> list[int]:
+            amounts = dict(usage.amounts(member.pod))
+            return [amounts.get(place, 0) for place in places]
+
+        least = self.members.filling(sorted(members, key=asks), requirement)
+        if least and {id(member) for member in least} != {id(member) for member in first}:
+            yield least
 
     # --- nodes -----------------------------------------------------------------------------------------
 
