@@ -35,6 +35,7 @@ pods that wait, and on which of several nodes pods are."""
 DEAR = (
     "budgets.policy",
     "clustering.policy",
+    "elastic-jobs.policy",
     "fgd-reserve.policy",
     "fgd-thrifty.policy",
     "flink-taskmanagers.policy",
