@@ -109,12 +109,14 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": _cut(record.getMessage()),
         }
-        # what a caller adds cannot pass for the time or the message
-        entry |= {key if key not in entry else f"{key}_": _bounded(value) for key, value in _extra(record).items()}
+        for key, value in islice(record.__dict__.items(), _FIRST, None):  # what each record has comes first
+            if key not in _STANDARD:  # what a caller adds cannot pass for the time or the message
+                entry[key if key not in entry else f"{key}_"] = _cut(value) if isinstance(value, str) else value
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         try:
-            return _escaped(orjson.dumps(entry, default=str).decode())
+            line = orjson.dumps(entry, default=str).decode()
+            return line if line.isascii() and "\x7f" not in line else _escaped(line)  # the rest is escaped already
         except TypeError:  # half a surrogate pair, a number beyond 64 bits
             return json.dumps(entry, default=str)
 
@@ -122,10 +124,6 @@ class JsonLines(logging.Formatter):
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     added = islice(record.__dict__.items(), _FIRST, None)  # what each record has comes first
     return {key: value for key, value in added if key not in _STANDARD}
-
-
-def _bounded(value: object) -> object:
-    return _cut(value) if isinstance(value, str) else value
 
 
 def _cut(text: str) -> str:

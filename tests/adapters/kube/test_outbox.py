@@ -577,6 +577,25 @@ def test_items_wait_for_bindings_but_not_forever() -> None:
     story(tell, defer_while=lambda: busy, limits=OutboxLimits(max_defer_seconds=5.0))
 
 
+def test_what_comes_while_others_are_busy_wakes_nobody() -> None:
+    asked = 0
+
+    def is_busy() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for number in range(100):
+            box.put(("default", f"{number}"), "text")
+            await asyncio.sleep(0.0001)
+        assert asked < 130  # once for each item, and a few times for all of them together
+        await asyncio.sleep(15.1)
+        assert len(api.taken) == 100
+
+    story(tell, defer_while=is_busy)
+
+
 def test_items_in_flight_when_sending_stopped_are_sent_by_the_next_run() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         running = asyncio.create_task(box.run())

@@ -272,6 +272,8 @@ class Outbox(Generic[Key, Item]):
         self._sends: asyncio.TaskGroup | None = None
         """The tasks of the run under way."""
         self._stirred = asyncio.Event()
+        self._is_polling = False
+        """Whether `run` waits for others who are busy: what comes meanwhile is looked at with what waits already."""
         self._drained = asyncio.Event()
         self._drained.set()
         self._paused_until = self._next_failing_at = 0.0
@@ -309,8 +311,8 @@ class Outbox(Generic[Key, Item]):
             lanes = self._lanes.get(namespace)
             if lanes is None:
                 lanes = self._lanes[namespace] = _Lanes.of(namespace)
-            self._entries[key] = _Entry(key, item, asyncio.get_running_loop().time(), lanes)
-            self._wait(self._entries[key])
+            self._entries[key] = entry = _Entry(key, item, asyncio.get_running_loop().time(), lanes)
+            self._wait(entry, stirs=not self._is_polling or self._is_draining or not self._defer_while())
             return
         is_waiting = not self._is_under_way(known)
         older = known.item if is_waiting else known.newer
@@ -341,6 +343,7 @@ class Outbox(Generic[Key, Item]):
             self._sends = sends
             while True:
                 self._stirred.clear()
+                self._is_polling = False
                 now = loop.time()
                 while (turn := self._take_next(now)) is not None:
                     if not self._begin_turn(turn):
@@ -440,11 +443,13 @@ class Outbox(Generic[Key, Item]):
                 ends.append(self._next_failing_at)
             if self._defer_while():
                 ends.append(now + DEFER_POLL_SECONDS)
+                self._is_polling = True
         return min(ends, default=None)
 
     # --- where an item is ----------------------------------------------------------------------------
 
-    def _wait(self, entry: _Entry[Key, Item], *, first: bool = False) -> None:
+    def _wait(self, entry: _Entry[Key, Item], *, first: bool = False, stirs: bool = True) -> None:
+        """Let an item wait for its turn. stirs: whether it may be sent before `run` looks anyway."""
         lane = entry.lane
         entry.lanes.resting.pop(entry.key, None)
         lane.waiting[entry.key] = entry
@@ -452,7 +457,8 @@ class Outbox(Generic[Key, Item]):
             lane.waiting.move_to_end(entry.key, last=False)
         self._file(lane)
         self._drained.clear()
-        self._stirred.set()
+        if stirs:
+            self._stirred.set()
 
     def _rest(self, entry: _Entry[Key, Item], seconds: tuple[float, float], *, wish: float | None = None) -> None:
         entry.pauses = entry.pauses or self._backoff(seconds)
