@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
@@ -17,6 +18,41 @@ from kube_policy_scheduler.adapters.process.turn_watch import (
     LongTurn,
     TurnWatch,
 )
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_loop_with_other_work_looks_for_what_has_come_once_in_the_time_for_which_turns_are_joined(
+    joins: bool,
+) -> None:
+    machine = Machine()
+    watch = machine.watch()
+    step = JOIN_SECONDS / 4 * 1.01
+    here, there = socket.socketpair()
+    seen_at = list[int]()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            here.recv(1)
+            seen_at.append(round(machine.passed / step))
+
+        loop.add_reader(here, read)
+        for _ in range(20):
+            there.send(b"x")
+            machine.work(step)
+            await asyncio.sleep(0)
+        loop.remove_reader(here)
+
+    watch.joins = lambda: joins
+    try:
+        with asyncio.Runner(loop_factory=watch.new_loop) as runner:
+            runner.run(main())
+    finally:
+        here.close()
+        there.close()
+
+    assert {later - earlier for earlier, later in pairwise(seen_at)} == {4 if joins else 1}
 
 
 class Machine:

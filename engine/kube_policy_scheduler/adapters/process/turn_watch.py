@@ -40,7 +40,7 @@ SAID_SECONDS = 10.0
 """Of long turns in the same step, one is logged in this many seconds; all are counted."""
 RECENT_SECONDS = 600.0
 JOIN_SECONDS = 0.002
-"""How long a turn waits for what else comes, where turns are joined. Twice as long saves nothing more."""
+"""How long a turn waits for what else comes, where turns are joined."""
 FRAMES = 6
 """Functions that are named of a turn that hangs, the innermost ones."""
 
@@ -117,14 +117,14 @@ class TurnWatch(Generic[ThingT]):
         self.on_long: Callable[[LongTurn[ThingT]], None] = lambda turn: None
         """Called after a long turn, on the loop."""
         self.joins: Callable[[], bool] = lambda: False
-        """Asked when something has come for which the loop has waited: whether it is handled together with what comes
-        within `JOIN_SECONDS`. Not asked while the loop has other work."""
+        """Whether what has come is handled together with what comes within `JOIN_SECONDS`, where nothing is due before.
+        While the loop has other work, it looks for what has come once in so many seconds, not between any two tasks."""
 
     # --- the loop ------------------------------------------------------------------------------------
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop whose turns are watched."""
-        return asyncio.SelectorEventLoop(_WatchedSelector(self))
+        return asyncio.SelectorEventLoop(_WatchedSelector(self, self._steady))
 
     def __enter__(self) -> Self:
         """Begin to look whether a turn hangs."""
@@ -268,20 +268,33 @@ def _fields(step: str, name: str) -> dict[str, Any]:
 class _WatchedSelector(selectors.BaseSelector):
     """A selector that says when the loop waits, and when it goes on."""
 
-    def __init__(self, watch: TurnWatch[Any]) -> None:
-        self._watch, self._selector = watch, selectors.DefaultSelector()
+    def __init__(self, watch: TurnWatch[Any], steady: Callable[[], float]) -> None:
+        self._watch, self._steady, self._selector = watch, steady, selectors.DefaultSelector()
+        self._looked_at = 0.0
+        """By the steady clock."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._watch.end_turn()
         try:
+            if timeout is not None and timeout <= 0.0:
+                return self._look_beside_work()
             found = self._selector.select(timeout)
-            has_time = timeout is None or timeout > JOIN_SECONDS  # nothing else to do, and nothing due soon
+            has_time = timeout is None or timeout > JOIN_SECONDS  # nothing due soon
             if found and has_time and self._watch.joins():
                 self._watch.sleep(JOIN_SECONDS)
                 found = self._selector.select(0)
+            self._looked_at = self._steady()
             return found
         finally:
             self._watch.begin_turn()
+
+    def _look_beside_work(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Look what has come while the loop has other work: where turns are joined, not each time."""
+        now = self._steady()
+        if now - self._looked_at < JOIN_SECONDS and self._watch.joins():
+            return []
+        self._looked_at = now
+        return self._selector.select(0)
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._selector.register(fileobj, events, data)
