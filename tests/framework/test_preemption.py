@@ -106,6 +106,27 @@ def test_of_equal_nodes_the_first_by_name_is_selected_and_all_are_listed() -> No
     assert [victim.name for victim in found.victims] == ["low0"]
 
 
+def test_of_pods_below_zero_fewer_go_although_the_sum_of_their_priorities_is_higher() -> None:
+    cluster = full_cluster(2, priority=-5)
+    cluster.displace("low0")
+    for name in ("half", "other half"):
+        cluster.place(pod(cluster, name, cpu="500m", priority=-5), "n000")
+
+    assert [victim.name for victim in preempted(cluster).victims] == ["low1"]
+
+
+@pytest.mark.parametrize(("started", "goes"), [((1e8, 2e8, None), "low2"), ((3e8, 2e8, 1e8), "low0")])
+def test_of_victims_that_are_alike_goes_the_one_that_started_last_or_not_yet(
+    started: tuple[float | None, ...], goes: str
+) -> None:
+    cluster = full_cluster(3)
+    for number, at in enumerate(started):
+        cluster.displace(f"low{number}")
+        cluster.place(msgspec.structs.replace(pod(cluster, f"low{number}", priority=0), started=at), f"n00{number}")
+
+    assert [victim.name for victim in preempted(cluster).victims] == [goes]
+
+
 def test_the_search_continues_while_every_candidate_violates_a_budget() -> None:
     cluster = full_cluster(150)
     budget = {

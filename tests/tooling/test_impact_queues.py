@@ -9,6 +9,7 @@ import pytest
 
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
+from kube_policy_scheduler.tooling.impact import evictions as evictions_module
 from kube_policy_scheduler.tooling.impact.evictions import Evictions, evictions
 from kube_policy_scheduler.tooling.impact.queue_changes import QueueChange, queue_changes
 from kube_policy_scheduler.tooling.impact.replay import replay, steps_of
@@ -67,6 +68,17 @@ def test_a_pod_that_stays_under_the_new_policies_is_named() -> None:
     assert (len(found.old), len(found.new), len(found.fewer)) == (1, 0, 1)
 
 
+def test_who_gives_way_after_hours_of_patience_is_waited_for() -> None:
+    found = evicted([*running("a", 8), *waiting("b")], FITS, queues(reclaim="reclaim after 3h"))
+    assert [each.after_seconds for each in found.more] == [3 * 3600]
+
+
+def test_of_very_many_pending_pods_some_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evictions_module, "MOST_PENDING", 2)
+    found = evicted([*running("a", 8), *waiting("b", 3)], FITS, queues())
+    assert (found.pending, found.left, len(found.more)) == (2, 1, 2)
+
+
 def test_the_same_policies_evict_the_same_pods() -> None:
     found = evicted([*running("a", 8), *waiting("b", 3)], queues(), queues())
     assert (len(found.old), len(found.new), found.more, found.fewer) == (3, 3, (), ())
@@ -111,6 +123,17 @@ def test_a_gang_is_evicted_as_a_whole() -> None:
             queues(),
             queues().replace("min cpu 4", "min cpu 4 max cpu 5 weight 2", 1),
             [("a", "max cpu", "no limit", "5", "1 pod over", 1), ("a", "weight", "1", "2", "", 0)],
+        ),
+        (queues().replace("min cpu 4", "min cpu 4 max cpu 5", 1), queues(), [("a", "max cpu", "5", "no limit", "", 0)]),
+        (
+            queues(),
+            queues().replace("min cpu 4", "min cpu 4, mem 6Gi max mem 7Gi", 1),
+            [("a", "guaranteed memory", "0", "6Gi", "", 0), ("a", "max memory", "no limit", "7Gi", "", 0)],
+        ),
+        (
+            queues().replace("min cpu 4", "min cpu 4, mem 6Gi max mem 7Gi", 1),
+            queues(),
+            [("a", "guaranteed memory", "6Gi", "0", "", 0), ("a", "max memory", "7Gi", "no limit", "", 0)],
         ),
         (queues(), queues().replace("min cpu 4", "min cpu 4 lend cpu 1", 1), [("a", "kept cpu", "0", "3", "", 0)]),
         (queues(), queues().replace('"a"', '"c"'), [("a", "pods", "6", "0", "", 0)]),
