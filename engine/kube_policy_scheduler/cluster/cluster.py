@@ -202,8 +202,10 @@ class Cluster:
         self.numa.rows_changed()
         for info in infos:
             self.devices.add_node(info.row)
+            if not (there := self.on_node.get(info.name)):
+                continue
             with self.counters.all_of(info.row, step=1):
-                for pod in self.on_node.get(info.name, {}).values():
+                for pod in there.values():
                     self._from_unknown_node(pod)
                     self._count(pod, info.row, 1)
         if infos:

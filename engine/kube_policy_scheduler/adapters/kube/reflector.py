@@ -72,6 +72,10 @@ LATER_PAGE_BYTES = PAGE_BYTES // 4  # of a later list: decoded in 5 ms
 EVENTS_BYTES = 64 << 10
 """Of a watch, decoded and handed over at once. With some 40 pods a piece, what is decoded no longer fits the caches of
 the processor, and each event takes up to half as long again."""
+KEPT_SECONDS = 1.0
+"""Pages of a first list that came before their handler are kept for so long, and then go one after the other: it takes
+as long to free one as to decode half of it, and the first decisions do not wait for that."""
+FREED_EVERY_SECONDS = 0.05
 LIST_OBJECTS = 32  # of a later list, the same: decisions go on meanwhile, and an object may take half a millisecond
 WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn from here, so that they do not coincide
 WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
@@ -391,7 +395,9 @@ class Reflector(Generic[T]):
                         handler.replaced(objects[:FIRST_LIST_OBJECTS])
                         objects, is_begun = objects[FIRST_LIST_OBJECTS:], True
                     await self._deliver_in_slices(Updates(objects), _at_once(objects))
-                at_hand.clear()
+                if len(at_hand) > 1:
+                    asyncio.get_running_loop().call_later(KEPT_SECONDS, _free_in_turns, at_hand)
+                at_hand = []
         return version
 
     async def _list_again(self, limit: int | None) -> str:
@@ -733,3 +739,9 @@ async def wait_synced(reflectors: Iterable[Reflector[Any]], *, timeout_seconds: 
     for task in pending:
         task.cancel()
     return [reflector for task, reflector in waits.items() if task in pending]
+
+
+def _free_in_turns(pages: list[Page[Any]]) -> None:
+    pages.pop()
+    if pages:
+        asyncio.get_running_loop().call_later(FREED_EVERY_SECONDS, _free_in_turns, pages)

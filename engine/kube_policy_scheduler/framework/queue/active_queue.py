@@ -53,7 +53,8 @@ class ActiveQueue:
 
     def push(self, queued: QueuedPod, position: QueuePosition) -> None:
         """Add a pod, or give it a new position."""
-        self._leave_fair(queued)
+        if self._fair:
+            self._leave_fair(queued)
         move(queued, PodState.ACTIVE)
         queued.ticket = next(self._tickets)
         self._slots.give(queued, position.line)

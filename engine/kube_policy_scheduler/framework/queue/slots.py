@@ -85,7 +85,8 @@ class Slots:
 
     def give(self, queued: QueuedPod, line: str) -> None:
         """Give a line the slot of a pod; if the pod has one in another line, it comes along."""
-        priority, had = queued.pod.priority, self._held.get(queued.pod.uid)
+        uid, priority = queued.pod.uid, queued.pod.template.priority
+        had = self._held.get(uid)
         if had is not None and had.priority == priority:
             if had.line == line:
                 return
@@ -94,8 +95,9 @@ class Slots:
             lane, tag = Lane.RETRIED, self._tag(queued)
         else:
             lane, tag = Lane.NEW, 0.0
-        self.end(queued)
-        slot = self._held[queued.pod.uid] = Slot(line, priority, lane, tag, queued)
+        if had is not None:
+            self.end(queued)
+        slot = self._held[uid] = Slot(line, priority, lane, tag, queued)
         self._retried += lane is Lane.RETRIED
         heap = self._heaps.get((line, priority, lane))
         if heap is None:
