@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 __all__ = [
@@ -339,12 +339,11 @@ class KubernetesRules:
         return f"KubernetesRules({self})"
 
 
-@dataclass(frozen=True, slots=True)
-class KubernetesChoice:
+class KubernetesChoice(NamedTuple):
     """What somebody says of the rules: a version, gates, both or nothing."""
 
     version: KubernetesVersion | None = None
-    gates: Mapping[str, bool] = field(default_factory=dict)
+    gates: Mapping[str, bool] = MappingProxyType({})
     """Whether they are on, by name."""
 
     def __bool__(self) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -278,5 +279,7 @@ class Simulation(Chaos):
         profile = self.policies.profile(pod)
         assert profile is not None
         if rack is not None:
-            profile = replace(profile, filters=(GangTopology((Domain("rack", rack),)), *profile.filters))
+            profile = msgspec.structs.replace(
+                profile, filters=(GangTopology((Domain("rack", rack),)), *profile.filters)
+            )
         return cycle.decide(Frame(pod, cluster, self.server.now()), profile).host

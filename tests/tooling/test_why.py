@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_policy_scheduler.cli.main import run
@@ -228,7 +228,7 @@ def test_the_value_and_its_age_are_shown_of_metrics_that_are_not_of_nodes() -> N
         Reading("watts", (Series({"rack": "a"}, 5.0, at), Series({"rack": "b"}, 9.0, at)), at, at),
         Reading("budget", (Series({"tenant": "red"}, 100.0, at),), at, at),
     ]
-    rank = explain(replace(asked, signals=Signals.of(readings))).ranking
+    rank = explain(msgspec.structs.replace(asked, signals=Signals.of(readings))).ranking
     assert rank is not None
     parts = {part.text: part for term in rank.terms for part in term.parts}
     assert (rank.nodes, rank.totals) == (("a", "b"), (95.0, 91.0))
@@ -313,7 +313,7 @@ def test_a_gang_that_no_rack_holds_is_told_how_much_room_the_best_ones_have() ->
     there = cluster_of(nodes, [{"node": "r3-0", "cpu": 2}, {"node": "r4-0", "cpu": 1}])
     rules = rules_of("gang by pod.label.job size 5 within one rack\nrequire pod label job")
     asked = inputs(there, {"cpu": 1, "labels": {"job": "train"}}, rules)
-    found = explain(replace(asked, pending=Pending(_pending(there, "train", 4))))
+    found = explain(msgspec.structs.replace(asked, pending=Pending(_pending(there, "train", 4))))
     assert [(str(each.domain), each.room, each.needed) for each in found.domains] == [
         *((f"rack=r{rack}", 4, 5) for rack in (0, 1, 2, 5, 6)),
     ]
@@ -333,7 +333,7 @@ def test_a_gang_that_lost_pods_is_told_what_becomes_of_the_rest() -> None:
     job = {"labels": {"job": "j"}}
     there = cluster_of([{"name": "a", "cpu": 2}], [{**job, "cpu": 1, "node": "a"}, {**job, "cpu": 1, "node": "a"}])
     asked = inputs(there, {**job, "cpu": 1}, rules_of("gang by pod.label.job size 3 within 10min\n"))
-    asked = replace(asked, pending=Pending([asked.pod]))
+    asked = msgspec.structs.replace(asked, pending=Pending([asked.pod]))
     text = "\n".join(report.lines(explain(asked), to=Terminal()))
     goes = "those that run are evicted 10 min after others were lost unless it is complete by then"
     assert goes in " ".join(text.split())

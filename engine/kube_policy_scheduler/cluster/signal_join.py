@@ -19,7 +19,6 @@ import ipaddress
 import math
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -154,8 +153,7 @@ def _aliases(hostname: str | None, addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple({_canonical(text): None for text in (hostname, *addresses) if text})
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(msgspec.Struct, frozen=True, eq=False):
     """One reading laid over the nodes, and what did not fit. Row i belongs to `names[i]`."""
 
     names: tuple[str, ...]
@@ -175,7 +173,7 @@ class Join:
     """Names of nodes for which several series disagree: missing, because taking either would be a guess."""
     not_finite: tuple[str, ...] = ()
     """Names of nodes whose value is NaN or infinite: missing."""
-    others: object = field(default_factory=object, compare=False)
+    others: object = msgspec.field(default_factory=object)
     """The same object as in the join before if that differs only on rows whose own node changed."""
 
     def missing_names(self) -> tuple[str, ...]:

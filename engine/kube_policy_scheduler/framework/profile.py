@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
@@ -47,8 +46,7 @@ class DomainOrder(Protocol):
         """Return what returns `float64[rows]`, NaN where missing: the smallest mean over a domain comes first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Profile:
+class Profile(msgspec.Struct, frozen=True, eq=False):
     """The plugins of one policy (or of plain Kubernetes); compared by identity."""
 
     name: str
@@ -59,7 +57,7 @@ class Profile:
     """Whether PostFilter runs."""
     preemption: PreemptionRule | None = None
     """Which pods may preempt and be evicted, in addition to Kubernetes' own rules."""
-    clauses: Mapping[str, str | None] = field(default_factory=dict)
+    clauses: Mapping[str, str | None] = {}
     """The clauses of a policy by name, each with its message if the author of the policy wrote it."""
     ties: Ties = Ties.HASH
     """Which of several best nodes is taken."""
@@ -77,16 +75,17 @@ class Profile:
     """Its first filters, if it is `whole` on fewer nodes."""
     wider: Profile | None = None
     """The same profile without `narrowing`; see `whole`."""
-    wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)
+    # what follows from the others:
+    wakes: Mapping[str, frozenset[ClusterEvent]] = {}
     """By filter name: the events that may help a pod that it rejected; if absent, any event."""
-    kept_filters: tuple[FilterPlugin, ...] = field(init=False)
+    kept_filters: tuple[FilterPlugin, ...] = ()
     """The filters whose results are kept."""
-    kept_scores: tuple[Weighted, ...] = field(init=False)
+    kept_scores: tuple[Weighted, ...] = ()
     """The scores whose results are kept."""
-    live_scores: tuple[Weighted, ...] = field(init=False)
+    live_scores: tuple[Weighted, ...] = ()
     """The scores that run for each pod. Those by domain are last: the order decides how sums are rounded."""
 
-    _live_filters: tuple[FilterPlugin, ...] = field(init=False)
+    _live_filters: tuple[FilterPlugin, ...] = ()
 
     def __post_init__(self) -> None:
         wakes = {NARROWED: NARROWED_EVENTS, BACKFILL: BACKFILL_EVENTS}
@@ -109,7 +108,7 @@ class Profile:
             "_live_filters": tuple(plugin for plugin in self.filters if plugin.scope.is_live),
         }
         for name, value in derived.items():
-            object.__setattr__(self, name, value)
+            msgspec.structs.force_setattr(self, name, value)
 
     def live_filters_of(self, template: PodTemplate) -> tuple[tuple[FilterPlugin, ...], tuple[FilterPlugin, ...]]:
         """Return the live filters that may apply to pods of a template without volumes, and with volumes.
@@ -145,7 +144,7 @@ class Profile:
 
     def ordered(self, order: DeviceOrder) -> Profile:
         """Return the same profile with another order of devices."""
-        return replace(self, devices=order, wider=self.whole)
+        return msgspec.structs.replace(self, devices=order, wider=self.whole)
 
     def narrowed(self, *filters: FilterPlugin, preempts: bool = True) -> Profile:
         """Return the same profile for fewer nodes.
@@ -154,7 +153,7 @@ class Profile:
             filters: asked first, and evaluated each time; for each node they depend on facts of that node alone.
             preempts: False: PostFilter does not run.
         """
-        return replace(
+        return msgspec.structs.replace(
             self,
             filters=(*filters, *self.filters),
             narrowing=(*filters, *self.narrowing),

@@ -8,7 +8,6 @@ Pure: nothing is placed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 
 import msgspec
@@ -203,7 +202,7 @@ class Answers:
             return alone
         filters = ahead.answer.inputs.profile.filters
         beside = inputs.profile.narrowed(BesideReservation(rule, reservation, filters))
-        found = self._alone(inputs.under(replace(beside, by_template=False)), preempts=False)
+        found = self._alone(inputs.under(msgspec.structs.replace(beside, by_template=False)), preempts=False)
         if found.host is not None:
             return found
         reason = (

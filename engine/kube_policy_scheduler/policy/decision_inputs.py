@@ -6,7 +6,6 @@ Every command that decides again (test, why, impact, capture, doctor, drift, …
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
@@ -39,16 +38,15 @@ def _cannot_recompile(sources: Sequence[Source]) -> PolicySet | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What decides about a pod: one policy, or plain Kubernetes."""
 
     profile: Profile
     policy: Policy | None = None
     sources: tuple[Source, ...] = ()
     """The texts of all policies, for trying changes of them."""
-    recompile: Recompile = field(default=_cannot_recompile, repr=False)
-    policies: PolicySet | None = field(default=None, repr=False)
+    recompile: Recompile = _cannot_recompile
+    policies: PolicySet | None = None
     """The set that the policy is of, which tells the pods that wait in its orders; None: nobody else does."""
 
     def edited(self, source: Source, text: str) -> Rules | None:
@@ -65,8 +63,7 @@ KUBERNETES = Rules(kubernetes_profile())
 """Without policies."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionInputs:
+class DecisionInputs(msgspec.Struct, frozen=True):
     """Everything that one decision follows from."""
 
     pod: PodInfo
@@ -81,9 +78,9 @@ class DecisionInputs:
     """Unix seconds at which the pod first entered the queue."""
     attempts: int = 0
     """Attempts to schedule the pod before this one."""
-    manifest: objects.Pod | None = field(default=None, repr=False)
+    manifest: objects.Pod | None = None
     """The pod as the API server has it; only changes of its spec need it."""
-    pending: Pending | None = field(default=None, repr=False)
+    pending: Pending | None = None
     """The pods that wait, for gangs and strict orders; None: not known, so that no gang lacks pods."""
 
     @classmethod
@@ -123,7 +120,7 @@ class DecisionInputs:
 
     def under(self, profile: Profile) -> DecisionInputs:
         """Return the same decision by other plugins."""
-        return replace(self, rules=replace(self.rules, profile=profile))
+        return msgspec.structs.replace(self, rules=msgspec.structs.replace(self.rules, profile=profile))
 
     def of_other(self, pod: PodInfo) -> DecisionInputs | None:
         """Return the inputs for another pod that waits, by its own rules; None where no policy governs it."""
@@ -132,8 +129,8 @@ class DecisionInputs:
         if policy is not rules.policy:
             if policy is None:
                 return None
-            rules = replace(rules, profile=policy.profile, policy=policy)
-        return replace(self, pod=pod, rules=rules, queued=pod.created, attempts=0, manifest=None)
+            rules = msgspec.structs.replace(rules, profile=policy.profile, policy=policy)
+        return msgspec.structs.replace(self, pod=pod, rules=rules, queued=pod.created, attempts=0, manifest=None)
 
     def rivals(self) -> list[PodInfo]:
         """Return the other pods that wait and that the same policy governs."""
@@ -163,7 +160,7 @@ class DecisionInputs:
         """Return the inputs with another spec of the pod; it needs the `manifest`."""
         assert self.manifest is not None
         changed = msgspec.structs.replace(self.manifest, spec=spec)
-        return replace(self, pod=self.cluster.templates.pod(changed), manifest=changed)
+        return msgspec.structs.replace(self, pod=self.cluster.templates.pod(changed), manifest=changed)
 
 
 def unbound(pod: objects.Pod, *, scheduler: str | None = None, keep_status: bool = True) -> objects.Pod:

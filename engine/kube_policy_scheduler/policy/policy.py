@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.pods import PodTemplate
@@ -57,18 +58,18 @@ from kube_policy_scheduler.policy.pod_groups import COSCHEDULING_LABEL, native_g
 from kube_policy_scheduler.policy.queues import with_queues
 
 
-@dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
     """A policy that decides."""
 
     compiled: CompiledPolicy
-    profile: Profile = field(repr=False)
+    profile: Profile
     """Default filters first, then the policy's; compared by identity, so kept answers end with the policy."""
-    stable: Policy | None = field(default=None, repr=False)
+    stable: Policy | None = None
     """The policy that it is a canary of."""
-    _requirements: WeakKeyDictionary[PodTemplate, tuple[GangRequirement, ...]] = field(
-        default_factory=WeakKeyDictionary, init=False, repr=False
-    )
+
+    @cached_property
+    def _requirements(self) -> WeakKeyDictionary[PodTemplate, tuple[GangRequirement, ...]]:
+        return WeakKeyDictionary()
 
     @property
     def name(self) -> str:
@@ -112,15 +113,15 @@ class Policy:
 
     def joined(self, stable: Policy | None) -> Policy:
         """Return the canary of a stable policy."""
-        return replace(self, stable=stable)
+        return msgspec.structs.replace(self, stable=stable)
 
     def with_queues(self, rules: QuotaRules) -> Policy:
         """Return the policy with quotas with borrowing."""
-        return replace(self, profile=with_queues(self.profile, rules))
+        return msgspec.structs.replace(self, profile=with_queues(self.profile, rules))
 
     def with_gangs(self, gangs_of: Callable[[Frame], Sequence[GangRequirement]]) -> Policy:
         """Return the policy whose pods evict these gangs as a whole."""
-        return replace(self, profile=replace(self.profile, gangs_of=gangs_of))
+        return msgspec.structs.replace(self, profile=msgspec.structs.replace(self.profile, gangs_of=gangs_of))
 
     def governs(self, frame: Frame) -> bool:
         """Return whether it is for this pod; only `frame.pod` is looked at. The scheduler's name is not asked for."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -28,12 +27,13 @@ from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.owner import Owner
-from kube_policy_scheduler.lint.runner import lint
-from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES, FleetPolicies, fleet_policies
 from kube_policy_scheduler.policy.governing import Governing, served_by
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy, make_policy
 from kube_policy_scheduler.policy.queues import above_max_rules, quota_tree, reclaim_rules
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.policy.fleet_policies import FleetPolicies
 
 _MANY_OBJECTS = 20_000
 """About 400 clauses; the collector looks at 2,000 to 4,000 objects a millisecond."""
@@ -42,8 +42,7 @@ FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
 DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 
-@dataclass(frozen=True, eq=False)
-class PolicySet:
+class PolicySet(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Policies in the order in which they are asked: by priority, the highest first, then by name; a canary comes
     before its stable policy, to which the pods fall that it does not take."""
 
@@ -54,9 +53,8 @@ class PolicySet:
     """Pods of any scheduler are looked at as though they asked for one of these too."""
     queues: QuotaRules | None
     """The queues, of the administrator's policies; None: there are none."""
-    _governing: Governing = field(repr=False)
-    fleet: FleetPolicies = NO_FLEET_POLICIES
-    """The policies of workloads beside them: they govern no pods."""
+    _governing: Governing
+    _fleet: FleetPolicies | None = None
 
     @classmethod
     def of(
@@ -92,16 +90,25 @@ class PolicySet:
         every = [policy for part in parts for policy in part.policies]
         every.sort(key=lambda policy: (-policy.priority, ranks[id(policy)], _place(policy)))
         found = cls._of_ordered(every, first.default_schedulers, first.queues, stands_in_as=first.stands_in_as)
-        return found.with_fleet(first.fleet)
+        return found.with_fleet(first._fleet)
 
     def standing_in_as(self, schedulers: frozenset[str]) -> PolicySet:
         """Return the set as it governs pods of any scheduler: as though they asked for one of these too."""
         found = self._of_ordered(self.policies, self.default_schedulers, self.queues, stands_in_as=schedulers)
-        return found.with_fleet(self.fleet)
+        return found.with_fleet(self._fleet)
 
-    def with_fleet(self, fleet: FleetPolicies) -> PolicySet:
-        """Return the set with policies of workloads beside it."""
-        return replace(self, fleet=fleet)
+    @cached_property
+    def fleet(self) -> FleetPolicies:
+        """Return the policies of workloads beside them: they govern no pods."""
+        if self._fleet is not None:
+            return self._fleet
+        from kube_policy_scheduler.policy.fleet_policies import NO_FLEET_POLICIES
+
+        return NO_FLEET_POLICIES
+
+    def with_fleet(self, fleet: FleetPolicies | None) -> PolicySet:
+        """Return the set with policies of workloads beside it; None: with none."""
+        return msgspec.structs.replace(self, _fleet=fleet)
 
     @classmethod
     def _of_ordered(
@@ -235,12 +242,11 @@ def load(
         # policies of workloads govern no pod: they are checked with the others, and decided by `fleet`
         made_of = [each for each in checked.policies if each.workloads is None] if not checked.failed else []
         policies = [memo.again(_made, policy.name, policy, names) for policy in made_of]
-        found = lint(checked, memo=memo) if rules else ()
-        diagnostics = in_order([*checked.diagnostics, *found])
+        diagnostics = in_order([*checked.diagnostics, *(_linted(checked, memo) if rules else ())])
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
         made = set_of(checked.policies, policies, default_schedulers=default_schedulers, memo=memo)
-        return Loaded(made.with_fleet(fleet_policies(checked.policies, names, memo)), diagnostics, checked)
+        return Loaded(made.with_fleet(_fleet_policies(checked.policies, names, memo)), diagnostics, checked)
 
 
 def set_of(
@@ -267,6 +273,25 @@ def scope_problem(owner: Owner) -> Diagnostic | None:
     """Return the first error in the condition of an owner's pods, None where there is none."""
     _, found = governed_by(owner, environment())
     return next((each for each in found if each.severity is Severity.ERROR), None)
+
+
+# a scheduler of pods starts without what follows: its checker's process lints, and policies of workloads are rare
+
+
+def _linted(checked: Checked, memo: Memo) -> Iterable[Diagnostic]:
+    from kube_policy_scheduler.lint.runner import lint
+
+    return lint(checked, memo=memo)
+
+
+def _fleet_policies(checked: Iterable[CheckedPolicy], names: Environment, memo: Memo) -> FleetPolicies | None:
+    """Return the policies of workloads among checked ones; None where there are none."""
+    of_workloads = [policy for policy in checked if policy.workloads is not None]
+    if not of_workloads:
+        return None
+    from kube_policy_scheduler.policy.fleet_policies import fleet_policies
+
+    return fleet_policies(of_workloads, names, memo)
 
 
 def _made(policy: CheckedPolicy, names: Environment, last: Policy | None) -> Policy:

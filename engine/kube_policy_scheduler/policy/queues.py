@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
@@ -152,4 +151,4 @@ def with_queues(profile: Profile, rules: QuotaRules) -> Profile:
     others = (plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota | QueuePromises))
     keeps = any(any(spec.kept) for spec in rules.tree.queues)
     promises = (QueuePromises(rules.tree),) if keeps else ()
-    return replace(profile, filters=(QueueQuota(rules.tree), *promises, *others), queues=rules)
+    return msgspec.structs.replace(profile, filters=(QueueQuota(rules.tree), *promises, *others), queues=rules)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+
+import msgspec
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.backfill.reservation import Seat
@@ -80,7 +81,7 @@ def _asking(
     pending = inputs.pending
     assert pending is not None
     if not preempts:
-        inputs = inputs.under(replace(inputs.profile, preempts=False))
+        inputs = inputs.under(msgspec.structs.replace(inputs.profile, preempts=False))
     algorithm = _ByRules(inputs, cycle)
     queue, now = SchedulingQueue(), Steady(inputs.now)
     gangs = WaitingPods[WaitingPod](inputs.cluster, queue, algorithm, observer=_Nobody(), clock=lambda: now)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
@@ -178,11 +179,11 @@ def _over_maximum(there: ClusterState, options: DriftOptions) -> dict[str, Claus
 
 def _without_quota(rules: Rules) -> Rules:
     """Return rules that place a pod wherever it fits: its quota was looked at for all pods together, its turn came."""
-    profile, rules = rules.profile, replace(rules, policies=None)
+    profile, rules = rules.profile, msgspec.structs.replace(rules, policies=None)
     if profile.queues is None:
         return rules
     others = tuple(plugin for plugin in profile.filters if not isinstance(plugin, QueueQuota | QueuePromises))
-    return replace(rules, profile=replace(profile, filters=others, queues=None))
+    return msgspec.structs.replace(rules, profile=msgspec.structs.replace(profile, filters=others, queues=None))
 
 
 def _skipped(there: ClusterState, pod: PodInfo) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
@@ -39,7 +40,9 @@ class Ruleset:
             return None
         name = policy.name if policy is not None else ""
         if name not in self._rules:
-            profile = replace(policy.profile if policy is not None else KUBERNETES.profile, preempts=False)
+            profile = msgspec.structs.replace(
+                policy.profile if policy is not None else KUBERNETES.profile, preempts=False
+            )
             self._rules[name] = Rules(profile, policy, self.sources, policies=self.policy_set)
         return self._rules[name]
 
@@ -81,7 +84,9 @@ def rejection_by(answer: Answer, node: str) -> Clause | None:
     inputs = answer.inputs
     profile, frame = inputs.profile, inputs.frame()
     domains = tuple(plugin for plugin in profile.filters if isinstance(plugin, GangTopology))
-    others = replace(profile, filters=tuple(plugin for plugin in profile.filters if plugin not in domains))
+    others = msgspec.structs.replace(
+        profile, filters=tuple(plugin for plugin in profile.filters if plugin not in domains)
+    )
     found = rejection(frame, others, node)
     return gang_of(answer) if found is None and domains and rejection(frame, profile, node) is not None else found
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.adapters.http.extender_protocol import (
@@ -142,7 +142,7 @@ class Extender:
                 known,
                 "prioritize",
                 Outcome.ANSWERED,
-                profile=replace(profile, filters=()),
+                profile=msgspec.structs.replace(profile, filters=()),
                 rows=rows[seen],
                 node=self._cluster.nodes.names[int(rows[seen][first[0]])],
                 score=float(totals[first[0]]),

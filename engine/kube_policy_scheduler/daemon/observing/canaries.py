@@ -10,10 +10,10 @@ canary holds for the stable policy, too. If it wants a node about which they sai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -162,5 +162,5 @@ def _pairs(policies: PolicySet) -> Iterator[tuple[str, float, str, Rules]]:
     """Yield each canary, its share, its stable policy and the rules of that one, which evicts nobody."""
     for policy in policies.policies:
         if policy.canary is not None and policy.stable is not None:
-            rules = Rules(replace(policy.stable.profile, preempts=False), policy.stable)
+            rules = Rules(msgspec.structs.replace(policy.stable.profile, preempts=False), policy.stable)
             yield policy.name, policy.canary.share, policy.stable.name, rules

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Generator, Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -152,7 +151,7 @@ class ScheduleAlgorithm(ABC):
         """Return a profile without the nodes that a filter rejects, which looks at the pod itself."""
         before = self._last_beside
         if before is None or before[:2] != (profile, beside):
-            narrowed = replace(profile.narrowed(beside), by_template=False)
+            narrowed = msgspec.structs.replace(profile.narrowed(beside), by_template=False)
             before = self._last_beside = (profile, beside, narrowed)
         return before[2]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -75,8 +74,7 @@ _REASONS: Mapping[int, str] = {
 }
 
 
-@dataclass(slots=True)
-class ClaimState:
+class ClaimState(msgspec.Struct):
     """The result of PreFilter for a pod's claims."""
 
     claims: tuple[objects.ResourceClaim, ...]
@@ -85,17 +83,17 @@ class ClaimState:
     """The claim for extended resources."""
     resources: tuple[str, ...] = ()
     """Extended resources that a DeviceClass provides and the pod requests."""
-    selectors: Mapping[int, NodeSelector] = field(default_factory=dict)
+    selectors: Mapping[int, NodeSelector] = {}
     """Where allocated claims can be used, by their place in `claims`; absent: everywhere."""
     blocked: frozenset[int] = frozenset()
     """Indices of allocated claims to deallocate, because their devices do not bind."""
-    unallocated: tuple[objects.ResourceClaim, ...] = field(init=False)
-    """The claims that have no devices yet."""
+    unallocated: tuple[objects.ResourceClaim, ...] = ()
+    """Those of `claims` that have no devices yet."""
     judged: tuple[Rows, Any, NDArray[np.int8]] | None = None
     """The last query about nodes, and its result."""
     group: _Group | None = None
     """What all nodes need, if they all need the same."""
-    found: dict[tuple[str, ...], tuple[Allocations, ExtendedRequests]] = field(default_factory=dict)
+    found: dict[tuple[str, ...], tuple[Allocations, ExtendedRequests]] = {}
     """What nodes get for which DRA serves these extended resources."""
 
     def __post_init__(self) -> None:

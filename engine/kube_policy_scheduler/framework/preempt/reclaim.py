@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import combinations, islice
@@ -284,51 +283,46 @@ class _Short(msgspec.Struct, frozen=True):
         return any(name == "pods" or pod.demand.requests.get(name) for pod in pods for name in self.names)
 
 
-@dataclass(slots=True)
 class _Attempt:
     """Evictions that are tried out, and undone at the end."""
 
-    frame: Frame
-    rules: QuotaRules
-    rule: ReclaimRule
-    usage: QuotaUsage
-    asks: Unit
-    places: Callable[[], Mapping[str, str] | None]
-    own: frozenset[Hashable]
-    alone: OneNode | None
-    away: Departures = field(init=False)
-    """Pods that were taken away."""
-    units: QueueUnits = field(init=False)
-    guarantees: Guarantees = field(init=False)
-    budgets: Budgets = field(init=False)
-    its_group_stays: Callable[[PodInfo], bool] | None = field(init=False)
-    rows_by_node: dict[str, frozenset[int]] = field(default_factory=dict)
-    """By node: its row alone, which all units there share."""
-    wanted: frozenset[str] = field(init=False)
-    """The resources that it asks for."""
-    sees_pods: bool = field(init=False)
-    """Whether pods that ask exclude others, or need them."""
-    shapes: dict[str, Hashable] = field(default_factory=dict)
-    """By node: its labels, taints and conditions."""
-    tried: bool = False
-    """Whether any pod could have been evicted."""
-    is_cut: bool = False
-    """Whether some would have to go that were not tried, see `MOST_DISPLACED`."""
-    only: bool | None = None
-    """Whether victims go for a guarantee alone (True), or for shares alone (False)."""
-    mixed: bool = False
-    """Whether victims of both kinds were taken, and what remained of them was not legal."""
-
-    def __post_init__(self) -> None:
-        cluster = self.frame.cluster
-        self.away, self.budgets = Departures(cluster), Budgets(cluster)
+    def __init__(
+        self,
+        frame: Frame,
+        rules: QuotaRules,
+        rule: ReclaimRule,
+        usage: QuotaUsage,
+        asks: Unit,
+        places: Callable[[], Mapping[str, str] | None],
+        own: frozenset[Hashable],
+        alone: OneNode | None,
+    ) -> None:
+        self.frame, self.rules, self.rule, self.usage = frame, rules, rule, usage
+        self.asks, self.places, self.own, self.alone = asks, places, own, alone
+        cluster = frame.cluster
+        self.away = Departures(cluster)
+        """Pods that were taken away."""
+        self.budgets = Budgets(cluster)
         self.its_group_stays = in_group_that_stays(cluster)
-        own = {pod.uid for pod in self.asks.pods}
-        specs = [template.spec for template in {pod.template for pod in self.asks.pods}]
-        self.wanted = frozenset(name for pod in self.asks.pods for name in pod.demand.requests)
+        self.rows_by_node: dict[str, frozenset[int]] = {}
+        """By node: its row alone, which all units there share."""
+        self.wanted = frozenset(name for pod in asks.pods for name in pod.demand.requests)
+        """The resources that it asks for."""
+        specs = [template.spec for template in {pod.template for pod in asks.pods}]
         self.sees_pods = any(spec.affinity or spec.topology_spread_constraints for spec in specs)
-        self.units = QueueUnits(cluster, self.usage, self.rules, now=self.frame.now, without=own)
-        self.guarantees = Guarantees(self.usage, partial(_of_others, self.units, self.asks))
+        """Whether pods that ask exclude others, or need them."""
+        self.shapes: dict[str, Hashable] = {}
+        """By node: its labels, taints and conditions."""
+        self.tried = False
+        """Whether any pod could have been evicted."""
+        self.is_cut = False
+        """Whether some would have to go that were not tried, see `MOST_DISPLACED`."""
+        self.only: bool | None = None
+        """Whether victims go for a guarantee alone (True), or for shares alone (False)."""
+        self.mixed = False
+        """Whether victims of both kinds were taken, and what remained of them was not legal."""
+        self.units = QueueUnits(cluster, usage, rules, now=frame.now, without={pod.uid for pod in asks.pods})
+        self.guarantees = Guarantees(usage, partial(_of_others, self.units, asks))
 
     @property
     def cluster(self) -> Cluster:

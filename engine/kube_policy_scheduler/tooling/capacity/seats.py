@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
@@ -68,7 +69,9 @@ class Seats(UndoableCluster):
         super().__init__(there.cluster, now=now)
         self.there = there
         self._ruleset, self._signals = ruleset, signals
-        self._kubernetes = replace(KUBERNETES, profile=replace(KUBERNETES.profile, preempts=False))
+        self._kubernetes = msgspec.structs.replace(
+            KUBERNETES, profile=msgspec.structs.replace(KUBERNETES.profile, preempts=False)
+        )
         self._answers = answers or Answers(seed=seed, remembers=True)
 
     # --- decisions -----------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ class Seats(UndoableCluster):
         Returns:
             The nodes by uid, and why there are none.
         """
-        inputs = replace(self.inputs(pod), pending=Pending(waiting))
+        inputs = msgspec.structs.replace(self.inputs(pod), pending=Pending(waiting))
         answer = self._answers.answer(inputs, preempts=False)
         found = self._answers.seats(inputs) if isinstance(answer, Placed) else None
         for seat in found or ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -452,7 +452,7 @@ def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, was: 
         return _of_devices(old, new, was, now)
     inputs = after.inputs(step, new)
     return reason(
-        replace(inputs, rules=old, signals=before.signals), inputs,
+        msgspec.structs.replace(inputs, rules=old, signals=before.signals), inputs,
         to_node=now.node, new_message=now.message, answers=after.other,
     )  # fmt: skip
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -158,7 +160,7 @@ class Rules:
         return self._set.queues if self._set is not None else None
 
     def _as_run(self, profile: Profile) -> Profile:
-        return profile if self._preempts else replace(profile, preempts=False)
+        return profile if self._preempts else msgspec.structs.replace(profile, preempts=False)
 
     def _asked(self, pod: PodInfo) -> PolicySet | None:
         """Return the policies that are asked about a pod; None: Kubernetes' own rules are.

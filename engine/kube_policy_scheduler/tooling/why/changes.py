@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -138,7 +138,7 @@ def _beyond(value: float, *, upper: bool, strict: bool) -> float:
 def _replaced(inputs: DecisionInputs, span: Span, text: str) -> DecisionInputs | None:
     whole = span.source.text[: span.start] + text + span.source.text[span.end :]
     rules = inputs.rules.edited(span.source, whole)
-    return None if rules is None else replace(inputs, rules=rules)
+    return None if rules is None else msgspec.structs.replace(inputs, rules=rules)
 
 
 _HOSTNAME = "kubernetes.io/hostname"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
@@ -176,7 +177,7 @@ def explain(inputs: DecisionInputs, *, bound: str | None = None, top: int = 5) -
     alone = found.alone if isinstance(found, Held) and found.alone is not None else found
     held = alone if isinstance(alone, Held) else None
     decision = alone.decision if isinstance(alone, Placed | Unschedulable) else answers.if_free(alone.inputs)
-    inside = replace(alone.inputs, pending=None)
+    inside = msgspec.structs.replace(alone.inputs, pending=None)
     asked = rejections(inside)
     fits, nodes = len(asked.evaluation.feasible), inputs.cluster.nodes
     fails = held is not None or not fits
