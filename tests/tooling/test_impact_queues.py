@@ -68,6 +68,16 @@ def test_a_pod_that_stays_under_the_new_policies_is_named() -> None:
     assert (len(found.old), len(found.new), len(found.fewer)) == (1, 0, 1)
 
 
+def test_queues_of_one_clause_are_told_apart_and_some_pods_have_none() -> None:
+    teams = "queue team by pod.label.q min cpu 2\nreclaim after 30s\n" + FITS
+    none = [{"name": "free", "node": "n", "cpu": 1}]
+    found = evicted([*none, *running("a", 7), *waiting("b", 2)], FITS, teams)
+    assert {(each.queue, each.by_queue) for each in found.more} == {("team/a", "team/b")}
+    first = [{"name": "first", "cpu": 1, "priority": 9}]
+    (gone,) = evicted([*none, *running("a", 7, priority=5), *first], FITS, teams).new
+    assert (gone.pod, gone.queue, gone.by_queue) == ("default/free", "", "")
+
+
 def test_who_gives_way_after_hours_of_patience_is_waited_for() -> None:
     found = evicted([*running("a", 8), *waiting("b")], FITS, queues(reclaim="reclaim after 3h"))
     assert [each.after_seconds for each in found.more] == [3 * 3600]
