@@ -51,8 +51,9 @@ def test_no_pod_waits_that_fits(made: list[tuple[int, int, int]], by: str | None
     assert len(found) == len(arrivals)
     if by is None:
         for one in SIZES.values():
-            alike = [found[each.name] for each in arrivals if each.pod is one]
-            assert alike == sorted(alike), "of pods that are alike, who came first starts first"
+            # new pods and those that were tried take turns, so a new one may get what has just been freed
+            waited = [found[each.name] for each in arrivals if each.pod is one and found[each.name] > each.at]
+            assert waited == sorted(waited), "of pods that are alike and wait, who came first starts first"
 
 
 JOBS = st.lists(
