@@ -6,8 +6,9 @@ Knows no protocol: nodes are rows, and answers are about rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
@@ -28,7 +29,7 @@ _KUBERNETES = frozenset(type(plugin) for plugin in kubernetes_filters() if not i
 
 def own_profile(profile: Profile) -> Profile:
     """Return the plugins of a policy without those that kube-scheduler asks itself."""
-    return replace(
+    return msgspec.structs.replace(
         profile,
         filters=tuple(plugin for plugin in profile.filters if type(plugin) not in _KUBERNETES),
         scores=tuple(weighted for weighted in profile.scores if type(weighted.plugin) not in _KUBERNETES),
