@@ -47,6 +47,13 @@ def test_without_waiting_what_does_not_fit_is_dropped_and_no_pod_leaves() -> Non
     assert found.last.used["cpu"] == 1
 
 
+def test_a_pod_that_is_held_is_dropped() -> None:
+    policy = 'hold if pod.request.cpu > 3 else "too much"\nfilter true'
+    arrivals = [Arrival(0, "held", pod(cpu="3500m")), Arrival(1, "small", pod())]
+    found = simulated(arrivals, nodes=[node("a")], by=policy, drops=True)
+    assert (found.placed, found.unplaced, dict(found.reasons)) == (1, 1, {"too much": 1})
+
+
 def test_the_policy_decides_which_pod_is_next_and_which_waits() -> None:
     policy = 'order by pod.request.cpu desc\nhold if pod.request.cpu > 3 else "too much"\nfilter true'
     blocker, small, large, held = pod(cpu="4"), pod(cpu="2"), pod(cpu="3"), pod(cpu="3500m")

@@ -447,8 +447,10 @@ def place_or_drop(simulated: SimulatedCluster, *, progress: Progress, stop: Stop
             break
         queued = QueuedPod(simulated.arrive(arrival), simulated.now, simulated.now)
         frame = simulated.algorithm.frame(queued)
-        decision = simulated.algorithm.decide(queued)
-        if decision.host is not None:
+        held = simulated.algorithm.rules.hold(queued, simulated.algorithm.frame)
+        if held is not None:
+            tally.unplaced(held)
+        elif (decision := simulated.algorithm.decide(queued)).host is not None:
             simulated.bind(simulated.assume(queued, decision))
         else:
             tally.unplaced(reason(decision))
