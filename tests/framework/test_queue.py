@@ -386,6 +386,30 @@ def test_a_rejected_pod_that_is_held_by_now_is_not_tried_again_until_it_is_free(
     assert queue.misplaced() == []
 
 
+def test_a_pod_that_was_active_for_hours_is_held_if_it_is_to_be_held_by_now() -> None:
+    is_day = False
+    queue = SchedulingQueue(
+        hold=lambda queued: "waits for the night" if is_day else None,
+        position=lambda queued: QueuePosition("by name", ((), queued.pod.name), strict=True),
+    )
+    for name in "ab":
+        queue.add(make_pod(name), 0.0)
+    first = queue.pop(0.0)
+    assert first is not None
+    queue.rejected(first, FIT, 0.0, wakes=WAKES)
+    assert popped(queue, 1.0) == [], "b is active, and waits behind a"
+    is_day = True
+    queue.done(first.pod.uid)
+    assert popped(queue, 7200.0) == []
+    behind = queue.get("b")
+    assert behind is not None
+    assert (behind.place, behind.gated_because) == (Place.GATED, "waits for the night")
+    assert queue.misplaced() == []
+    is_day = False
+    queue.recheck_gated()
+    assert popped(queue, 7201.0) == ["b"]
+
+
 def test_a_pod_is_told_how_often_it_was_tried_before_whether_it_is_being_tried_or_not() -> None:
     queue, cluster = SchedulingQueue(), Cluster()
     queue.add(make_pod("a"), 0.0)

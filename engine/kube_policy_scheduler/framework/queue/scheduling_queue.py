@@ -332,7 +332,7 @@ class SchedulingQueue:
             queued = self._active.pop(now) or self._backoff.pop_early()
             if queued is None:
                 return None
-            if queued.place is Place.BACKOFF and self._hold_back(queued):
+            if self._hold_back(queued):  # it may have waited for hours, behind the first pod of a strict order
                 continue
             if queued.waits_last or not self._long_turns.waits_last(queued):
                 self._begin(queued)
