@@ -20,7 +20,7 @@ from kube_policy_scheduler.adapters.http.port import HttpPort
 from kube_policy_scheduler.adapters.http.server import HttpServer, Routes, Scrapes
 from kube_policy_scheduler.adapters.tls.serving_certificate import ServingCertificate
 from tests.adapters.kube.scripted_server import until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 SHORT = 0.05
 
@@ -61,7 +61,7 @@ class Client:
         return head.decode().split(" ")[1]
 
     async def is_ended(self) -> bool:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             try:
                 return await self.reader.read() == b""
             except ConnectionError:

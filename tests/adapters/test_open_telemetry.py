@@ -12,7 +12,7 @@ import pytest
 from kube_policy_scheduler.adapters import open_telemetry
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan, SpanExporter, TracingUnavailable
 from tests.fakes.otlp_collector import Collector
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -24,7 +24,7 @@ def no_thread_goes_on() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if thread not in before:
-            thread.join(PATIENCE)
+            thread.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kube_policy_scheduler.adapters.files.policy_sources import (
     read_policies,
 )
 from tests.fakes.configmap_volume import ConfigMapVolume
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 POLICIES = {"a.policy": b"filter node.ready\n", "b.policy": b"score 10\n"}
@@ -119,7 +119,7 @@ async def test_a_forged_set_changes_nothing_and_the_signature_that_comes_later_d
     async with directory:
         assert isinstance(told[-1], PolicySourcesError)
         volume.update(signed(OTHER))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not isinstance(told[-1], PolicySources):  # noqa: ASYNC110 - what is told is the condition
                 await asyncio.sleep(0.01)
     assert isinstance(told[-1], PolicySources)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler.adapters.files.rotating_file import FileError, RotatingLines
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 def lines(folder: Path, **changes: int) -> RotatingLines:
@@ -66,11 +66,11 @@ def test_a_slow_disk_delays_no_caller(tmp_path: Path) -> None:
 
     def hang() -> bytes:
         entered.set()
-        slow.wait(PATIENCE)
+        slow.wait(PATIENCE_SECONDS)
         return line(0)
 
     target.put(hang)
-    assert entered.wait(PATIENCE)
+    assert entered.wait(PATIENCE_SECONDS)
     put(target, range(1, 31))
     assert target.dropped == 20
     slow.set()

@@ -25,7 +25,7 @@ from kube_policy_scheduler.adapters.prometheus.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
 from kube_policy_scheduler.cluster.signals import About, Query, Reading, Series, Signals
 from tests.fakes.prometheus_server import PrometheusServer
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 ENDPOINT = PrometheusEndpoint("http://127.0.0.1:1")
 
@@ -137,7 +137,7 @@ async def test_priming_waits_a_bounded_time_for_a_server_that_hangs() -> None:
     release = threading.Event()
 
     def hang() -> float:
-        release.wait(PATIENCE)
+        release.wait(PATIENCE_SECONDS)
         return 1.0
 
     async with source_of(ScriptedClient({"m": [hang]}), Published()) as source:
@@ -203,7 +203,7 @@ async def test_it_ends_also_when_an_answer_comes_at_the_same_moment(monkeypatch:
 
     monkeypatch.setattr(signal_source, "WorkerThread", Thread)
     client = ScriptedClient({"m": [1.0]})
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with source_of(client, Published()) as source:
             source.set_queries([Query("m", every_seconds=0.01)])
             await asked.wait()
@@ -240,7 +240,7 @@ async def test_a_call_that_never_ends_is_left_behind() -> None:
     release = threading.Event()
 
     def hang() -> float:
-        release.wait(PATIENCE)
+        release.wait(PATIENCE_SECONDS)
         return 99.0
 
     client, published = ScriptedClient({"m": [hang, 1.0]}), Published()

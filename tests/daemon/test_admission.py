@@ -32,7 +32,7 @@ from kube_policy_scheduler.daemon.webhook.checker_process import check
 from kube_policy_scheduler.daemon.webhook.review_checker import ReviewChecker, ReviewResult, ReviewWork
 from kube_policy_scheduler.daemon.webhook.server import Webhook
 from kube_policy_scheduler.lang.owner import Owner
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 Post = Callable[[bytes | AsyncIterator[bytes]], Awaitable[tuple[int, str]]]
@@ -192,7 +192,7 @@ async def served(
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     connector = aiohttp.TCPConnector(ssl=trusting)
-    async with webhook, asyncio.timeout(PATIENCE), aiohttp.ClientSession(connector=connector) as session:
+    async with webhook, asyncio.timeout(PATIENCE_SECONDS), aiohttp.ClientSession(connector=connector) as session:
 
         async def post(body: bytes | AsyncIterator[bytes]) -> tuple[int, str]:
             data = io.BytesIO(body) if isinstance(body, bytes) else body

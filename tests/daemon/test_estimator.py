@@ -46,7 +46,7 @@ from kube_policy_scheduler.fleet.karmada.estimates import (
 )
 from kube_policy_scheduler.policy.policy_set import load
 from tests.fakes.scheduler_context import context_of
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 from tests.tooling.worlds import things_of
 
 NOON = 1_767_268_800.0
@@ -412,11 +412,11 @@ async def test_a_client_gets_the_answer_about_the_template_that_it_names() -> No
     stage = Stage()
     stage.api.add({"app": "web"}, affinity=ANTI_AFFINITY)
     async with served(stage) as address, client_of(address) as client:
-        assert (await client.ask(about(WEB), seconds=PATIENCE)).room == 2
-        assert (await client.ask(ASKED, seconds=PATIENCE)).room == 20
+        assert (await client.ask(about(WEB), seconds=PATIENCE_SECONDS)).room == 2
+        assert (await client.ask(ASKED, seconds=PATIENCE_SECONDS)).room == 20
         sets = SetsQuestion("member1", "shop", (Part(Demand({"cpu": "6"}), 1), Part(ONE_CORE, 2)))
-        assert (await client.ask(sets, seconds=PATIENCE)).room == 2
-        assert (await client.ask(ReplicasQuestion("member2", "shop", ONE_CORE), seconds=PATIENCE)).room == -1
+        assert (await client.ask(sets, seconds=PATIENCE_SECONDS)).room == 2
+        assert (await client.ask(ReplicasQuestion("member2", "shop", ONE_CORE), seconds=PATIENCE_SECONDS)).room == -1
 
 
 async def test_the_descheduler_gets_its_answer_by_the_protocol() -> None:
@@ -426,12 +426,12 @@ async def test_the_descheduler_gets_its_answer_by_the_protocol() -> None:
     async with served(stage) as address, grpc.aio.insecure_channel(address) as channel:
         call = channel.unary_unary(f"/{SERVICE}/{UNSCHEDULABLE}")
         answer = messages.UnschedulableReplicasResponse.FromString(
-            await call(asked.SerializeToString(), timeout=PATIENCE)
+            await call(asked.SerializeToString(), timeout=PATIENCE_SECONDS)
         )
         assert answer.unschedulable_replicas == 1
         asked.threshold_nanoseconds = -1
         with pytest.raises(grpc.aio.AioRpcError, match="the threshold is -1 ns; expected 0 or more"):
-            await call(asked.SerializeToString(), timeout=PATIENCE)
+            await call(asked.SerializeToString(), timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ async def test_what_cannot_be_answered_is_refused(method: str, body: bytes, code
     stage = Stage()
     async with served(stage) as address, grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(f"/{SERVICE}/{method}")(body, timeout=PATIENCE)
+            await channel.unary_unary(f"/{SERVICE}/{method}")(body, timeout=PATIENCE_SECONDS)
     assert refused.value.code() is code
 
 
@@ -468,7 +468,7 @@ async def test_a_taken_port_is_an_error() -> None:
 async def test_a_server_that_is_not_there_says_why() -> None:
     async with client_of("127.0.0.1:1") as client:
         with pytest.raises(EstimatorError, match="UNAVAILABLE"):
-            await client.ask(ASKED, seconds=PATIENCE)
+            await client.ask(ASKED, seconds=PATIENCE_SECONDS)
 
 
 # --- certificates ----------------------------------------------------------------------------------------
@@ -489,7 +489,7 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
     server = Renewed(files(tmp_path / "server", ours, ours))
     async with served(Stage(), server) as address:
         async with client_of(address, Renewed(files(tmp_path / "client", ours, ours))) as client:
-            assert (await client.ask(ASKED, seconds=PATIENCE)).room == 20
+            assert (await client.ask(ASKED, seconds=PATIENCE_SECONDS)).room == 20
         for stranger in (
             Renewed(files(tmp_path / "stranger", others, ours)),
             Renewed(TlsFiles(authority=tmp_path / "client" / "ca.crt")),
@@ -497,7 +497,7 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
         ):
             async with client_of(address, stranger) as client:
                 with pytest.raises(EstimatorError, match="UNAVAILABLE"):
-                    await client.ask(ASKED, seconds=PATIENCE)
+                    await client.ask(ASKED, seconds=PATIENCE_SECONDS)
 
 
 async def test_a_probe_says_how_an_estimator_answers_and_until_when_its_certificate_lasts(tmp_path: Path) -> None:
@@ -526,16 +526,16 @@ async def test_renewed_certificates_are_taken_over_and_wrong_ones_are_not(tmp_pa
     server = Renewed(files(tmp_path / "server", first, first), stopwatch=lambda: now[0])
     async with served(Stage(), server) as address:
         async with client_of(address, Renewed(files(tmp_path / "client", first, first))) as client:
-            assert (await client.ask(ASKED, seconds=PATIENCE)).room == 20
+            assert (await client.ask(ASKED, seconds=PATIENCE_SECONDS)).room == 20
         files(tmp_path / "server", second, second)
         (tmp_path / "server" / "tls.key").write_text("nonsense")
         now[0] += LOOK_EVERY_SECONDS
         async with client_of(address, Renewed(files(tmp_path / "client", first, first))) as client:
-            assert (await client.ask(ASKED, seconds=PATIENCE)).room == 20
+            assert (await client.ask(ASKED, seconds=PATIENCE_SECONDS)).room == 20
         files(tmp_path / "server", second, second)
         now[0] += LOOK_EVERY_SECONDS
         async with client_of(address, Renewed(files(tmp_path / "client", second, second))) as client:
-            assert (await client.ask(ASKED, seconds=PATIENCE)).room == 20
+            assert (await client.ask(ASKED, seconds=PATIENCE_SECONDS)).room == 20
 
 
 @pytest.mark.parametrize(

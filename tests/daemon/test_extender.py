@@ -26,7 +26,7 @@ from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent
 from kube_policy_scheduler.policy.extension import priorities
 from tests.adapters.kube.scripted_server import until
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 def three_nodes(**options: Json) -> Stage:
@@ -369,7 +369,7 @@ async def test_a_renewed_authority_is_taken_over_and_a_broken_one_is_not(
             with pytest.raises(aiohttp.ClientError):
                 await client.post("filter", request, ssl=context)
             second.cert_pem.write_to_path(ca_file)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     with suppress(aiohttp.ClientError):
                         assert (await client.ask("filter", request, ssl=context))["NodeNames"] == ["slow"]

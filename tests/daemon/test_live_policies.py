@@ -32,7 +32,7 @@ from tests.benchmarks.policies import signals
 from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.fakes.prometheus_server import PrometheusServer
 from tests.fakes.scheduler_context import context_of
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 from tests.simulation.chaos import policies_of
 
 
@@ -78,7 +78,7 @@ class Daemon:
         self._more.set()
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not wanted():
                 self._more.clear()
                 await self._more.wait()

@@ -23,7 +23,7 @@ from kube_policy_scheduler.daemon.policies.policy_checker import MODULE, PolicyC
 from kube_policy_scheduler.daemon.policies.reload import FormerPolicies, ReloadRecord, ReloadResult
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 NAMES = frozenset({"policy-scheduler"})
 
@@ -89,7 +89,7 @@ class Stage:
         (self.root / owner / name).write_text(text)
 
     async def until(self, wanted: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not wanted():  # noqa: ASYNC110 - many different things are waited for
                 await asyncio.sleep(0.01)
 

@@ -27,7 +27,7 @@ from kube_policy_scheduler.daemon.policies.reload import (
     ReloadRecord,
     ReloadResult,
 )
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 def sources(text: str) -> PolicySources:
@@ -69,7 +69,7 @@ class Scheduler:
     async def offered(self, found: PolicySources | PolicySourcesError) -> ReloadRecord:
         count = len(self.records)
         self.reloader.offer(found)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.records) == count:
                 self._more.clear()
                 await self._more.wait()
@@ -173,7 +173,7 @@ async def test_what_failed_through_no_fault_of_its_own_is_tried_again() -> None:
         assert record.problems == (
             "they could not be checked: cannot start a process: resource temporarily unavailable",
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not scheduler.records[-1].successful:
                 scheduler._more.clear()
                 await scheduler._more.wait()
@@ -223,7 +223,7 @@ async def test_a_fault_of_the_activation_restores_the_last_good_set() -> None:
 
 async def ends(scheduler: Scheduler) -> str:
     """Wait until the loading has ended; return the reason."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return await scheduler.loops.lost()
 
 
@@ -374,7 +374,7 @@ async def test_the_event_loop_goes_on_while_policies_compile_and_only_the_newest
         scheduler.reloader.offer(sources("two"))
         scheduler.reloader.offer(sources("three"))
         release.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(scheduler.records) < 2:
                 scheduler._more.clear()
                 await scheduler._more.wait()

@@ -12,7 +12,7 @@ from kube_policy_scheduler.adapters.process import spare_time
 from kube_policy_scheduler.adapters.process.loops import Loops
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
 from kube_policy_scheduler.daemon.observing.signal_feed import ReadyReadings
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 STEPS = 5
 
@@ -49,7 +49,7 @@ def ready(nodes: Nodes, *names: str) -> ReadyReadings:
 
 
 async def until_joined(nodes: Nodes, count: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(nodes.joined) < count:  # noqa: ASYNC110 - what is waited for is one of many steps
             await asyncio.sleep(0)
 

@@ -32,7 +32,7 @@ from tests.daemon.deciding_stage import NOW
 from tests.daemon.status_stage import Scene
 from tests.fakes.browser import Browser
 from tests.fakes.browser import browser as browser
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -57,12 +57,12 @@ def served(scene: Scene) -> Iterator[str]:
         routes=Routes({"/status": page.show, "/debug/decisions": nothing, "/debug/state": nothing}),
     )
     try:
-        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(PATIENCE_SECONDS)
         yield f"{server.url}/status"
-        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(PATIENCE_SECONDS)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_SECONDS)
         loop.close()
 
 

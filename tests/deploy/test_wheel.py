@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.cli.main import policyctl
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.long
 
@@ -145,7 +145,7 @@ def test_with_it_a_newcomer_gets_to_the_end_of_the_page(installed: Path, tmp_pat
         code = None
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # the cluster and the scheduler, which the page leaves running
-        process.wait(PATIENCE)
+        process.wait(PATIENCE_SECONDS)
     printed = out.read_text()
     log = tmp_path / "scheduler.log"
     assert code == 0, printed + (log.read_text() if log.exists() else "")

@@ -14,7 +14,7 @@ from kube_policy_scheduler.embedded.errors import ApiError
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import resource
 from kube_policy_scheduler.embedded.subresources import evict
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 
@@ -57,7 +57,7 @@ class Driver:
                 self.cluster.api.store.collection("pods").put(pod)
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - anything may make it true
                 await asyncio.sleep(0.001)
 

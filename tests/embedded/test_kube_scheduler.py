@@ -17,7 +17,7 @@ import pytest
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from tests.embedded.rest import Client
 from tests.integration.control_plane import assets
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
@@ -63,7 +63,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
             lines = log.read_text(encoding="utf-8").splitlines()
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(PATIENCE_SECONDS)
     # about the empty manifest file of the command line it always complains
     assert [line for line in lines if line.startswith("E") and "manifest file" not in line] == []
 

@@ -12,7 +12,7 @@ import pytest
 from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import resource
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Driver:
         return found["status"]["phase"] if found else None
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - anything may make it true
                 await asyncio.sleep(0)
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.embedded.rest import Client
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.long
 
@@ -40,4 +40,4 @@ def test_the_program_serves_what_it_was_given_and_ends_when_asked(tmp_path: Path
             assert kubeconfig.stat().st_mode & 0o077 == 0
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0

@@ -17,7 +17,7 @@ import yaml
 from kube_policy_scheduler.embedded import EmbeddedCluster, User, service_account
 from tests.embedded.rest import Answer, Client
 from tests.fakes.secure_cluster import SecureCluster
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 ROBOT = service_account("kube-system", "robot")
 
@@ -164,7 +164,7 @@ def test_a_token_request_gives_a_token_of_the_service_account(cluster: SecureClu
 def test_connections_end_with_the_server_even_if_the_client_does_nothing(handshake: bool) -> None:
     with SecureCluster(kubelets=None).in_thread() as cluster:
         parts = urlsplit(cluster.url)
-        connection = socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE)
+        connection = socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS)
         context = ssl.create_default_context(cadata=cluster.certificate_authority.decode())
         if handshake:
             connection = context.wrap_socket(connection, server_hostname=parts.hostname)

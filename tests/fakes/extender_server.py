@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 Json = Any
 Answer = Callable[[Json], Json]
@@ -111,10 +111,10 @@ def in_thread(server: ExtenderServer) -> Iterator[ExtenderServer]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
-    assert ready.wait(PATIENCE)
+    assert ready.wait(PATIENCE_SECONDS)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_SECONDS)
         loop.close()

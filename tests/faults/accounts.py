@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.integration.cluster import Cluster
-from tests.integration.conditions import PATIENCE_SECONDS, POLL_SECONDS, eventually
+from tests.integration.conditions import POLL_SECONDS, eventually
 from tests.integration.front import Front
 from tests.integration.process import SchedulerProcess
+from tests.patience import PATIENCE_SECONDS
 
 
 def bindings(*fronts: Front) -> Counter[str]:

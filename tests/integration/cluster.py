@@ -16,8 +16,9 @@ import yaml
 from kube_policy_scheduler.embedded.access import User, service_account
 from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.api import Api, ApiRefusal, Endpoint
-from tests.integration.conditions import PATIENCE_SECONDS, eventually
+from tests.integration.conditions import eventually
 from tests.integration.control_plane import ControlPlane
+from tests.patience import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 

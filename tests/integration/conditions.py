@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.patience import PATIENCE_SECONDS
+
 T = TypeVar("T")
 Show = Callable[[], object]
 
-PATIENCE_SECONDS = 60.0
-"""More than anything takes on a machine that does ten other things; only a failure waits that long."""
 POLL_SECONDS = 0.04
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import requests
 
 from tests.exposition import unique_series
-from tests.integration.conditions import PATIENCE_SECONDS, eventually
+from tests.integration.conditions import eventually
 from tests.integration.forked import Forked
+from tests.patience import PATIENCE_SECONDS
 
 
 class SchedulerProcess:

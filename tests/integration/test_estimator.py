@@ -88,7 +88,7 @@ def test_a_client_with_a_certificate_learns_what_fits(
     assert ask(address, ours, WEB) == 2
     assert waiting_pods(address, ours) == -1
     add_waiting_pod(cluster)
-    assert waiting_pods(address, ours) == 1
+    eventually(lambda: waiting_pods(address, ours) == 1)  # the pod reaches the scheduler by its watch
 
 
 def add_waiting_pod(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from kube_policy_scheduler.playground.opening import start, start_policy
 from kube_policy_scheduler.playground.server import Doors, Playground
 from kube_policy_scheduler.playground.session import Session
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 FILE = "start.policy"
 
@@ -41,9 +41,9 @@ def serving(session: Session, doors: Doors | None = None) -> Iterator[str]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="playground")
     thread.start()
     try:
-        assert ready.wait(PATIENCE)
+        assert ready.wait(PATIENCE_SECONDS)
         yield found[0]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_SECONDS)
         loop.close()

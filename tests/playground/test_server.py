@@ -30,7 +30,7 @@ from kube_policy_scheduler.playground.server import (
 )
 from kube_policy_scheduler.playground.session import Session, Superseded
 from kube_policy_scheduler.playground.worker import Job
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 TOKEN = "a-token-of-tests"
 POD = {"key": "shop/web-next"}
@@ -357,7 +357,7 @@ async def test_a_playground_ends_though_its_work_does_not() -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not holds():  # noqa: ASYNC110 - the server sets no event
             await asyncio.sleep(0.01)
 

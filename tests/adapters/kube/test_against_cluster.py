@@ -30,7 +30,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 from tests.adapters.kube.scripted_server import until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 class Cluster:
@@ -130,7 +130,7 @@ async def test_pods_are_mirrored_and_bound_and_leave_the_view_when_they_finish(c
     reflector = reflector_of(cluster, mirror)
     binder = Binder(cluster.transport, random=Random(1))
     async with running(reflector.run()):
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         assert list(mirror.pods) == [before.metadata.uid]
         after = await cluster.create_pod("after")
         await until(lambda: after.metadata.uid in mirror.pods)
@@ -270,7 +270,7 @@ async def test_a_watch_from_an_unknown_past_is_settled_by_a_list(cluster: Cluste
     await reflector.step()
     reflector._version = "1"  # compacted long ago, or never served; the next watch begins there
     mirror.pods.clear()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while mirror.node_of("web") is None:  # a server that still has all events sends them instead
             await reflector.step()
 
@@ -286,7 +286,7 @@ async def test_a_lease_is_taken_renewed_and_given_back(cluster: Cluster) -> None
         await until(lambda: held.is_valid)
         first = (await cluster.call("GET", path))["spec"]
         assert first["holderIdentity"] == "me"
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await cluster.call("GET", path))["spec"]["renewTime"] == first["renewTime"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     assert not (await cluster.call("GET", path))["spec"].get("holderIdentity")

@@ -14,7 +14,7 @@ from kube_policy_scheduler.adapters.kube.binding import Begun, Binder, Bound, Ou
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 class Api:
@@ -81,7 +81,7 @@ async def binder_for(api: Api, **options: Any) -> AsyncIterator[tuple[Binder, Sc
 
 
 async def bind_web(binder: Binder, *, node: str = "node-1", uid: str = "uid-web") -> Outcome:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         if Api.needs_task:
             return await binder.bind(namespace="default", name="web", uid=uid, node=node)
         told: asyncio.Future[Bound | Begun] = asyncio.get_running_loop().create_future()

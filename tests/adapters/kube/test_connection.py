@@ -10,7 +10,7 @@ import pytest
 from kube_policy_scheduler.adapters.kube.connection import Answer, Connection, Stream
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, MalformedAnswer
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 
@@ -98,7 +98,7 @@ async def test_a_complete_answer_is_read_however_it_is_cut(name: str, step: int)
 
     async with ScriptedServer(script) as server:
         connection = await connect(server)
-        answer = await connection.exchange(REQUEST, timeout_seconds=PATIENCE)
+        answer = await connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)
         assert (answer.status, answer.body) == (status, body)
         assert connection.reusable is reusable
         connection.close()
@@ -111,7 +111,7 @@ async def test_a_body_without_length_ends_with_the_connection() -> None:
 
     async with ScriptedServer(script) as server:
         connection = await connect(server)
-        assert (await connection.exchange(REQUEST, timeout_seconds=PATIENCE)).body == b"hello"
+        assert (await connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)).body == b"hello"
         assert not connection.reusable
 
 
@@ -157,7 +157,7 @@ async def test_an_answer_that_is_too_long_is_an_error(raw: bytes, monkeypatch: p
     monkeypatch.setattr("kube_policy_scheduler.adapters.kube.connection.MAX_BODY_BYTES", 4)
     async with ScriptedServer(lambda _, peer: peer.raw(raw)) as server:
         with pytest.raises(MalformedAnswer, match="answer longer than 0 MiB"):
-            await (await connect(server)).exchange(REQUEST, timeout_seconds=PATIENCE)
+            await (await connect(server)).exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("name", list(BROKEN))
@@ -171,7 +171,7 @@ async def test_a_broken_answer_is_an_error_and_ends_the_connection(name: str) ->
     async with ScriptedServer(script) as server:
         connection = await connect(server)
         with pytest.raises(error):
-            await connection.exchange(REQUEST, timeout_seconds=PATIENCE)
+            await connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)
         assert not connection.is_open
         assert not connection.reusable
 
@@ -187,7 +187,7 @@ async def test_an_answer_that_does_not_come_times_out() -> None:
 async def test_a_cancelled_exchange_closes_the_connection_and_drops_its_answer() -> None:
     async with ScriptedServer(lambda request, peer: None) as server:
         connection = await connect(server)
-        exchange = asyncio.create_task(connection.exchange(REQUEST, timeout_seconds=PATIENCE))
+        exchange = asyncio.create_task(connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS))
         await until(lambda: len(server.requests) == 1)
         exchange.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -202,7 +202,7 @@ async def test_unexpected_bytes_end_the_connection() -> None:
 
     async with ScriptedServer(script) as server:
         connection = await connect(server)
-        await connection.exchange(REQUEST, timeout_seconds=PATIENCE)
+        await connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)
         assert connection.reusable
         await connection.closed
         assert not connection.reusable
@@ -214,7 +214,7 @@ async def test_two_answers_to_one_request_end_the_connection() -> None:
 
     async with ScriptedServer(script) as server:
         connection = await connect(server)
-        assert (await connection.exchange(REQUEST, timeout_seconds=PATIENCE)).body == b"a"
+        assert (await connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)).body == b"a"
         assert not connection.reusable
 
 
@@ -223,7 +223,7 @@ async def test_one_connection_serves_many_exchanges() -> None:
         connection = await connect(server)
         for number in range(50):
             request = f"GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n".encode()
-            assert (await connection.exchange(request, timeout_seconds=PATIENCE)).body == f"/{number}".encode()
+            assert (await connection.exchange(request, timeout_seconds=PATIENCE_SECONDS)).body == f"/{number}".encode()
         assert server.connections == 1
         connection.close()
 
@@ -249,12 +249,14 @@ async def test_a_connection_at_rest_outlives_the_limit_of_its_last_exchange() ->
         await connection.exchange(REQUEST, timeout_seconds=0.03)
         await asyncio.sleep(0.1)
         assert connection.is_open
-        assert (await connection.exchange(REQUEST, timeout_seconds=PATIENCE)).body == b"one"
+        assert (await connection.exchange(REQUEST, timeout_seconds=PATIENCE_SECONDS)).body == b"one"
         connection.close()
 
 
 async def open_stream(server: ScriptedServer, *, idle_seconds: float = 5.0) -> Stream:
-    stream = await (await connect(server)).open_stream(REQUEST, timeout_seconds=PATIENCE, idle_seconds=idle_seconds)
+    stream = await (await connect(server)).open_stream(
+        REQUEST, timeout_seconds=PATIENCE_SECONDS, idle_seconds=idle_seconds
+    )
     assert isinstance(stream, Stream)
     return stream
 
@@ -322,7 +324,7 @@ async def test_a_silent_stream_is_ended() -> None:
 async def test_an_error_instead_of_a_stream_is_an_answer() -> None:
     async with ScriptedServer(lambda request, peer: peer.refuse(410, "Expired")) as server:
         connection = await connect(server)
-        answer = await connection.open_stream(REQUEST, timeout_seconds=PATIENCE, idle_seconds=5)
+        answer = await connection.open_stream(REQUEST, timeout_seconds=PATIENCE_SECONDS, idle_seconds=5)
         assert isinstance(answer, Answer)
         assert answer.status == 410
         connection.close()

@@ -16,7 +16,7 @@ from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.identity import TlsFiles, credentials_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, Script, ScriptedServer, StreamPeer, until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 PATH = "/api/v1/namespaces/default/pods/web/binding"
 
@@ -357,7 +357,7 @@ async def test_what_is_no_http_2_ends_the_connection_with_an_error_and_nothing_h
         port = raw.sockets[0].getsockname()[1]
         transport = Transport(server.credentials(server=f"https://127.0.0.1:{port}"), connect_timeout_seconds=0.5)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 with pytest.raises((errors.UnknownOutcome, errors.Unreachable)):
                     await transport.request("POST", PATH, body=b"x", timeout_seconds=2.0)
         finally:

@@ -28,7 +28,7 @@ from kube_policy_scheduler.adapters.kube.policy_history import (
 )
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 OF = RevisionsOf("default", "policies")
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -49,7 +49,7 @@ class Stage:
         return PolicySources.of({"a.policy": text})
 
     async def until(self, condition: Callable[[tuple[Revision, ...]], bool]) -> tuple[Revision, ...]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition(found := await self.history.revisions()):  # noqa: ASYNC110 - it is the server's to say
                 await asyncio.sleep(0.01)
         return found

@@ -34,7 +34,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.backoff import Backoff
 from kube_policy_scheduler.cluster.objects import Pod
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 
 class Mirror:
@@ -156,7 +156,7 @@ async def test_a_list_then_changes_in_order() -> None:
         )
     ]
     async with mirrored(api) as (mirror, reflector, _):
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         await until(lambda: len(mirror.log) == 4)
         assert mirror.log == ["~a", "-b", "+c", "+b"]
         assert mirror.replacements == 1
@@ -187,7 +187,7 @@ async def test_a_long_list_lets_others_have_a_turn() -> None:
 
     async with mirrored(api) as (mirror, reflector, _):
         looking = asyncio.create_task(look(mirror))
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         looking.cancel()
         assert len(mirror.pods) == 1200
         assert mirror.replacements == 1
@@ -199,7 +199,7 @@ async def test_a_second_list_lets_others_have_a_turn_and_loses_nothing() -> None
     api.pods = [pod(f"p{number}") for number in range(700)]
     api.watches = [lambda peer: peer.refuse(410, "Expired")]
     async with mirrored(api) as (mirror, reflector, _):
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         api.pods = [pod(f"p{number}", resourceVersion="20") for number in range(100, 1900)]
         api.version = "20"
         await until(lambda: api.lists >= 2 and len(mirror.pods) == 1800)
@@ -836,7 +836,7 @@ async def test_the_watch_after_a_first_list_can_be_put_off_until_somebody_needs_
     api.pods = [pod("a")]
     api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
     async with mirrored(api, watch_after_seconds=60.0) as (mirror, reflector, _):
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         assert reflector.is_current
         assert not api.watched_from
         api.latest = "11"
@@ -1104,7 +1104,7 @@ async def test_an_optional_resource_that_is_not_there_counts_as_synced_and_empty
     api = Api()
     api.list_refusals = [(status, "NotThere")] * 100
     async with mirrored(api, optional=True) as (mirror, reflector, _):
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         assert mirror.replacements == 1
         assert mirror.pods == {}
         assert reflector.status.phase is phase
@@ -1154,7 +1154,7 @@ async def test_something_optional_that_cannot_be_read_counts_as_absent_after_a_w
             transport, resource, mirror, random=random, optional=True, patience=Patience(0.2, backoff=backoff)
         )
         running = asyncio.create_task(reflector.run())
-        assert await wait_synced([reflector], timeout_seconds=PATIENCE) == []
+        assert await wait_synced([reflector], timeout_seconds=PATIENCE_SECONDS) == []
         told = [record.__dict__["why"] for record in caplog.records if "going on without" in record.getMessage()]
         if told:  # discovery that says no is not needed where the list can be had
             assert (reflector.status.phase, reflector.is_current) == (Phase.ABSENT, True)

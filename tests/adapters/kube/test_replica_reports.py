@@ -22,7 +22,7 @@ from kube_policy_scheduler.adapters.kube.replica_reports import (
 )
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases/scheduler-status"
 
@@ -56,7 +56,7 @@ class Stage:
         return {report.replica: report for report in found.values()}
 
     async def until(self, condition: Callable[[dict[str, ReplicaReport]], bool]) -> dict[str, ReplicaReport]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition(found := await self.reports()):  # noqa: ASYNC110 - it is the server's to say
                 await asyncio.sleep(0.01)
         return found

@@ -18,7 +18,7 @@ from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.throttle import RequestRate, retry_after_seconds
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, credentials, until
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE_SECONDS
 
 PATH = "/api/v1/namespaces/default/pods/web"
 
@@ -228,7 +228,7 @@ async def test_a_429_about_one_object_holds_no_other() -> None:
         with pytest.raises(errors.TooManyRequests) as raised:
             await transport.request("PATCH", "/bad", resource="pods/status")
         assert raised.value.retry_after_seconds == 60.0
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await transport.request("PATCH", "/good", resource="pods/status")
         await transport.close()
 
@@ -258,7 +258,7 @@ async def test_what_must_not_wait_is_held_by_no_429() -> None:
         lease = transport.dedicated()
         with pytest.raises(errors.TooManyRequests):
             await lease.request("PUT", "/lease", resource="leases")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await lease.request("PUT", "/lease", resource="leases")
         await transport.close()
 
@@ -331,7 +331,7 @@ async def test_a_waiter_for_a_new_connection_takes_one_that_is_returned_earlier(
         others = [asyncio.create_task(transport.request("GET", "/x")) for _ in range(20)]
         await asyncio.sleep(0)
         may_answer.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(held, *others)
         assert server.connections == 1
         assert dials == pool.DIALS  # a burst is not answered with a handshake for each request
@@ -376,7 +376,7 @@ async def test_cancelled_waiters_do_not_use_up_the_pool() -> None:
             for task in tasks[::2]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(transport.request("GET", "/x") for _ in range(4)))
         await transport.close()
 
