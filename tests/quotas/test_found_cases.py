@@ -195,6 +195,18 @@ CASES: dict[str, Case] = {
         Reclaim.FAIR,
         budgets=(Budget(frozenset({"low-0", "low-1"}), 0),),
     ),
+    "who goes for a share only beside one of a queue in common stays if that one may": Case(
+        (few_pods(node(4), 2), few_pods(node(2.5, name="n1"), 9)),
+        (queue("a", cpus=6), queue("a1", "a"), queue("a2", "a"), queue("b"), queue("c", cpus=0.25, lends=0)),
+        (
+            pods("large", 1, "a2", 2.5, priority=10),
+            pods("second", 1, "a2", 2, at=1, priority=10),
+            pods("other", 1, "b", 0.5, at=2),
+            pods("small", 1, "a2", 0.25, at=3),
+            pods("asks", 1, "a1", 1.5, at=10),
+        ),
+        Reclaim.FAIR,
+    ),
 }
 
 

@@ -944,9 +944,15 @@ class _Pool:
 
     @property
     def depends_on_order(self) -> bool:
-        """Return whether some may go only because others do: for a guarantee with others for shares, or later."""
+        """Return whether some may go only because others do.
+
+        So it is for a guarantee with others for shares, for those that are candidates later, and for shares beside
+        those of a queue in common: its share falls as they go.
+        """
         reasons = {self._candidates[unit].reclaims for unit in self.gone if unit in self._candidates}
-        return self._is_extended or len(reasons) > 1
+        if self._is_extended or len(reasons) > 1:
+            return True
+        return reasons == {False} and any(map(self._rights.shares_a_queue, self.gone))
 
     @property
     def passed_over(self) -> Collection[Unit]:
