@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.queue import scheduling_queue
+from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
     MOVED_AT_ONCE,
     NO_GROUPS,
@@ -408,6 +410,24 @@ def test_a_pod_that_was_active_for_hours_is_held_if_it_is_to_be_held_by_now() ->
     is_day = False
     queue.recheck_gated()
     assert popped(queue, 7201.0) == ["b"]
+
+
+def test_a_pod_that_is_gone_is_not_woken_by_what_it_leaves_to_others() -> None:
+    """Others may start now that did not, lest they delay it; it would have been moved while it was being removed."""
+    ledger = Ledger()
+    rule = BackfillRule("backfill", lasts=lambda frame: 60.0, most_seconds=3600.0)
+    queue = SchedulingQueue(
+        position=lambda queued: QueuePosition("o", ((), queued.pod.name), strict=True, backfill=rule)
+    )
+    queue.follow(ledger, lambda: 500.0)
+    for name in "ab":
+        queue.add(make_pod(name), 0.0)
+        queued = queue.pop(0.0)
+        assert queued is not None
+        queue.rejected(queued, FIT, 0.0, wakes={"NodeResourcesFit": frozenset({ClusterEvent.RESERVATION})})
+    queue.remove("a")
+    assert queue.misplaced() == []
+    assert popped(queue, 500.0) == ["b"]
 
 
 def test_a_pod_is_told_how_often_it_was_tried_before_whether_it_is_being_tried_or_not() -> None:

@@ -308,7 +308,7 @@ class SchedulingQueue:
     def _remove(self, uid: str, end: PodState) -> QueuedPod | None:
         queued = self._pods.pop(uid, None)
         if queued is not None:
-            self._waits_no_longer(queued)
+            delays_others = self._delays_others(queued)
             self._leave(queued)
             self._active.unblock(uid)
             self._groups.quit(queued)
@@ -319,6 +319,8 @@ class SchedulingQueue:
             move(queued, end)
             self._templates.release(queued.pod.template)
             self._templates.let_go()
+            if delays_others:  # last: it wakes pods, of which this is none any more
+                self._ledger.note(ClusterEvent.RESERVATION)
         return queued
 
     # --- attempts ------------------------------------------------------------------------------------
@@ -750,8 +752,12 @@ class SchedulingQueue:
 
     def _waits_no_longer(self, queued: QueuedPod) -> None:
         """Wake those that must not delay a pod that waits no longer, if it was the first of its order."""
-        if queued.pod.uid in self._active.waited and self.first_before(queued) is None:
+        if self._delays_others(queued):
             self._ledger.note(ClusterEvent.RESERVATION)
+
+    def _delays_others(self, queued: QueuedPod) -> bool:
+        """Return whether others must not delay a pod: it is the first of its order, with a reservation."""
+        return queued.pod.uid in self._active.waited and self.first_before(queued) is None
 
     def _land(self, queued: QueuedPod, now: Steady) -> bool:
         """End an attempt; return whether the pod is still pending."""
