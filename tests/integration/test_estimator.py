@@ -87,12 +87,17 @@ def test_a_client_with_a_certificate_learns_what_fits(
     )
     assert ask(address, ours, WEB) == 2
     assert waiting_pods(address, ours) == -1
-    add_waiting_pod(cluster)
-    eventually(lambda: waiting_pods(address, ours) == 1)  # the pod reaches the scheduler by its watch
+    add_replica_set_with_a_pod(cluster)
+
+    def counted() -> bool:
+        find_no_node(cluster, {"app": "far"})
+        return waiting_pods(address, ours) == 1
+
+    eventually(counted)
 
 
-def add_waiting_pod(cluster: Cluster) -> None:
-    """Create a ReplicaSet with a pod that its scheduler found no node for."""
+def add_replica_set_with_a_pod(cluster: Cluster) -> None:
+    """Create a ReplicaSet with one pod; where a controller runs, it may make its own, and delete this one."""
     api, labels = cluster.api, {"app": "far"}
     containers = [{"name": "far", "image": "far"}]
     spec = {
@@ -105,9 +110,15 @@ def add_waiting_pod(cluster: Cluster) -> None:
     waits = pod("far-a", cpu="1", scheduler="nobody", labels=labels)
     waits["metadata"]["ownerReferences"] = [head | {"name": "far", "uid": made["metadata"]["uid"], "controller": True}]
     api.create("pods", waits)
+
+
+def find_no_node(cluster: Cluster, labels: dict[str, str]) -> None:
+    """Mark the pods with these labels as their scheduler does that finds no node."""
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     status = {"conditions": [said | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}
-    api.patch("pods", "far-a", {"status": status}, subresource="status")
+    for each in cluster.pods():
+        if each["metadata"].get("labels") == labels:
+            cluster.api.patch("pods", each["metadata"]["name"], {"status": status}, subresource="status")
 
 
 def waiting_pods(address: str, certificates: TlsFiles) -> int:
