@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +39,17 @@ def _note(name: str, stage: str) -> None:
 
 def _watch_stages() -> None:
     """Have the daemon's own steps tell when a pod comes to them."""
-    pod_changed, bind, check = EventHandlers.pod_changed, Scheduler.start_binding_cycle, Request.check_fence
+    pod_changed, pods_changed = EventHandlers.pod_changed, EventHandlers.pods_changed
+    bind, check = Scheduler.start_binding_cycle, Request.check_fence
 
     def received(self: EventHandlers, pod: Pod | ListedPod) -> None:
         _note(pod.metadata.name, "received")
         pod_changed(self, pod)
+
+    def received_together(self: EventHandlers, pods: Sequence[Pod | ListedPod]) -> None:
+        for pod in pods:
+            _note(pod.metadata.name, "received")
+        pods_changed(self, pods)
 
     def decided(self: Scheduler, assumed: AssumedPod, *, after: Unknown | None = None) -> None:
         _note(assumed.queued.pod.name, "decided")
@@ -55,6 +61,7 @@ def _watch_stages() -> None:
         check(self)
 
     EventHandlers.pod_changed = received  # type: ignore[method-assign]
+    EventHandlers.pods_changed = received_together  # type: ignore[method-assign]
     Scheduler.start_binding_cycle = decided  # type: ignore[method-assign]
     Request.check_fence = sent  # type: ignore[method-assign]
 
