@@ -207,6 +207,17 @@ CASES: dict[str, Case] = {
         ),
         Reclaim.FAIR,
     ),
+    "a gang whose room others took evicts for all members that lost theirs, not for one of them at a time": Case(
+        (few_pods(node(2), 6), few_pods(node(8, name="n1"), 6)),
+        (queue("a"), queue("b"), Queue("c", "", {"pods": 3})),
+        (
+            pods("low", 5, "a"),
+            pods("outside", 3, ""),
+            pods("job", 3, "b", at=10, priority=5, size=3),
+            pods("first", 3, "c", 0.5, at=10),
+        ),
+        by_share=True,
+    ),
 }
 
 

@@ -372,6 +372,13 @@ class Attempt:
         """Place a pod that had no place, with the devices that it claims."""
         self._add(_Change(member.pod, node_name, member))
 
+    def place_if_it_fits(self, member: QueuedPod, node_name: str) -> bool:
+        """Place a pod that had no place on a node if it fits there, as others are tried; return whether it does."""
+        fits = self._fits_beside(member, node_name, None)
+        if fits:
+            self.place(member, node_name)
+        return fits
+
     def displace(self, uid: str) -> None:
         """Displace a pod that had a place."""
         self.show()

@@ -74,11 +74,19 @@ def evictions(
     return {uid: found.get(uid) or Preemption(host) for uid, host in attempt.placed.items() if uid not in waits}
 
 
-def place_awaiting(attempt: Attempt, gang: GangMembers, awaiting: Sequence[QueuedPod]) -> Generator[int, None, None]:
-    """Place members that wait for their victims to end, as if these were gone; yields as `evictions`."""
+def place_awaiting(
+    attempt: Attempt, gang: GangMembers, awaiting: Sequence[QueuedPod]
+) -> Generator[int, None, list[QueuedPod]]:
+    """Place members that wait for their victims to end, as if these were gone; return those that fit there.
+
+    Others may have taken the room of the rest, which evict again. Yields as `evictions`.
+    """
+    fit = list[QueuedPod]()
     for member in awaiting:
-        _place_nominated(attempt, gang, member)
+        if _place_nominated(attempt, gang, member):
+            fit.append(member)
         yield attempt.step()
+    return fit
 
 
 def _evict(attempt: Attempt, gang: GangMembers, member: QueuedPod, decision: Decision) -> Preemption | None:
@@ -97,10 +105,11 @@ def _evict(attempt: Attempt, gang: GangMembers, member: QueuedPod, decision: Dec
     return None
 
 
-def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> None:
+def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> bool:
+    """Place a member on the node that it is nominated to, as if its victims were gone; return whether it fits."""
     for uid in gang.victims_of(member):
         attempt.displace(uid)
-    attempt.place(member, member.pod.nominated_node)
+    return attempt.place_if_it_fits(member, member.pod.nominated_node)
 
 
 def _without_spared(

@@ -412,7 +412,7 @@ class Planner:
                 if where is not None:
                     attempt.settle(requirement.group, where)
                 awaiting = [member for member in self.members.awaiting_victims(requirement) if member is not queued]
-                yield from place_awaiting(attempt, self.members, awaiting)
+                awaiting = yield from place_awaiting(attempt, self.members, awaiting)
                 highest = max(member.pod.priority for member in members)
                 if self.seating.has_room(members, requirement, priority=highest):
                     found = yield from way(attempt, members, awaiting, requirement, where)
