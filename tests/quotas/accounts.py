@@ -137,8 +137,13 @@ class Unit:
 
     @property
     def started(self) -> float:
-        """Return when it started; infinite where it has yet to."""
-        return min(pod.started for pod in self.pods)
+        """Return when the last of its pods started; infinite where one has yet to."""
+        return max(pod.started for pod in self.pods)
+
+    @property
+    def holds(self) -> bool:
+        """Return whether all its pods are on nodes."""
+        return all(pod.holds for pod in self.pods)
 
     def wants(self, resource: str) -> int:
         """Return how much of a resource all its pods request."""
@@ -335,7 +340,8 @@ class State:
         gangs = {unit.gang: unit for unit in units if unit.gang and not unit.surplus}
 
         def own(unit: Unit) -> tuple[float, ...]:
-            return self.strength(self.lead(queue, unit)), -unit.priority, unit.started
+            # what runs started before what was promised room, though it be at the same moment
+            return self.strength(self.lead(queue, unit)), -unit.priority, not unit.holds, unit.started
 
         def place(unit: Unit) -> tuple[object, ...]:
             first = max(own(unit), own(gangs[unit.gang])) if unit.surplus else own(unit)

@@ -205,7 +205,7 @@ def victim_units(state: State, short: Shortage) -> list[Unit]:
     Surplus members that hold nothing of what is short are passed over.
     """
     found, surplus = [], dict[str, list[Unit]]()
-    units = [unit for unit in state.units() if all(pod.holds for pod in unit.pods)]
+    units = [unit for unit in state.units() if unit.holds]
     for unit in units:
         if unit.surplus:
             surplus.setdefault(unit.gang, []).append(unit)

@@ -24,7 +24,7 @@ def seen(cluster: Cluster, usage: QuotaUsage, now: Steady) -> State:
     for node, there in cluster.nominated.items():
         for info in there.values():
             if info.uid not in pods:
-                pods[info.uid] = replace(_pending(usage, info, promised=node), started=now)
+                pods[info.uid] = _pending(usage, info, promised=node)
     return State(tuple(_queues(usage)), tuple(_nodes(cluster)), pods)
 
 
@@ -91,8 +91,7 @@ def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: 
     state = state.evicted([p.name for p in ours if not p.holds] + [pod.uid] * (pod.uid in state.pods))
     missing = max(1, kind.size - sum(p.holds and not p.leaving for p in ours)) if kind.gang else 1
     names = [pod.uid, *(f"{pod.uid} and {number}" for number in range(1, missing))]
-    # of pods that start at one moment, any may come first
-    members = [replace(kind, name=name, started=now - 0.001) for name in names]
+    members = [replace(kind, name=name) for name in names]
     unit = Unit(tuple(members), surplus=bool(kind.gang) and missing == 1)
     evicted = [victim.uid for victim in victims if not state.pods[victim.uid].leaving]
     closest, why = evicted, ""
