@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.steps import Unfinished, in_turn
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
+from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups import attempt as attempts
 from kube_policy_scheduler.framework.groups import seating as seats
@@ -34,11 +35,17 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import (
 )
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.times import Steady
 from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
 
 NOW = 1e9
 GANG = "gang by pod.label.job size number(pod.label.size) if pod.label.job\n"
+RECLAIM = """
+queue a for pods where pod.label.job min cpu 8
+queue b for pods where not pod.label.job
+reclaim
+"""
 Found = dict[str, tuple[str | None, tuple[str, ...]]] | None
 """By member: its node, and whom it evicts."""
 
@@ -294,6 +301,24 @@ def test_no_victim_stays_in_the_room_that_is_kept_for_a_nominated_pod() -> None:
     found = stage.tried(stage.gang([2] * 2, size=2))
     assert found is not None
     assert sorted(name for _, victims in found.values() for name in victims) == ["low0", "low1"]
+
+
+@pytest.mark.parametrize("priority", [5, 10])
+def test_a_gang_evicts_nobody_by_priority_while_those_end_that_it_evicted_by_reclaim(priority: int) -> None:
+    """Whatever their priority, it waits for them: a node with others of a lower priority comes meanwhile."""
+    stage = Stage({"n0": 8}, [(4, priority, "n0"), (4, priority, "n0")], text=f"{GANG}{RECLAIM}")
+    plan = stage.planned(stage.gang([4, 4], size=2))
+    assert isinstance(plan, Plan)
+    by_uid = {queued.pod.uid: queued for queued in stage.queue}
+    for uid, found in plan.nominations.items():
+        nominate(stage.cluster, by_uid[uid], found.nominated_node or "", together=2)
+        stage.cluster.note_evictions((victim.uid for victim in found.victims), Steady(NOW))
+    stage.cluster.set_node(node("n1", cpu="8"))
+    for number in range(2):
+        stage.run(f"other{number}", "n1", cores=4, priority=0)
+    short = stage.planned(by_uid["g0"])
+    assert isinstance(short, Shortfall)
+    assert short.awaits_victims
 
 
 def test_a_gang_stays_whole_if_a_later_one_makes_room_for_all() -> None:

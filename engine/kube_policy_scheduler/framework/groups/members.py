@@ -116,10 +116,16 @@ class GangMembers:
                 yield member
 
     def victims_of(self, member: QueuedPod) -> list[str]:
-        """Return the uids of the pods that end on the node that a member is nominated to."""
-        now, priority = self._algorithm.frame(member).steady, member.pod.priority
+        """Return the uids of the pods that end on the node that a member is nominated to, and that it may have evicted.
+
+        These have a lower priority, or any if there is `reclaim`.
+        """
+        frame, profile = self._algorithm.frame(member), self._algorithm.profile(member.pod)
+        rules = profile.queues if profile is not None else None
+        takes_any, priority = rules is not None and rules.reclaim_of(frame) is not None, member.pod.priority
         there = self._cluster.pods_on(member.pod.nominated_node).values()
-        return [pod.uid for pod in there if pod.priority < priority and self._cluster.is_going(pod, now)]
+        ending = (pod for pod in there if self._cluster.is_going(pod, frame.steady))
+        return [pod.uid for pod in ending if takes_any or pod.priority < priority]
 
     def await_victims(self, requirement: GangRequirement) -> bool:
         """Return whether pods that members of a group evicted are still on their nodes."""
