@@ -640,3 +640,26 @@ def test_a_gang_gets_what_its_queue_is_guaranteed_if_that_is_enough_for_members_
         assert sum(name.startswith("b") for name in calm.on_nodes()) + sum(cores[number] for number in started) <= 6
 
     story(f"{GANG}{queues}reclaim\n", tell, cpus=(6,))
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_a_gang_is_in_the_rack_that_its_nodes_are_in_now(comes_first: bool) -> None:
+    async def tell(calm: Calm) -> None:
+        calm.server.set_node("n0", cpu=1, labels={"rack": "r1"})
+        calm.server.set_node("n1", cpu=1, labels={"rack": "r1"})
+        await calm.after(1)
+        gang(calm, "job", 2, members=3 if comes_first else 2)
+        await calm.after(5)
+        assert calm.on_nodes() == ["job0", "job1"]
+        calm.server.set_node("n0", cpu=2, labels={"rack": "r2"})
+        calm.server.set_node("n2", cpu=2, labels={"rack": "r1"})
+        await calm.after(1)
+        if not comes_first:
+            calm.pod("job2", job="job", size="2")
+        await calm.after(60)
+        assert "job2" not in calm.on_nodes(), "its gang is in two racks"
+        calm.server.set_node("n1", cpu=1, labels={"rack": "r2"})
+        await calm.after(15)
+        assert calm.server.pods["job2"]["spec"]["nodeName"] == "n0"
+
+    story("gang by pod.label.job size 2 within one rack if pod.label.job\n", tell, cpus=())

@@ -114,6 +114,11 @@ class Domain(msgspec.Struct, frozen=True):
         result: BoolArray = column.codes == column.index.get(self.value, -2)
         return result
 
+    def has_all(self, cluster: Cluster, rows: Sequence[int]) -> bool:
+        """Return whether some rows are those of its nodes."""
+        column = cluster.nodes.label(self.key)
+        return bool((column.codes[np.array(rows, np.intp)] == column.index.get(self.value, -2)).all())
+
 
 class Anywhere(Enum):
     """In the place of a domain: any nodes."""

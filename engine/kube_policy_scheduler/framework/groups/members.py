@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.device_room import claimed_kinds
-from kube_policy_scheduler.framework.decide.gang_domains import Rest
+from kube_policy_scheduler.framework.decide.gang_domains import Domain, Rest, Where
 from kube_policy_scheduler.framework.decide.gang_room import Members
 from kube_policy_scheduler.framework.gangs import GangRequirement, Group
 from kube_policy_scheduler.framework.groups.attempt import Attempt
@@ -46,6 +46,16 @@ class GangMembers:
     def have_begun(self, requirement: GangRequirement) -> bool:
         """Return whether any members of a group have a node."""
         return requirement.members(self._cluster.counters.group_size) > 0
+
+    def are_in(self, requirement: GangRequirement, where: Where | None) -> bool:
+        """Return whether members of a group have a node, and all of them are where the group was settled.
+
+        Nodes may get other labels since, and other schedulers place members, too.
+        """
+        if not isinstance(where, Domain):
+            return where is not None and self.have_begun(requirement)
+        rows = rows_of(self._cluster, requirement)
+        return bool(rows) and where.has_all(self._cluster, rows)
 
     def is_surplus(self, member: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether a member would fill no place that a group needs, which is not complete: others have its role.

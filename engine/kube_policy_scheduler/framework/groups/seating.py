@@ -271,9 +271,9 @@ class Seating:
     ) -> Where | Shortfall:
         """Return the next domain to try for a group: where its members are, or one that may have room for the rest."""
         group, cluster = requirement.group, self._cluster
-        known, have_begun = self._gangs.where(group), self._members.have_begun(requirement)
-        nominated = self._members.nominated_rows(group) if not have_begun else ()
-        if known is not None and (have_begun or nominated):
+        known = self._gangs.where(group)
+        nominated = self._members.nominated_rows(group) if not self._members.have_begun(requirement) else ()
+        if known is not None and (nominated or self._members.are_in(requirement, known)):
             return known
         if nominated:
             return domain_of(cluster, requirement.levels, nominated, who="its nominated members")

@@ -253,7 +253,8 @@ class WaitingPods(Generic[AssumedT]):
     def _confine(self, requirements: Iterable[GangRequirement]) -> str:
         """Have a member of complete gangs decided where the others are; return why there is no such place, or ""."""
         for requirement in requirements:
-            if requirement.levels and self.gangs.where(requirement.group) is None:
+            where = self.gangs.where(requirement.group)
+            if requirement.levels and not self.members.are_in(requirement, where):
                 rows = rows_of(self._cluster, requirement)
                 domain = domain_of(self._cluster, requirement.levels, rows)
                 if isinstance(domain, Shortfall):
