@@ -618,8 +618,29 @@ def test_a_member_that_joins_a_complete_gang_starts_at_once() -> None:
     story(ROLES, tell, cpus=(8,))
 
 
+@pytest.mark.parametrize("cores", [(2, 2), (3, 1)])
+def test_room_is_kept_for_a_gang_while_pods_are_evicted_for_it_by_reclaim(cores: tuple[int, ...]) -> None:
+    queues = "queue a for pods where pod.label.job min cpu 5\nqueue b for pods where not pod.label.job\n"
+
+    async def tell(calm: Calm) -> None:
+        for number in range(6):
+            calm.pod(f"b{number}")
+        await calm.after(10)
+        for number, each in enumerate(cores):
+            calm.pod(f"g{number}", millis=1000 * each, job="g", size="2")
+        calm.pod("borrows")
+        await calm.after(60)
+        there = calm.on_nodes()
+        assert {"g0", "g1"} < set(there)
+        assert "borrows" not in there, "more pods were evicted than the gang needed"
+        assert len(there) == 4
+
+    story(f"{GANG}{queues}reclaim\n", tell, cpus=(6,))
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(2, 6))
+@example([4, 1, 1], 5)
 def test_a_gang_gets_what_its_queue_is_guaranteed_if_that_is_enough_for_members_that_complete_it(
     cores: list[int], guaranteed: int
 ) -> None:

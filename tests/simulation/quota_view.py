@@ -90,8 +90,9 @@ def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: 
     ours = [p for p in state.pods.values() if kind.gang and p.gang == kind.gang]
     state = state.evicted([p.name for p in ours if not p.holds] + [pod.uid] * (pod.uid in state.pods))
     missing = max(1, kind.size - sum(p.holds and not p.leaving for p in ours)) if kind.gang else 1
-    names = [pod.uid, *(f"{pod.uid} and {number}" for number in range(1, missing))]
-    members = [replace(kind, name=name) for name in names]
+    others = [p for p in ours if not p.holds and p.name != pod.uid][: missing - 1]
+    alike = [replace(kind, name=f"{pod.uid} and {number}") for number in range(1, missing - len(others))]
+    members = [replace(each, promised="") for each in (kind, *others, *alike)]  # the rest is taken to be as this one
     unit = Unit(tuple(members), surplus=bool(kind.gang) and missing == 1)
     evicted = [victim.uid for victim in victims if not state.pods[victim.uid].leaving]
     closest, why = evicted, ""

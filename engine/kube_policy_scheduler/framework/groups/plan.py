@@ -42,7 +42,13 @@ from kube_policy_scheduler.framework.groups.whole_preemption import (
     told_of,
 )
 from kube_policy_scheduler.framework.preempt.preemption import EvictionRules, Preemption, why_never
-from kube_policy_scheduler.framework.preempt.reclaim import NOTHING_RECLAIMED, RETRY_SECONDS, Reclaimed, reclaim
+from kube_policy_scheduler.framework.preempt.reclaim import (
+    NOTHING_RECLAIMED,
+    RETRY_SECONDS,
+    NotReclaimed,
+    Reclaimed,
+    reclaim,
+)
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message, rejection
@@ -52,6 +58,8 @@ NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a 
 NOT_PLANNED = Shortfall("it waits for its turn to be planned as a whole", is_known=False)
 MOST_DOMAINS_TRIED = 8
 """Domains in which evictions for a gang are tried in one attempt."""
+_MOST_ASKED = 4
+"""Members that complete a gang, for which `reclaim` is tried in one attempt."""
 _MOST_UNDER_WAY = 8
 _MOST_RESTARTS = 8
 """A plan that changes in the cluster set back so often is finished in one turn."""
@@ -219,8 +227,9 @@ class Planner:
         if self._queue.is_letting_in(requirement.group) or record.plans.reclaims_again_at > time:
             return msgspec.structs.replace(short, reclaim=Reclaimed(look_later=True))
         incomplete = tuple(filter(self.members.lacks, requirements))
-        found, members = NOTHING_RECLAIMED, list[QueuedPod]()
-        for members in self._that_may_reclaim(queued, requirement, self.cluster.track_usage(rules.tree)):
+        asked = self._that_may_reclaim(queued, requirement, self.cluster.track_usage(rules.tree))
+        found = NOTHING_RECLAIMED
+        for members in asked:
             frame = self.algorithm.frame(members[0])
             if record.plans.entitled_since is not None:
                 frame = msgspec.structs.replace(frame, entitled=record.plans.entitled_since + frame.ahead)
@@ -231,16 +240,21 @@ class Planner:
                 lambda: self.places(queued, incomplete),
                 own=frozenset(each.group for each in requirements),
             )
-            is_settled = bool(tried.victims) or (tried.why is not None and not tried.found_nobody)
+            first, places = members[0].pod.uid, tried.places
+            if tried.victims and first in places and places.keys() <= {member.pod.uid for member in members}:
+                self._gangs.succeeded(record)
+                nominations = {member: Preemption(host) for member, host in places.items()}
+                nominations[first] = Preemption(places[first], tried.victims, reclaims=True, sharing=tried.sharing)
+                return Plan(nominations=nominations, instead_of=short)
+            if tried.victims:  # others got the room, who may have other rights
+                placed = [other for other in self.members.pending(queued, (requirement,)) if other.pod.uid in places]
+                if len(asked) < _MOST_ASKED and not any(_are_same(placed, each) for each in asked):
+                    asked.append(placed)
+                tried = Reclaimed(why=NotReclaimed.NO_VICTIMS, look_later=True)
+            is_settled = tried.why is not None and not tried.found_nobody
             found = tried if is_settled or found.why is None else found
             if is_settled:
                 break
-        first = members[0].pod.uid
-        if found.victims and first in found.places and found.places.keys() <= {member.pod.uid for member in members}:
-            self._gangs.succeeded(record)
-            nominations = {member: Preemption(host) for member, host in found.places.items()}
-            nominations[first] = Preemption(found.places[first], found.victims, reclaims=True, sharing=found.sharing)
-            return Plan(nominations=nominations, instead_of=short)
         if not found.waits:
             for each in incomplete:
                 if each.levels and not self.members.have_begun(each):
@@ -253,19 +267,17 @@ class Planner:
 
     def _that_may_reclaim(
         self, queued: QueuedPod, requirement: GangRequirement, usage: QuotaUsage
-    ) -> Iterator[list[QueuedPod]]:
-        """Yield members that complete a group: those that come first, and if others ask for less, these."""
+    ) -> list[list[QueuedPod]]:
+        """Return members that complete a group: those that come first, and if others ask for less, these."""
         members, places = self.members.pending(queued, (requirement,)), range(len(usage.tree.resources))
         first = self.members.filling(members, requirement) or [queued]
-        yield first
 
         def asks(member: QueuedPod) -> list[int]:
             amounts = dict(usage.amounts(member.pod))
             return [amounts.get(place, 0) for place in places]
 
         least = self.members.filling(sorted(members, key=asks), requirement)
-        if least and {id(member) for member in least} != {id(member) for member in first}:
-            yield least
+        return [first, least] if least and not _are_same(first, least) else [first]
 
     # --- nodes -----------------------------------------------------------------------------------------
 
@@ -622,6 +634,11 @@ class Planner:
 def _one_of_each(members: Sequence[QueuedPod]) -> Iterable[QueuedPod]:
     """Return one member of each template, the first."""
     return {member.pod.template: member for member in reversed(members)}.values()
+
+
+def _are_same(members: Iterable[QueuedPod], others: Iterable[QueuedPod]) -> bool:
+    """Return whether both are the same members, in any order."""
+    return {id(member) for member in members} == {id(other) for other in others}
 
 
 def _drop(record: GangRecord) -> None:
