@@ -284,6 +284,22 @@ def test_part_of_a_group_that_is_disrupted_whole_is_never_evicted(spec: dict[str
     story("", tell, cpus=(1, 1))
 
 
+@pytest.mark.parametrize(("mode", "goes"), [("Pod", True), ("PodGroup", False)])
+def test_part_of_a_group_that_is_disrupted_whole_is_never_evicted_for_a_queue(mode: str, goes: bool) -> None:
+    queues = "queue a for pods where pod.label.mine min cpu 1\nqueue b for pods where not pod.label.mine\nreclaim\n"
+
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("train", **GANG_OF_2, disruptionMode=mode))
+        pods(calm, "train", "a", "b", "c")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b", "c"]
+        calm.pod("entitled", mine="yes")
+        await calm.after(60)
+        assert ("entitled" in calm.on_nodes()) is goes
+
+    story(queues, tell, cpus=(1, 1, 1))
+
+
 SINCE_137 = KubernetesRules(KubernetesVersion(37))
 
 

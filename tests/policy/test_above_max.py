@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.preempt.above_max import (
     EVERY_SECONDS,
@@ -25,6 +27,7 @@ from tests.policy.worlds import node, pod
 QUEUE = "queue a for pods where pod label queue=a min cpu 2 max cpu 3\n"
 GANG = "gang by pod.label.job size 2 if pod label job\n"
 NOW = 1000.0
+GPU = "nvidia.com/gpu"
 
 
 def rules_of(text: str) -> QuotaRules:
@@ -49,8 +52,8 @@ def evicted(cluster: Cluster, rules: QuotaRules) -> Sequence[str]:
     """Return the names of all who are evicted, one pod or gang after the other."""
     found = list[str]()
     while (above := next_above_max(cluster, rules, now=NOW)) is not None:
-        found += sorted(each.name for each in above.unit.pods)
-        for each in above.unit.pods:
+        found += sorted(each.name for each in above.pods)
+        for each in above.pods:
             cluster.displace(each.uid)
     return found
 
@@ -72,9 +75,9 @@ CASES = {
 def test_who_goes(pods: list[tuple[str, float, int, str]], where: str, wanted: list[str]) -> None:
     cluster, rules = running(*pods), rules_of(f"{QUEUE}{GANG}reclaim above max{where}\n")
     listed = all_above_max(cluster, rules, now=NOW, most=9)
-    assert [name for each in listed for name in sorted(pod.name for pod in each.unit.pods)] == wanted
+    assert [name for each in listed for name in sorted(pod.name for pod in each.pods)] == wanted
     (first,) = all_above_max(cluster, rules, now=NOW, most=1)
-    assert first.unit.pods == listed[0].unit.pods
+    assert first.pods == listed[0].pods
     assert evicted(cluster, rules) == wanted, "the list changed nothing"
 
 
@@ -88,8 +91,8 @@ def test_who_would_go_next_leaves_budgets_what_those_before_left() -> None:
     }
     cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
     rules = rules_of(f"{QUEUE}reclaim\nreclaim above max\n")
-    above = [each.unit for each in all_above_max(cluster, rules, now=NOW, most=9)]
-    assert [unit.pods[0].name for unit in above] == ["t", "r"]
+    above = all_above_max(cluster, rules, now=NOW, most=9)
+    assert [each.pods[0].name for each in above] == ["t", "r"]
     reclaimed = next_victims(cluster, rules, now=NOW, most=9)
     assert [unit.pods[0].name for unit in reclaimed] == ["t", "r", "s"]
 
@@ -105,6 +108,38 @@ def test_what_is_guaranteed_stays_although_the_queue_is_above_its_max() -> None:
     assert evicted(cluster, rules) == ["t"], "x has the highest priority, so the youngest of the others borrows"
 
 
+def of_group(cluster: Cluster, name: str, *, cpu: str = "1", gpus: int = 0, **spec: Any) -> PodInfo:
+    """Return a pod of queue `a` and of gang `j`."""
+    requests = {"cpu": cpu, **({GPU: str(gpus)} if gpus else {})}
+    containers = [{"name": "c", "resources": {"requests": requests}}]
+    return pod(cluster, name, labels={"queue": "a", "job": "j"}, containers=containers, **spec)
+
+
+def test_a_gang_goes_with_surplus_that_holds_nothing_of_what_is_used_too_much() -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n", cpu="32"))
+    for name, gpus in (("j0", 2), ("j1", 2), ("j2", 0)):
+        started = of_group(cluster, name, gpus=gpus)
+        cluster.place(msgspec.structs.replace(started, started=float(name[1:])), "n")
+    rules = rules_of(f"queue a for pods where pod label queue=a max {GPU} 3\n{GANG}reclaim above max\n")
+    assert evicted(cluster, rules) == ["j0", "j1", "j2"]
+
+
+@pytest.mark.parametrize(("mode", "gone"), [("Pod", ["j2"]), ("PodGroup", [])])
+def test_a_podgroup_that_preemption_leaves_where_it_is_stays(mode: str, gone: list[str]) -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n", cpu="32"))
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": mode}
+    body = {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
+    cluster.set_object(msgspec.convert(body, objects.PodGroup))
+    for number in range(3):
+        member = of_group(cluster, f"j{number}", schedulingGroup={"podGroupName": "g"})
+        cluster.place(msgspec.structs.replace(member, started=float(number)), "n")
+    rules = rules_of("queue a for pods where pod label queue=a max cpu 2\nreclaim\nreclaim above max\n")
+    assert evicted(cluster, rules) == gone
+    assert bool(next_victims(cluster, rules, now=NOW, most=9)) is bool(gone)
+
+
 def test_one_goes_every_thirty_seconds() -> None:
     cluster, rules = running(*FIVE), rules_of(f"{QUEUE}reclaim above max\n")
     reclaim, times = AboveMaxReclaim(cluster), list[float]()
@@ -113,5 +148,5 @@ def test_one_goes_every_thirty_seconds() -> None:
         if found is not None:
             times.append(second)
             assert found.why == f"queue a uses {6 - len(times)} cpu, and its `max` is 3"
-            cluster.displace(found.unit.pods[0].uid)
+            cluster.displace(found.pods[0].uid)
     assert times == [0, EVERY_SECONDS]

@@ -126,8 +126,7 @@ def data(found: QueueReport) -> dict[str, Any]:
             for unit in found.victims
         ],
         "aboveMax": [
-            {"queue": each.queue, "pods": [pod.key for pod in each.unit.pods], "why": each.why}
-            for each in found.above_max
+            {"queue": each.queue, "pods": [pod.key for pod in each.pods], "why": each.why} for each in found.above_max
         ],
     }
 
@@ -196,13 +195,13 @@ def lines(found: QueueReport, *, to: Terminal) -> Iterator[str]:
     if found.above_max:
         yield f"`reclaim above max` evicts these, one every {EVERY_SECONDS:g} seconds:"
         for above in found.above_max:
-            yield from to.item("  ", f"{_named(above.unit)}: {above.why}")
+            yield from to.item("  ", f"{_named(above.pods)}: {above.why}")
     if not found.victims:
         yield "no pod would be evicted for another queue now"
         return
     yield "if other queues need what they are guaranteed, these go first:"
     for unit in found.victims:
-        yield from to.item("  ", f"{unit.queue.name}: {_named(unit)} (priority {unit.priority})")
+        yield from to.item("  ", f"{unit.queue.name}: {_named(unit.pods)} (priority {unit.priority})")
 
 
 def _units(name: str, there: Sequence[UnitStanding]) -> Iterator[tuple[str, str, str, str, str]]:
@@ -224,13 +223,13 @@ def _without_own(text: str, name: str) -> str:
 
 def _called(unit: Unit) -> str:
     """Return what a unit is called, and whether it is more than its gang needs."""
-    return f"{_named(unit)} (surplus)" if unit.is_surplus else _named(unit)
+    return f"{_named(unit.pods)} (surplus)" if unit.is_surplus else _named(unit.pods)
 
 
-def _named(unit: Unit) -> str:
+def _named(pods: Sequence[PodInfo]) -> str:
     """Return the pod of a unit, with how many more its gang has there."""
-    others = f" and {plural(len(unit.pods) - 1, 'more pod')} of its gang" if len(unit.pods) > 1 else ""
-    return f"{unit.pods[0].key}{others}"
+    others = f" and {plural(len(pods) - 1, 'more pod')} of its gang" if len(pods) > 1 else ""
+    return f"{pods[0].key}{others}"
 
 
 def _row(state: QuotaState, name: str, found: QueueReport, *, is_first: bool) -> tuple[str, ...]:

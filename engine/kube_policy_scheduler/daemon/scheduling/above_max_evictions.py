@@ -47,11 +47,11 @@ class AboveMaxEvictions:
         """Start the eviction that is due. If it fails, the next look tries it again."""
         each = (profile.queues for profile in policies.profiles if profile.queues is not None)
         found = self.reclaim.due(lambda: next(each, None), now)
-        if found is None or not self._serves(found.unit.pods[0]):
+        if found is None or not self._serves(found.pods[0]):
             return
-        extra = {"queue": found.queue, "pods": [pod.key for pod in found.unit.pods], "why": found.why}
+        extra = {"queue": found.queue, "pods": [pod.key for pod in found.pods], "why": found.why}
         logger.info("Evicting pods of a queue above its max", extra=extra)
-        for pod in found.unit.pods:
+        for pod in found.pods:
             if not self._in_flight.has(pod.uid):
                 self._in_flight.start(pod.uid, self._evict(pod, found))
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.guarantees import Guarantees, Unit
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
-from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Disrupted
 from kube_policy_scheduler.framework.quota import QuotaRules, quantity
@@ -28,7 +28,7 @@ LOOK_SECONDS = 5.0
 class AboveMax(msgspec.Struct, frozen=True):
     """A pod or gang that is evicted because of the `max` of a queue."""
 
-    unit: Unit
+    pods: tuple[PodInfo, ...]
     queue: str
     """The one that uses more than its `max`."""
     why: str
@@ -83,13 +83,14 @@ def next_above_max(
         if not over:
             continue
         units = units or QueueUnits(cluster, usage, rules, now=now)
-        ranks = Guarantees(usage, units.of).of(queue)
-        candidates = [unit for unit in _holding(ranks, queue, over) if not _is_spared(unit, rules, cluster, now)]
-        whole = [unit for unit in candidates if not any(other in ranks for other in units.surplus_of(unit))]
-        if whole:
+        held = _holding(Guarantees(usage, units.of).of(queue), queue, over)
+        candidates = dict.fromkeys(unit for unit in held if not units.are_spared(unit, rules.above_max))
+        # surplus that holds none of it goes with its gang
+        first = [unit for unit in candidates if not any(other in candidates for other in units.surplus_of(unit))]
+        if first:
             budgets, before = Budgets(cluster), disrupted or Disrupted()
-            first = min(whole, key=lambda unit: (before.violates(budgets.disruptions(unit.pods)), *_key(unit)))
-            return AboveMax(first, queue.name, _why(usage, queue, over[0]))
+            goes = min(first, key=lambda unit: (before.violates(budgets.disruptions(unit.pods)), *_key(unit)))
+            return AboveMax(units.going_with(goes), queue.name, _why(usage, queue, over[0]))
     return None
 
 
@@ -110,8 +111,8 @@ def all_above_max(cluster: Cluster, rules: QuotaRules, *, now: float, most: int)
             if following is None:
                 break
             found.append(following)
-            disrupted.take(budgets.disruptions(following.unit.pods))
-            for pod in following.unit.pods:
+            disrupted.take(budgets.disruptions(following.pods))
+            for pod in following.pods:
                 cluster.displace(pod.uid)
     return found
 
@@ -122,14 +123,6 @@ def _holding(ranks: Mapping[Unit, int | None], queue: Quota, over: Sequence[int]
         held = {place for place, _ in unit.within(queue)}
         if rank is None and unit.is_placed and not held.isdisjoint(over):
             yield unit
-
-
-def _is_spared(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> bool:
-    """Return whether each `reclaim above max` leaves a pod of a unit where it is."""
-    return all(
-        rule.spares is not None and any(rule.spares(Frame(pod, cluster, now), pod) for pod in unit.pods)
-        for rule in rules.above_max
-    )
 
 
 def _key(unit: Unit) -> tuple[int, bool, float, str]:

@@ -680,8 +680,8 @@ class _Attempt:
         its_group_stays, spares = self.its_group_stays, self.rule.spares
         if unit.gang is None and its_group_stays is None and spares is None:
             return False
-        pods = [*unit.pods, *(pod for other in self.units.surplus_of(unit) for pod in other.pods)]
-        if unit.gang is None and its_group_stays is not None and its_group_stays(pods[0]):
+        pods = self.units.going_with(unit)
+        if its_group_stays is not None and any(map(its_group_stays, pods)):
             return True
         if any(self.usage.quota_of(pod.template) is None for pod in pods):
             return True
@@ -1193,12 +1193,7 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
     for queue in usage.queues():
         for unit in units.own(queue) if queue.members else ():
             is_borrowed = guarantees.rank(unit, queue) is None  # so queues beside it may take it
-            if (
-                unit.is_placed
-                and unit.queue is queue
-                and is_borrowed
-                and not _is_spared_by_all(unit, rules, cluster, now)
-            ):
+            if unit.is_placed and unit.queue is queue and is_borrowed and not units.are_spared(unit, rules.reclaims):
                 heap.append((key(unit), unit.uid, unit))
     heapq.heapify(heap)
     found: list[Unit] = []
@@ -1215,10 +1210,3 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
             for pod in unit.pods:
                 cluster.displace(pod.uid)
     return found
-
-
-def _is_spared_by_all(unit: Unit, rules: QuotaRules, cluster: Cluster, now: float) -> bool:
-    """Return whether no `reclaim` evicts a unit, for any preemptor."""
-    spares = [rule.spares for rule in rules.reclaims]
-    frame = Frame(unit.pods[0], cluster, now)
-    return all(each is not None and any(each(frame, pod) for pod in unit.pods) for each in spares)

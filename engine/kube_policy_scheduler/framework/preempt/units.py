@@ -12,8 +12,10 @@ from kube_policy_scheduler.cluster.quotas.guarantees import WALKED_AT_ONCE, Part
 from kube_policy_scheduler.cluster.quotas.quota_usage import Quota, QuotaUsage
 from kube_policy_scheduler.cluster.requests import PodRequests
 from kube_policy_scheduler.cluster.steps import now as at_once
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs
-from kube_policy_scheduler.framework.quota import QuotaRules
+from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
+from kube_policy_scheduler.framework.quota import AboveMaxRule, QuotaRules, ReclaimRule
 
 
 def parts_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Parts:
@@ -139,6 +141,21 @@ class QueueUnits:
             return ()
         bundle = self.gangs.bundle(unit.pods[0])
         return self._units_of(bundle)[1].values() if bundle is not None else ()
+
+    def going_with(self, unit: Unit) -> tuple[PodInfo, ...]:
+        """Return the pods of a unit, and those that cannot stay without it: the surplus of its gang."""
+        return (*unit.pods, *(pod for other in self.surplus_of(unit) for pod in other.pods))
+
+    def are_spared(self, unit: Unit, rules: Sequence[ReclaimRule | AboveMaxRule]) -> bool:
+        """Return whether none of some rules evicts a unit, whoever asks: its PodGroup stays, or each spares a pod."""
+        pods, stays = self.going_with(unit), in_group_that_stays(self._cluster)
+        if stays is not None and any(map(stays, pods)):
+            return True
+        cluster, now = self._cluster, self._now
+        return all(
+            rule.spares is not None and any(rule.spares(Frame(pod, cluster, now), pod) for pod in pods)
+            for rule in rules
+        )
 
     def _units_of(self, bundle: Bundle) -> tuple[Bundle, dict[str, Unit], Unit | None]:
         found = self._of_bundle.get(id(bundle))

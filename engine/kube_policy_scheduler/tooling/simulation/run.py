@@ -583,7 +583,7 @@ class Waiting:
             for gang in self._waiting_pods.short.due(now):
                 self._evict_each(gang.rest, by=None, why="its gang has lost pods")
             if (above := self._above_max.due(lambda: self._algorithm.rules.queues, now)) is not None:
-                self._evict_each(above.unit.pods, by=None, why=above.why)
+                self._evict_each(above.pods, by=None, why=above.why)
             self._decide_all(stop)
             progress(following)
             watch(now - start, simulated.cluster)
