@@ -227,13 +227,14 @@ def test_all_members_that_fit_get_room() -> None:
     story("", tell, cpus=(5,), kubernetes=SINCE_137)
 
 
+@pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("minor", [36, 37])
-def test_since_1_37_a_pod_that_its_group_can_do_without_evicts_nobody(minor: int) -> None:
+def test_since_1_37_a_pod_that_its_group_can_do_without_evicts_nobody(minor: int, size: int) -> None:
     async def tell(calm: Calm) -> None:
         for number in range(3):
             low(calm, f"p{number}", number)
         await calm.after(5)
-        exists(calm, gang("train", 2))
+        exists(calm, gang("train", size))
         members(calm, 2)
         await calm.after(5)
         spec = {"schedulingGroup": {"podGroupName": "train"}, "priority": 10} | containers(1000)

@@ -303,6 +303,27 @@ def test_part_of_a_group_that_is_disrupted_whole_is_never_evicted_for_a_queue(mo
 SINCE_137 = KubernetesRules(KubernetesVersion(37))
 
 
+@pytest.mark.parametrize("policy", [{"basic": {}}, {"gang": {"minCount": 1}}])
+def test_pods_of_a_group_that_any_of_them_completes_are_evicted_one_by_one_for_a_queue(policy: dict[str, Any]) -> None:
+    queues = "queue a for pods where pod.label.mine min cpu 1\nqueue b for pods where not pod.label.mine\nreclaim\n"
+
+    async def tell(calm: Calm) -> None:
+        calm.server.set_node("n0", cpu=1, labels={"rack": "r", "is": "first"})
+        await calm.after(1)
+        exists(calm, native("train", schedulingPolicy=policy, schedulingConstraints={"topology": [{"key": "rack"}]}))
+        pods(calm, "train", "a")
+        await calm.after(5)
+        calm.server.set_node("n1", cpu=2, labels={"rack": "r"})
+        pods(calm, "train", "b", "c")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b", "c"]
+        calm.server.create_pod("entitled", {"nodeSelector": {"is": "first"}} | containers(1000), {"mine": "yes"})
+        await calm.after(60)
+        assert calm.on_nodes() == ["b", "c", "entitled"]
+
+    story(queues, tell, cpus=(), kubernetes=SINCE_137)
+
+
 @pytest.mark.parametrize("policy", ["", "gang by pod.label.job size 1"])
 def test_since_1_37_a_group_that_is_disrupted_whole_is_one_victim(policy: str) -> None:
     async def tell(calm: Calm) -> None:

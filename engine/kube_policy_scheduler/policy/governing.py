@@ -91,12 +91,15 @@ class Governing:
             return ()
 
     def running_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
-        """Return the gangs and PodGroups of a running pod; none where a size has no value any more."""
+        """Return the gangs and PodGroups of which a running pod may be needed; none where a size has no value any more.
+
+        Of a PodGroup that any one of its pods completes, none is.
+        """
         try:
-            found = self._gangs(frame)
-            return (*pod_group_requirements(frame), *found) if is_in_group(frame.template) else found
+            found, groups = self._gangs(frame), pod_group_requirements(frame) if is_in_group(frame.template) else ()
         except ValueError:
             return ()
+        return (*(each for each in groups if each.size > 1 or each.evicts_whole or each.tree is not None), *found)
 
     def are_in_no_gang(self, pod: PodInfo) -> bool:
         """Return whether no pod of a pod's template is in a gang or a PodGroup, wherever it runs."""

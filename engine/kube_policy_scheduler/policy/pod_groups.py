@@ -119,12 +119,14 @@ def _native_requirement(group: Group, frame: Frame) -> Iterator[GangRequirement]
     if is_child:
         yield from _composite_requirements(group, there, frame)
     is_whole = is_evicted_whole(frame.cluster, there)
+    # by the rules of 1.37, room is made for all of a gang at once, and for none that it can do without
+    is_gang = there.spec.scheduling_policy.gang is not None and Feature.WORKLOAD_AWARE_PREEMPTION in frame.cluster.rules
     requirement = _requirement(
         group,
         NATIVE,
         size=_min_count(there.spec),
         within_seconds=NATIVE_WITHIN_SECONDS,
-        always=is_child or is_whole or key is not None,
+        always=is_child or is_whole or is_gang or key is not None,
     )
     if requirement is not None:
         levels = (key,) if key is not None else ()
