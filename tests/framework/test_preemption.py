@@ -410,6 +410,64 @@ def test_a_nominated_pod_counts_where_victims_were_found_before_it_came() -> Non
     assert len(after.ties) == sum(int(name[1:]) % 2 for name in after.candidates)
 
 
+def started(cluster: Cluster, name: str, at: float | None, *, priority: int = 0) -> PodInfo:
+    return msgspec.structs.replace(pod(cluster, name, priority=priority), started=at)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "goes"),
+    [(100.0, None, "second"), (None, 100.0, "first"), (100.0, 200.0, "second"), (None, None, "second")],
+)
+def test_of_equal_pods_on_a_node_the_one_stays_that_runs_longest(
+    first: float | None, second: float | None, goes: str
+) -> None:
+    cluster = Cluster()
+    body = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "pods": "9"}}}
+    cluster.set_node(msgspec.convert(body, objects.Node))
+    for name, at in (("second", second), ("first", first)):
+        cluster.place(started(cluster, name, at), "n")
+
+    assert [victim.name for victim in preempted(cluster, kept=KeptVictims()).victims] == [goes]
+
+
+@pytest.mark.parametrize(
+    ("starts", "priorities", "order"),
+    [
+        ((100.0, 100.0), (0, 5), [1, 2]),
+        ((100.0, 100.0), (5, 0), [2, 1]),
+        ((100.0, 200.0), (0, 0), [2, 1]),
+        ((200.0, 100.0), (0, 0), [1, 2]),
+        ((100.0, None), (0, 0), [2, 1]),
+        ((None, 100.0), (0, 0), [1, 2]),
+    ],
+)
+def test_victims_beside_a_nominated_pod_are_compared_as_all_others(
+    starts: tuple[float | None, ...], priorities: tuple[int, ...], order: list[int]
+) -> None:
+    """They are found anew each time, while those on other nodes are kept."""
+    cluster, kept = full_cluster(3, priority=20), KeptVictims()
+    for number, (at, priority) in enumerate(zip(starts, priorities, strict=True), 1):
+        cluster.displace(f"low{number}")
+        cluster.place(started(cluster, f"low{number}", at, priority=priority), f"n00{number}")
+    cluster.nominate(pod(cluster, "nominated", cpu="0", priority=10), "n002")
+    for _ in range(2):
+        found = preempted(cluster, kept=kept)
+        assert found == preempted(cluster)
+        assert [victim.name for victim in found.victims] == [f"low{order[0]}"]
+        assert [name for name, _ in found.in_order(1e9)] == [f"n00{order[1]}"]
+
+
+def test_candidates_stay_as_they_were_found_when_others_change_what_is_kept() -> None:
+    cluster, kept = full_cluster(50), KeptVictims()
+    first = preempted(cluster, kept=kept)
+    cluster.displace("low1")
+    cluster.place(started(cluster, "low1", 100.0), "n001")
+    second = preempted(cluster, kept=kept)
+
+    assert [name for name, _ in first.in_order(1e9)] == [f"n{number:03}" for number in range(1, 50)]
+    assert [name for name, _ in second.in_order(1e9)] == [*(f"n{number:03}" for number in range(2, 50)), "n001"]
+
+
 QUOTAS = {
     "a queue": "queue team by pod.namespace max cpu 4\n",
     "queues that lend": (

@@ -175,11 +175,10 @@ class Trial:
             self._keep(found)
 
     def _keep(self, found: Mapping[int, Victims]) -> None:
-        """Keep the victims on rows as columns, as far as these can hold them."""
+        """Keep the victims on rows as columns."""
         if self._columns is not None and found:
             protected = [row in self._protected for row in found]
-            for row, victims in self._columns.set_many(list(found), list(found.values()), protected=protected):
-                self._search.set(row, victims)
+            self._columns.set_many(list(found), list(found.values()), protected=protected)
 
     def open(self, rows: IntArray) -> BoolArray:
         """Return `bool[rows]`: of which nothing is known yet."""
@@ -219,7 +218,7 @@ class Trial:
         return found
 
     def candidates(self, rows: IntArray) -> Candidates | None:
-        """Return nodes with victims as candidates; None if not all of them are kept as columns."""
+        """Return nodes with victims as candidates; None if nothing is kept as columns."""
         if self._columns is None:
             return None
         places = self._search.has[rows].nonzero()[0].tolist()

@@ -26,7 +26,6 @@ from kube_policy_scheduler.cluster.selectors import SelectorError, label_selecto
 from kube_policy_scheduler.framework.kernels.changed_rows import ChangedRows
 from kube_policy_scheduler.framework.status import Status
 from kube_policy_scheduler.kubernetes_rules import Feature, KubernetesRules
-from kube_policy_scheduler.quantities.quantity import MAX_INT64
 
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
@@ -120,31 +119,20 @@ class FoundVictims:
         """Return `int64[nodes]`: violated budgets, of known rows."""
         return self._ranks[0]
 
-    def set_many(
-        self, rows: Sequence[int], found: Sequence[Victims], *, protected: Sequence[bool]
-    ) -> list[tuple[int, Victims]]:
-        """Keep what was found on rows; return what is not kept, because a column cannot hold a sum of priorities.
-
-        protected: of which rows a budget had a say.
-        """
-        ranks = [victims.rank for victims in found]
-        kept = [place for place, rank in enumerate(ranks) if _fits_columns(rank)]
-        others = () if len(kept) == len(ranks) else sorted(set(range(len(ranks))).difference(kept))
-        left = [(rows[place], found[place]) for place in others]
-        if not kept:
-            return left
+    def set_many(self, rows: Sequence[int], found: Sequence[Victims], *, protected: Sequence[bool]) -> None:
+        """Keep what was found on rows; protected: of which of them a budget had a say."""
         self._settle()
-        on = np.array([rows[place] for place in kept], np.int64)
-        self.count += len(kept) - int(np.count_nonzero(self.known[on]))
+        on = np.array(rows, np.int64)
+        self.count += len(rows) - int(np.count_nonzero(self.known[on]))
         self.known[on] = True
-        self.protected[on] = [protected[place] for place in kept]
-        for row, place in zip(on.tolist(), kept, strict=True):
-            self._victims[row] = found[place]
-        for part, values in zip(self._ranks, zip(*(ranks[place] for place in kept), strict=True), strict=True):
+        self.protected[on] = protected
+        for row, victims in zip(rows, found, strict=True):
+            self._victims[row] = victims
+        ranks = zip(*(victims.rank for victims in found), strict=True)
+        for part, values in zip(self._ranks, ranks, strict=True):
             part[on] = values
-        starts = [found[place].pods[0].started for place in kept]
+        starts = [victims.pods[0].started for victims in found]
         self._started[on] = [math.nan if each is None else each for each in starts]
-        return left
 
     def forget(self, rows: IntArray) -> None:
         """Forget what was found on rows."""
@@ -164,10 +152,8 @@ class FoundVictims:
         self._ranks = [np.concatenate((part, np.zeros(more, np.int64))) for part in self._ranks]
         self._started = np.concatenate((self._started, np.zeros(more)))
 
-    def candidates(
-        self, nodes: NodeTable, rows: IntArray, now: float, others: Mapping[int, Victims]
-    ) -> Candidates | None:
-        """Return rows as candidates; None if one of them is not known, or cannot be kept.
+    def candidates(self, nodes: NodeTable, rows: IntArray, now: float, others: Mapping[int, Victims]) -> Candidates:
+        """Return rows as candidates.
 
         Args:
             nodes: all of them.
@@ -175,21 +161,16 @@ class FoundVictims:
             now: Unix seconds.
             others: what counts on some of the rows instead of what is kept, by the place among `rows`.
         """
-        known, victims = self.known[rows], _OnRows(self._victims, rows)
+        victims = _OnRows(self._victims, rows)
         ranks, starts = self._ranks, self._started
         if others:
             ranks, starts = [part[rows] for part in ranks], starts[rows]
             for place, other in others.items():
-                if not _fits_columns(other.rank):
-                    return None
-                known[place] = True
                 victims.settled()[place] = other
                 for part, value in zip(ranks, other.rank, strict=True):
                     part[place] = value
                 first = other.pods[0].started
                 starts[place] = math.nan if first is None else first
-        if not known.all():
-            return None
         tied = np.arange(len(rows))
         where = tied if others else rows
         for part in ranks:
@@ -244,11 +225,6 @@ class _OnRows:
         if self._settled is None:
             self._settled = self._whole[self._rows]
         return self._settled
-
-
-def _fits_columns(rank: tuple[int, int, int, int]) -> bool:
-    _, highest, total, _ = rank
-    return -MAX_INT64 <= highest <= MAX_INT64 and -MAX_INT64 <= total <= MAX_INT64
 
 
 class Candidates(Mapping[str, Victims]):
