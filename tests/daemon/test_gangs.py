@@ -684,3 +684,22 @@ def test_a_gang_is_in_the_rack_that_its_nodes_are_in_now(comes_first: bool) -> N
         assert calm.server.pods["job2"]["spec"]["nodeName"] == "n0"
 
     story("gang by pod.label.job size 2 within one rack if pod.label.job\n", tell, cpus=())
+
+
+@pytest.mark.parametrize(("cpu", "started"), [(4, ["a0", "a1", "a2", "a3"]), (3, [])])
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_gang_starts_with_as_many_as_each_of_those_that_start_asks_for(
+    cpu: int, started: list[str], taken: bool
+) -> None:
+    async def tell(calm: Calm) -> None:
+        if taken:
+            calm.pod("low", priority=-1, millis=1000 * cpu)
+        await calm.after(5)
+        calm.pod("a0", job="a", size="2", priority=5)
+        for number in range(1, 4):
+            calm.pod(f"a{number}", job="a", size="4")
+        calm.restart()
+        await calm.after(60)
+        assert calm.on_nodes() == (started or ["low"] * taken)
+
+    story(GANG, tell, cpus=(cpu,))

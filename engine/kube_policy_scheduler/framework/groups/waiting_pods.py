@@ -7,7 +7,7 @@ cannot be reserved or an extender rejects it, all give their places back at once
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
@@ -213,6 +213,7 @@ class WaitingPods(Generic[AssumedT]):
             why = self._confine(requirements)
             decision = self._reject(queued, why) if why else (yield from self._algorithm.deciding(queued))
             return decision if why or _acts(decision) else self._algorithm.reclaim_for(queued, decision), ()
+        asked = [_sizes(requirements)]
         while True:
             try:
                 found = yield from self.planner.plan(queued, requirements)
@@ -223,12 +224,15 @@ class WaitingPods(Generic[AssumedT]):
             if isinstance(found, Shortfall):
                 return self._rejected(queued, requirements, found), ()
             held = self._held(found)
-            if not held:
-                break
             for uid, reason in held.items():
                 self._queue.hold(uid, reason)
+            more = self._asked_beyond(found) if not held else ()
+            if not held and (not more or _sizes(more) in asked):
+                break
             for requirement in requirements:
                 self.gangs.order_devices(requirement.group, None)  # the next plan may find another one
+            asked.append(_sizes(more))
+            requirements = more or requirements
             waits = held.get(queued.pod.uid) or self.membership(queued).why
             if waits is not None:
                 return self._reject(queued, waits), ()
@@ -245,6 +249,19 @@ class WaitingPods(Generic[AssumedT]):
             if why is not None:
                 found[uid] = why
         return found
+
+    def _asked_beyond(self, plan: Plan) -> tuple[GangRequirement, ...]:
+        """Return what a member of a plan asks for that does not start with what the plan places; (): all do."""
+        members = [each for uid in (*plan.decisions, *plan.nominations) if (each := self._queue.get(uid)) is not None]
+        planned, size_of = (
+            Counter(group for member in members for group in member.groups),
+            self._cluster.counters.group_size,
+        )
+        for member in {member.pod.template: member for member in members}.values():
+            requirements = self.membership(member).requirements
+            if any(each.filled(lambda *of: size_of(*of) + planned[of[1]]) < each.size for each in requirements):
+                return requirements
+        return ()
 
     def are_placed(self, requirements: Iterable[GangRequirement]) -> bool:
         """Return whether as many members as some gangs need have a node, or are about to get one."""
@@ -652,6 +669,10 @@ class WaitingPods(Generic[AssumedT]):
                 self._withdraw(assumed)
                 if start is not None:
                     self._break(start, "another of its pods lost its node")
+
+
+def _sizes(requirements: Iterable[GangRequirement]) -> frozenset[tuple[Group, int]]:
+    return frozenset((each.group, each.size) for each in requirements)
 
 
 def _acts(decision: Decision) -> bool:
