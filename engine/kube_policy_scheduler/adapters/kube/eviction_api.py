@@ -10,7 +10,6 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
 
 EVICTED = "evicted"
 LATER = "later"
@@ -36,6 +35,8 @@ async def evict(
     Raises:
         CredentialsError: no usable kubeconfig.
     """
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient  # for commands
+
     async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         for pod in pods:
             yield pod, await PodEvictor(client).evict(pod)

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CollectorRegistry, Counter, Gauge
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.metrics import Children

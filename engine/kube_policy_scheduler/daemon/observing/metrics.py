@@ -11,12 +11,11 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics import Counter, Gauge, Histogram, MetricWrapperBase, disable_created_metrics
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.live_metrics import label_value

@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Summary
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import GaugeMetricFamily, Metric, Summary
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from kube_policy_scheduler.daemon.observing.live_metrics import label_value, series_labels
 from kube_policy_scheduler.daemon.observing.metrics import Children

@@ -14,7 +14,7 @@ from itertools import repeat, starmap
 from threading import Lock
 from typing import Any
 
-from prometheus_client import Counter, Histogram
+from prometheus_client.metrics import Counter, Histogram
 from prometheus_client.samples import Sample
 
 MOST_PENDING = 1_024
