@@ -23,7 +23,6 @@ from kube_policy_scheduler.tooling.workload_record import (
     RecordedWorkload,
     WorkloadOutcome,
     WorkloadRecord,
-    decoder,
 )
 
 
@@ -138,7 +137,7 @@ def test_a_record_names_the_clusters_with_replicas_the_best_others_and_counts_th
     records.note(decision(outcome, before={"gone": 4}, trigger="the placement changed"), 0.5)
     asyncio.run(records.file.close())
     with (tmp_path / "decisions.jsonl").open("rb") as file:
-        (found,) = decode_lines_as(decoder, file, name="decisions.jsonl")
+        (found,) = decode_lines_as(WorkloadRecord, file, name="decisions.jsonl")
     assert [found] == records.log.newest(1)
     assert (found.policy, found.generation, found.seconds, found.total) == ("own-first", 3, 0.5, 400)
     assert [each.cluster for each in found.clusters[:4]] == ["c000", "r001", "gone", "c099"]

@@ -1,7 +1,5 @@
 """Devices of Dynamic Resource Allocation: how many of a class a node has, and what a pod's claims would get there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

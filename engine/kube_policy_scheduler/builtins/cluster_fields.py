@@ -3,8 +3,6 @@
 What clusters have as nodes do is read by the same functions: they are the rows of the same table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Functions that compare nodes with each other: among those that passed every filter, so only in scores."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kube_policy_scheduler.framework.extremes import span_of

@@ -1,7 +1,5 @@
 """Devices such as GPUs, one by one: how many are free, how much room there is, what a placement would waste."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

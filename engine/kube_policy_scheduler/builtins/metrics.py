@@ -1,7 +1,5 @@
 """Metrics: what was measured about nodes, read before the decision."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a policy can read of nodes: `node.…`, one value per node."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Functions of numbers. Missing in, missing out; a result that is no number is missing."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Elsewhere there is no such device; the checks of the language refuse these functions there.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a policy can read of the pod to be placed: `pod.…`. Those of the template serve for running pods too."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeAlias
 
 from kube_policy_scheduler.cluster.pod_states import running_seconds

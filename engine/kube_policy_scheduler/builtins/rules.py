@@ -1,7 +1,5 @@
 """Kubernetes' own rules and preferences as functions: they ask the framework's plugins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """What is inside a node, or near it: its NUMA nodes, and the storage that volumes for it can be made of."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kube_policy_scheduler.cluster.devices.numa_demand import aligned

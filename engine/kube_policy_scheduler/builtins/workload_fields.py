@@ -1,7 +1,5 @@
 """What a policy of workloads can read of the workload to be placed: `workload.…`."""
 
-from __future__ import annotations
-
 from kube_policy_scheduler.fleet.columns import FleetFrame
 from kube_policy_scheduler.lang.compiling.over_time import Line
 from kube_policy_scheduler.lang.environment import Key, pod_field

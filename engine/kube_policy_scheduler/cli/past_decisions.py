@@ -50,10 +50,10 @@ class PastDecisions:
     def of_workloads(self) -> list[WorkloadRecord]:
         """Return the records. Raises click.ClickException: a line is none."""
         from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines_as
-        from kube_policy_scheduler.tooling.workload_record import decoder
+        from kube_policy_scheduler.tooling.workload_record import WorkloadRecord
 
         try:
-            return list(decode_lines_as(decoder, self.lines, name=self.name, on_truncated=_cut))
+            return list(decode_lines_as(WorkloadRecord, self.lines, name=self.name, on_truncated=_cut))
         except RecordError as error:
             raise click.ClickException(str(error)) from error
 

@@ -164,14 +164,10 @@ class RecordError(ValueError):
 Record = TypeVar("Record")
 _NO_RECORD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(DecisionRecord)
 
 
 class _Head(msgspec.Struct):
     version: int
-
-
-_head = msgspec.json.Decoder(_Head)
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -189,13 +185,13 @@ def decode(line: bytes, *, place: str = "decision record") -> DecisionRecord:
     Raises:
         RecordError: it is no record, or of a version that this program does not know.
     """
-    return decode_as(_decoder, line, place=place)
+    return decode_as(DecisionRecord, line, place=place)
 
 
-def decode_as(form: msgspec.json.Decoder[Record], line: bytes, *, place: str) -> Record:
-    """Return the record of one line; as `decode`. form: reads records of one kind."""
+def decode_as(kind: type[Record], line: bytes, *, place: str) -> Record:
+    """Return the record of one line; as `decode`. kind: of the record."""
     try:
-        version = _head.decode(line).version
+        version = msgspec.json.decode(line, type=_Head).version
     except _NO_RECORD as error:
         problem = encoding_problem(line) or f"expected a decision record, one JSON object a line: {error}"
         raise RecordError(f"{place}: {problem}") from error
@@ -205,7 +201,7 @@ def decode_as(form: msgspec.json.Decoder[Record], line: bytes, *, place: str) ->
             " version that wrote it, or a newer one"
         )
     try:
-        return form.decode(line)
+        return msgspec.json.decode(line, type=kind)
     except _NO_RECORD as error:
         raise RecordError(f"{place}: {encoding_problem(line) or error}") from error
 
@@ -225,23 +221,23 @@ def decode_lines(
     Raises:
         RecordError: as `decode`.
     """
-    return decode_lines_as(_decoder, lines, name=name, on_truncated=on_truncated)
+    return decode_lines_as(DecisionRecord, lines, name=name, on_truncated=on_truncated)
 
 
 def decode_lines_as(
-    form: msgspec.json.Decoder[Record],
+    kind: type[Record],
     lines: Iterable[bytes],
     *,
     name: str,
     on_truncated: Callable[[str], None] = lambda place: None,
 ) -> Iterator[Record]:
-    """Return the records of a log; as `decode_lines`. form: reads records of one kind."""
+    """Return the records of a log; as `decode_lines`. kind: of the record."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         place = f"{name}:{number}"
         try:
-            yield decode_as(form, line, place=place)
+            yield decode_as(kind, line, place=place)
         except RecordError:
             if line.endswith(b"\n") or _is_whole(line):
                 raise

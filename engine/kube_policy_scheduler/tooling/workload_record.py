@@ -141,21 +141,14 @@ class WorkloadRecord(Part, frozen=True, tag_field="version", tag=VERSION):
         return self.key, self.workload.name, self.object, self.object.rpartition("/")[2]
 
 
-decoder = msgspec.json.Decoder(WorkloadRecord)
-"""Reads one line."""
-
-
 class _Head(msgspec.Struct):
     workload: msgspec.Raw
-
-
-_head = msgspec.json.Decoder(_Head)
 
 
 def is_about_workload(line: bytes) -> bool:
     """Return whether a line of a decision log is about a workload, not a pod; False if it is no record."""
     try:
-        _head.decode(line)
+        msgspec.json.decode(line, type=_Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
@@ -37,8 +38,8 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_decode_named = msgspec.json.Decoder(_Named).decode
-_decode_list = msgspec.json.Decoder(_List).decode
+_decode_named = decoder_of(_Named)
+_decode_list = decoder_of(_List)
 
 
 class ApiTexts:

@@ -30,7 +30,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.process.backoff import Backoff
@@ -112,7 +112,7 @@ class _Binding(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
+_decode_pod = decoder_of(Pod)
 
 
 class Binder:

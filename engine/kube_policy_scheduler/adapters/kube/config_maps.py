@@ -11,8 +11,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH, Client
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
-from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 
 
@@ -31,7 +30,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
     binary_data: dict[str, str] | None = None
 
 
-_decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)
+_decode = decoder_of(_ConfigMap)
 
 
 async def get_config_map(client: Client, namespace: str, name: str) -> ConfigMapData:
@@ -51,6 +50,8 @@ async def get_config_map(client: Client, namespace: str, name: str) -> ConfigMap
 
 async def read_config_map(namespace: str, name: str, *, kubeconfig: str | None, context: str | None) -> ConfigMapData:
     """As `get_config_map`, with a kubeconfig's rights. Raises CredentialsError too: no usable kubeconfig."""
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient  # for commands
+
     async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         return await get_config_map(client, namespace, name)
 
@@ -72,6 +73,8 @@ async def change_config_map(
         KubeError: it may not be changed, or is refused.
         CredentialsError: no usable kubeconfig.
     """
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient  # for commands
+
     body = {"metadata": {"resourceVersion": resource_version}, "data": texts, "binaryData": binaries}
     async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         await client.request(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, MalformedAnswer
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import bounded, decoder_of
 from kube_policy_scheduler.adapters.kube.resources import T
 from kube_policy_scheduler.cluster.objects import Node, ObjectMeta, Pod
 from kube_policy_scheduler.wording import one_line
@@ -103,10 +103,10 @@ class _Identified(msgspec.Struct):
     metadata: ObjectMeta
 
 
-_decode_list_head = bounded(msgspec.json.Decoder(_ListHead).decode)
-_decode_raw_list = bounded(msgspec.json.Decoder(_RawList).decode)
-_decode_raw_event = bounded(msgspec.json.Decoder(_RawEvent).decode)
-_decode_identified = bounded(msgspec.json.Decoder(_Identified).decode)
+_decode_list_head = decoder_of(_ListHead)
+_decode_raw_list = decoder_of(_RawList)
+_decode_raw_event = decoder_of(_RawEvent)
+_decode_identified = decoder_of(_Identified)
 
 
 def list_version(body: bytes) -> str:

@@ -145,13 +145,10 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
-_status_decoder = msgspec.json.Decoder(_Status)
-
-
 def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ApiError:
     """Build the error for an answer; a body that is no `Status` (a proxy's page) is quoted, cut short."""
     try:
-        answer = _status_decoder.decode(body)
+        answer = msgspec.json.decode(body, type=_Status)
         message, reason = answer.message, answer.reason
     except (msgspec.DecodeError, UnicodeDecodeError):
         message, reason = body[:MESSAGE_CHARACTERS].decode("utf-8", "replace"), ""
@@ -167,7 +164,7 @@ def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | 
 def error_from_status(raw: bytes) -> ApiError:
     """Build the error for the `Status` object of an ERROR watch event; without a code it counts as 500."""
     try:
-        code = _status_decoder.decode(raw).code
+        code = msgspec.json.decode(raw, type=_Status).code
     except (msgspec.DecodeError, UnicodeDecodeError):
         code = 0
     return error_from_answer(code or 500, raw)

@@ -14,6 +14,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.fence import Fence
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.times import rfc3339
@@ -26,7 +27,7 @@ class _Lease(msgspec.Struct):
     metadata: ObjectMeta
 
 
-_decode_lease = msgspec.json.Decoder(_Lease).decode
+_decode_lease = decoder_of(_Lease)
 
 
 class LeaseAnnotation:

@@ -18,6 +18,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
 from kube_policy_scheduler.adapters.kube.errors import ApiError, KubeError
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class _Event(msgspec.Struct):
     object: _Lease
 
 
-_decode = msgspec.json.Decoder(_Event).decode
+_decode = decoder_of(_Event)
 
 
 class LeaseNews:

@@ -16,7 +16,7 @@ from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 from kube_policy_scheduler.adapters.kube.fleet_resources import CLUSTERS
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.proxy import parse_proxy
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.wording import one_line
@@ -54,8 +54,8 @@ class _Secret(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-_decode_cluster = bounded(msgspec.json.Decoder(_Cluster).decode)
-_decode_secret = bounded(msgspec.json.Decoder(_Secret).decode)
+_decode_cluster = decoder_of(_Cluster)
+_decode_secret = decoder_of(_Secret)
 _SECRETS: Resource[Any] = Resource("secrets", _Secret)
 
 

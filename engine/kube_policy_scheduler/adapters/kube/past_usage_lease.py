@@ -24,9 +24,6 @@ class _Record(msgspec.Struct, frozen=True):
     queues: dict[str, tuple[float, ...]]
 
 
-_decode_record = msgspec.json.Decoder(_Record).decode
-
-
 def encode_past_usage(past: PastUsage, *, ahead: float = 0.0, most_bytes: int = MOST_BYTES) -> tuple[str, int]:
     """Return the text of an annotation, and how many queues it has no room for: those that use least.
 
@@ -53,7 +50,7 @@ def decode_past_usage(text: str, *, ahead: float = 0.0) -> PastUsage:
         MalformedAnswer: it is none; says why.
     """
     try:
-        record = _decode_record(text)
+        record = msgspec.json.decode(text, type=_Record)
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         raise MalformedAnswer(f"annotation {ANNOTATION}: {error}") from error
     wrong = next((name for name, amounts in record.queues.items() if len(amounts) != len(record.resources)), None)

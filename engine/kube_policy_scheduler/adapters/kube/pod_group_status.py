@@ -18,7 +18,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
@@ -78,7 +78,7 @@ class PodGroupStatusWriter(FromOutbox, Generic[GroupT]):
         self._clock = clock
         self._fence = fence
         self._resource = resource
-        self._decode = bounded(msgspec.json.Decoder(resource.type).decode)
+        self._decode = decoder_of(resource.type)
         self._served: Resource[GroupT] | None = None
         """The kind in the version of this API server, once that was needed."""
         self._outbox: Outbox[str, _Scheduled] = Outbox(

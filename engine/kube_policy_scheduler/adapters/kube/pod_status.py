@@ -28,7 +28,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, PodView, view_of
 from kube_policy_scheduler.adapters.kube.resources import PODS
@@ -42,7 +42,7 @@ from kube_policy_scheduler.times import rfc3339
 
 logger = logging.getLogger(__name__)
 
-_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
+_decode_pod = decoder_of(Pod)
 
 
 class PassedOn(msgspec.Struct, frozen=True):

@@ -40,8 +40,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Unreachable,
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.scheduling_policies import SchedulingPolicies, get_scheduling_policies
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 
@@ -116,8 +115,8 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_decode_list = bounded(msgspec.json.Decoder(_List).decode)
-_decode_revision = bounded(msgspec.json.Decoder(_ControllerRevision).decode)
+_decode_list = decoder_of(_List)
+_decode_revision = decoder_of(_ControllerRevision)
 
 
 class PolicyHistory:
@@ -295,6 +294,8 @@ async def read_history(
         KubeError: it is not there, or one of the two may not be read.
         CredentialsError: no usable kubeconfig.
     """
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient  # for commands
+
     async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         now = await get_config_map(client, namespace, name)
         return now, await PolicyHistory(client, RevisionsOf(namespace, name)).revisions()
@@ -316,6 +317,8 @@ async def read_owner_history(
         KubeError: one of the two may not be read.
         CredentialsError: no usable kubeconfig.
     """
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient  # for commands
+
     async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         now = await get_scheduling_policies(client, home)
         return now, await PolicyHistory(client, RevisionsOf.of_owner(namespace, owner)).revisions()

@@ -14,7 +14,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import STRATEGIC_MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import ApiError, Conflict, Invalid, MalformedAnswer, NotFound
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -24,7 +24,7 @@ from kube_policy_scheduler.times import rfc3339
 _encode = msgspec.json.Encoder().encode
 _CANNOT_BE_ASKED = "does not support dry run"
 """How the API server's message ends, if a webhook has side effects."""
-_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
+_decode_pod = decoder_of(Pod)
 
 
 class Evictor:

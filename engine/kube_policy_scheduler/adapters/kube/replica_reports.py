@@ -18,6 +18,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.wording import shortened
@@ -66,8 +67,7 @@ class _Lease(msgspec.Struct):
     metadata: ObjectMeta
 
 
-_decode_lease = msgspec.json.Decoder(_Lease).decode
-_decode_report = msgspec.json.Decoder(ReplicaReport).decode
+_decode_lease = decoder_of(_Lease)
 
 
 def decode_reports(lease: bytes) -> dict[str, ReplicaReport]:
@@ -80,7 +80,7 @@ def decode_reports(lease: bytes) -> dict[str, ReplicaReport]:
     for key, text in (_decode_lease(lease).metadata.annotations or {}).items():
         if key.startswith(PREFIX):
             with contextlib.suppress(msgspec.MsgspecError):
-                found[key] = _decode_report(text)
+                found[key] = msgspec.json.decode(text, type=ReplicaReport)
     return found
 
 

@@ -28,7 +28,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
 )
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.protobuf_objects import CONTENT_TYPE as PROTOBUF
 from kube_policy_scheduler.adapters.kube.protobuf_objects import ProtobufError, with_finalizer
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCE_CLAIMS
@@ -46,7 +46,7 @@ PATIENCE_SECONDS = 60.0
 LINGER_SECONDS = 75.0
 """A request that went out so long ago and was not carried out never will be: the API server gives one up after 60 s."""
 
-_decode = bounded(msgspec.json.Decoder(ResourceClaim).decode)
+_decode = decoder_of(ResourceClaim)
 _encode = msgspec.json.Encoder().encode
 
 

@@ -23,8 +23,7 @@ from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.client import JSON, MERGE_PATCH, Client
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
-from kube_policy_scheduler.adapters.kube.official_client import OfficialClient
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.outbox import FromOutbox, Outbox, OutboxLimits
 from kube_policy_scheduler.adapters.kube.resources import Read, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
@@ -76,14 +75,14 @@ class SchedulingPolicy(msgspec.Struct):
 
 
 SCHEDULING_POLICIES = Resource("schedulingpolicies", SchedulingPolicy, GROUP, "v1alpha1", Read.WHERE_SERVED)
-_decode = bounded(msgspec.json.Decoder(SchedulingPolicy).decode)
+_decode = decoder_of(SchedulingPolicy)
 
 
 class _List(msgspec.Struct):
     items: list[SchedulingPolicy] | None = None
 
 
-_decode_list = bounded(msgspec.json.Decoder(_List).decode)
+_decode_list = decoder_of(_List)
 
 
 class SchedulingPolicies:
@@ -188,6 +187,8 @@ async def change_scheduling_policies(
         KubeError: one may not be changed, or is refused.
         CredentialsError: no usable kubeconfig.
     """
+    from kube_policy_scheduler.adapters.kube.official_client import OfficialClient  # for commands
+
     async with OfficialClient.of(kubeconfig=kubeconfig, context=context) as client:
         for name, text in sorted(texts.items(), key=lambda each: (each[1] is None, each[0])):
             path, now = SCHEDULING_POLICIES.path(name, namespace=namespace), known.get(name)

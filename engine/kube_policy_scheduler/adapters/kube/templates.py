@@ -8,7 +8,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.client import Client
 from kube_policy_scheduler.adapters.kube.errors import ApiError, KubeError
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.fleet.karmada.objects import ObjectReference
 
@@ -31,8 +31,8 @@ class _ApiResources(msgspec.Struct):
     resources: list[_ApiResource]
 
 
-_decode_object = bounded(msgspec.json.Decoder(_Object).decode)
-_decode_resources = bounded(msgspec.json.Decoder(_ApiResources).decode)
+_decode_object = decoder_of(_Object)
+_decode_resources = decoder_of(_ApiResources)
 
 
 class TemplateMetadata:

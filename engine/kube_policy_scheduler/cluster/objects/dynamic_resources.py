@@ -3,8 +3,6 @@
 Fields of alpha feature gates are only looked at for being there: see `cluster/devices/alpha_fields.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import UNSET, UnsetType, field

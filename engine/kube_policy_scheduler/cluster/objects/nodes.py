@@ -1,7 +1,5 @@
 """Nodes: what they offer, their taints and their state."""
 
-from __future__ import annotations
-
 from msgspec import field
 
 from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, ObjectMeta, Resources

@@ -1,7 +1,5 @@
 """Pods, with what they require of nodes and of other pods."""
 
-from __future__ import annotations
-
 from msgspec import field
 
 from kube_policy_scheduler.cluster.objects.storage import Volume

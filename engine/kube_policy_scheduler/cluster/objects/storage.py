@@ -1,7 +1,5 @@
 """Volumes and the objects that they refer to: disks, claims, PersistentVolumes, storage classes and CSI drivers."""
 
-from __future__ import annotations
-
 from msgspec import field
 
 from kube_policy_scheduler.cluster.objects.structs import (

@@ -1,7 +1,5 @@
 """The parts of every kind of API object: the base of all structs, metadata, amounts, labels and selectors."""
 
-from __future__ import annotations
-
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct

@@ -1,7 +1,5 @@
 """Objects that pods refer to: namespaces, controllers, services, budgets, priority classes, and groups of pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import field

@@ -13,7 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, Forbidden, Inva
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import WORK, WORK_VERSION, resource_of
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, lasts
 from kube_policy_scheduler.fleet.karmada.decision_maker import DecisionMaker, Work, quota_exceeded, write_failed
@@ -192,4 +192,4 @@ def _decision(
 
 @cache
 def _decoder(kind: type[ResourceBinding]) -> Callable[[bytes], ResourceBinding]:
-    return bounded(msgspec.json.Decoder(kind).decode)
+    return decoder_of(kind)

@@ -13,7 +13,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotF
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import CLUSTER_PLACEMENTS, PLACEMENT_DECISIONS
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.engine import FleetDecision, lasts
@@ -26,8 +26,8 @@ from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, Work
 from kube_policy_scheduler.wording import some
 
 Json = dict[str, Any]
-_decode = bounded(msgspec.json.Decoder(PlacementDecision).decode)
-_decode_placement = bounded(msgspec.json.Decoder(ClusterPlacement).decode)
+_decode = decoder_of(PlacementDecision)
+_decode_placement = decoder_of(ClusterPlacement)
 _API_VERSION = CLUSTER_PLACEMENTS.root.removeprefix("/apis/")
 
 

@@ -14,7 +14,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotF
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
 from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.fleet_resources import KUEUE_WORKLOADS
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.fleet.engine import FleetDecision
 from kube_policy_scheduler.fleet.multikueue.nominator import Nomination, Nominator
@@ -27,8 +27,8 @@ from kube_policy_scheduler.tooling.workload_record import RecordedWorkload, Work
 logger = logging.getLogger(__name__)
 
 APPLY_PATCH = "application/apply-patch+yaml"
-_read = bounded(msgspec.json.Decoder(dict[str, Any]).decode)
-_decode = bounded(msgspec.json.Decoder(KueueWorkload).decode)
+_read = decoder_of(dict[str, Any])
+_decode = decoder_of(KueueWorkload)
 
 
 class NominationWriter:

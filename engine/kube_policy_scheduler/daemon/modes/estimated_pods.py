@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -54,8 +54,8 @@ class _Workload(msgspec.Struct):
     spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
 
 
-_decode = bounded(msgspec.json.Decoder(_Workload).decode)
-_decode_claims = bounded(msgspec.json.Decoder(objects.ResourceClaimTemplate).decode)
+_decode = decoder_of(_Workload)
+_decode_claims = decoder_of(objects.ResourceClaimTemplate)
 _MOST_CLAIMS = 32
 """Of a pod, as the API server allows."""
 

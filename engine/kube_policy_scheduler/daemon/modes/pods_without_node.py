@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import LabelSelector, ObjectMeta
 from kube_policy_scheduler.cluster.objects.structs import ApiStruct
@@ -71,8 +71,8 @@ class _Page(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
-_decode = bounded(msgspec.json.Decoder(_Workload).decode)
-_decode_page = bounded(msgspec.json.Decoder(_Page).decode)
+_decode = decoder_of(_Workload)
+_decode_page = decoder_of(_Page)
 
 
 class PodsWithoutNode:

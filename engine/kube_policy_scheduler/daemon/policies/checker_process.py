@@ -17,7 +17,6 @@ from kube_policy_scheduler.policy.policy_set import load
 
 MOST_SHOWN = 100
 """Diagnostics of one set in the log."""
-_decode = msgspec.msgpack.Decoder(CheckRequest).decode
 
 
 class PolicyChecks:
@@ -29,7 +28,7 @@ class PolicyChecks:
 
     def check(self, work: bytes) -> bytes:
         """Return the verdict about a set."""
-        request = _decode(work)
+        request = msgspec.msgpack.decode(work, type=CheckRequest)
         install_extensions(request.extensions, stopwatch=time.perf_counter)
         owner = request.owner.name if request.owner is not None else ""
         memo = Memo(self._known.get(owner, {}))

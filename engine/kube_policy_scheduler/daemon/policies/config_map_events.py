@@ -10,7 +10,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import ApiError, Forbidden, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
@@ -28,7 +28,7 @@ class _ConfigMap(msgspec.Struct):
     metadata: ObjectMeta
 
 
-_decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)
+_decode = decoder_of(_ConfigMap)
 
 
 class ConfigMapEvents:

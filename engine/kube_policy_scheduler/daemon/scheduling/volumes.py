@@ -11,7 +11,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.client import MERGE_PATCH
 from kube_policy_scheduler.adapters.kube.errors import KubeError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
-from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.nesting import decoder_of
 from kube_policy_scheduler.adapters.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster import objects
@@ -39,7 +39,7 @@ class _Written(msgspec.Struct):
     metadata: objects.ObjectMeta
 
 
-_decode = bounded(msgspec.json.Decoder(_Written).decode)
+_decode = decoder_of(_Written)
 _encode = msgspec.json.Encoder().encode
 
 

@@ -190,9 +190,6 @@ class Ledger:
             self.stopped = f"only {hits} of the last {of} replacements are on the nodes of the plan"
 
 
-_decode = msgspec.json.Decoder(KeptLedger).decode
-
-
 def encode_ledger(kept: KeptLedger, *, most_bytes: int = MOST_BYTES) -> str:
     """Return the text; the workloads that were moved first are left out where there is no room."""
     encode = msgspec.json.encode
@@ -212,7 +209,7 @@ def decode_ledger(text: str) -> KeptLedger:
     Raises:
         ValueError: it is none; says why.
     """
-    kept = _decode(text)
+    kept = msgspec.json.decode(text, type=KeptLedger)
     numbers = [*kept.evicted, *(each for one in kept.workloads.values() for each in _times(one))]
     if not all(0.0 <= each < math.inf for each in numbers):
         raise ValueError("times must be numbers of 0 or more")
