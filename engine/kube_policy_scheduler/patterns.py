@@ -72,13 +72,13 @@ def label_pattern(text: str) -> Pattern:
     return compiled(text, dot_is_newline=True)
 
 
-_GLOB = re.compile(r"[A-Za-z0-9._*?/-]*[*?][A-Za-z0-9._*?/-]*")
-_REPEATED_LETTER = re.compile(r"[A-Za-z0-9_/-][*]")
+_GLOB = r"[A-Za-z0-9._*?/-]*[*?][A-Za-z0-9._*?/-]*"
+_REPEATED_LETTER = r"[A-Za-z0-9_/-][*]"
 
 
 def is_glob(text: str) -> bool:
     """Return whether a text has wildcards, and otherwise only characters of names."""
-    return _GLOB.fullmatch(text) is not None
+    return re.fullmatch(_GLOB, text) is not None
 
 
 def was_meant_as_glob(pattern: str) -> bool:
@@ -86,7 +86,9 @@ def was_meant_as_glob(pattern: str) -> bool:
 
     `https?` and `web-.*` are what regular expressions look like.
     """
-    return is_glob(pattern) and ".*" not in pattern and (pattern[0] in "*?" or bool(_REPEATED_LETTER.search(pattern)))
+    return (
+        is_glob(pattern) and ".*" not in pattern and (pattern[0] in "*?" or bool(re.search(_REPEATED_LETTER, pattern)))
+    )
 
 
 def of_glob(glob: str) -> str:

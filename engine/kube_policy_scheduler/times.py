@@ -25,7 +25,7 @@ UNIT_SECONDS: Mapping[str, float] = MappingProxyType(
 )
 """The units of durations in policies and files. `m` is not one of them: in a quantity it is milli."""
 
-_PART = re.compile(r"([0-9.]+)(ms|min|s|m|h|d|w)")
+_PART = r"([0-9.]+)(ms|min|s|m|h|d|w)"
 _LONGEST_TIMESTAMP = 64
 """Characters: a moment in nanoseconds with an offset has 35."""
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 31536000
@@ -100,7 +100,7 @@ def parse_duration(text: str) -> float:
 
     Where a schema allows it, `m` is minutes, as Prometheus writes them.
     """
-    return sum(float(number) * UNIT_SECONDS.get(unit, 60.0) for number, unit in _PART.findall(text))
+    return sum(float(number) * UNIT_SECONDS.get(unit, 60.0) for number, unit in re.findall(_PART, text))
 
 
 def duration_text(seconds: float) -> str:

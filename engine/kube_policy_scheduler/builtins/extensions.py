@@ -26,7 +26,7 @@ MOST_SLOW = 10
 """Slow calls in a row before a function is switched off."""
 OFF_SECONDS = 60.0
 """After which a function that was switched off is tried again."""
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAME = r"[a-z][a-z0-9_]*"
 
 
 class ExtensionError(Exception):
@@ -89,7 +89,7 @@ def _functions(point: EntryPoint) -> Iterable[Builtin]:
             " kube_policy_scheduler.lang.signature"
         )
     for function in functions:
-        if not _NAME.fullmatch(function.name):
+        if not re.fullmatch(_NAME, function.name):
             raise ExtensionError(f"extension {point.name}: expected a name in lower case, got `{function.name}`")
         if not function.doc:
             raise ExtensionError(f"extension {point.name}: `{function.name}` needs a docstring; it is the manual")

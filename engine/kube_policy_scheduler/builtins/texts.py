@@ -1,7 +1,5 @@
 """Functions of texts: asked once per distinct text, not once per node. Of an absent label: false, or absent."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import lru_cache
@@ -35,13 +33,12 @@ _MAX_MEMORY = 1 << 20
 _MOST_DURATION = 64
 """Characters."""
 _MOST_SECONDS = 1e11
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|min|s|m|h|d|w))+", re.ASCII)
-_UNIX_SECONDS = re.compile(r"[0-9]{9,11}(?:\.[0-9]{1,9})?", re.ASCII)
-_TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DURATION = r"(?a)(?:[0-9]+(?:\.[0-9]+)?(?:ms|min|s|m|h|d|w))+"
+_UNIX_SECONDS = r"(?a)[0-9]{9,11}(?:\.[0-9]{1,9})?"
+_TIME = (
+    r"(?a)[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"(?:[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})?)?"
-    r"|[0-9]{8}(?:[Tt][0-9]{4}(?:[0-9]{2})?(?:[Zz]|[+-][0-9]{4})?)?",
-    re.ASCII,
+    r"|[0-9]{8}(?:[Tt][0-9]{4}(?:[0-9]{2})?(?:[Zz]|[+-][0-9]{4})?)?"
 )
 
 
@@ -140,7 +137,7 @@ def duration(text: Text) -> MaybeDuration:
 
     Here `m` is minutes, as Go and Prometheus write them. `w` is a week.
     """
-    if len(text) > _MOST_DURATION or _DURATION.fullmatch(text) is None:
+    if len(text) > _MOST_DURATION or re.fullmatch(_DURATION, text) is None:
         return math.nan
     seconds = parse_duration(text)
     return seconds if seconds <= _MOST_SECONDS else math.nan
@@ -160,9 +157,9 @@ def time(text: Text) -> MaybeDuration:
     The text is RFC 3339 (`2026-11-22T12:53:00Z`), its basic form `20261122T125300Z`, which a label can hold, a date, or
     Unix seconds of 9 to 11 digits. Without an offset, it is UTC. Missing if the text is none of these.
     """
-    if _UNIX_SECONDS.fullmatch(text) is not None:
+    if re.fullmatch(_UNIX_SECONDS, text) is not None:
         return float(text)
-    if _TIME.fullmatch(text) is None:
+    if re.fullmatch(_TIME, text) is None:
         return math.nan
     seconds = unix_seconds(text)
     return seconds if seconds is not None and seconds >= 0 else math.nan

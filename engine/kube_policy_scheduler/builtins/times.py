@@ -1,7 +1,5 @@
 """The clock, as an input of the decision."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -12,7 +10,7 @@ from kube_policy_scheduler.lang.compiling.over_time import Line
 from kube_policy_scheduler.lang.signature import Duration, Number, Truth, TypeSpec, Words, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
-_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_TIME = r"([01]?\d|2[0-3]):([0-5]\d)"
 
 
 @lru_cache(maxsize=256)
@@ -38,20 +36,20 @@ def minute_of_day(text: str) -> int:
     Raises:
         ValueError: it is no time of day.
     """
-    match = _TIME.fullmatch(text)
+    match = re.fullmatch(_TIME, text)
     if match is None:
         raise ValueError(f'"{text}" is not a time of day; {_time_meant(text)}')
     return int(match[1]) * 60 + int(match[2])
 
 
-_HOURS = re.compile(r"\s*(\d{1,2})(?:[:.h](\d{2}))?(?::\d{2})?\s*(?:h|uhr)?\s*([ap]\.?m\.?)?\s*", re.IGNORECASE)
+_HOURS = r"(?i)\s*(\d{1,2})(?:[:.h](\d{2}))?(?::\d{2})?\s*(?:h|uhr)?\s*([ap]\.?m\.?)?\s*"
 
 
 def _time_meant(text: str) -> str:
     """Return what to write for a time of day in another spelling."""
     if text.strip() in ("24:00", "24"):
         return 'write "00:00" for midnight'
-    match = _HOURS.fullmatch(text) if len(text) < 40 else None
+    match = re.fullmatch(_HOURS, text) if len(text) < 40 else None
     if match is not None:
         hours, minutes, half = int(match[1]), int(match[2] or 0), (match[3] or "").lower()[:1]
         if half and 1 <= hours <= 12:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from kube_policy_scheduler.remembered import remembered
 
 _NAME_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_NAME = re.compile(_NAME_FORM, re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_NAME = f"(?a){_NAME_FORM}"
+_SUBDOMAIN = r"(?a)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _MAX_NAME = 63
 _MAX_SUBDOMAIN = 253
 
@@ -23,9 +23,9 @@ def is_qualified_name(text: str) -> bool:
 @remembered(most=4096)
 def _is_qualified_name(text: str) -> bool:
     prefix, slash, name = text.rpartition("/")
-    if slash and (len(prefix) > _MAX_SUBDOMAIN or _SUBDOMAIN.fullmatch(prefix) is None):
+    if slash and (len(prefix) > _MAX_SUBDOMAIN or re.fullmatch(_SUBDOMAIN, prefix) is None):
         return False
-    return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
+    return len(name) <= _MAX_NAME and re.fullmatch(_NAME, name) is not None
 
 
 def is_label_value(text: str) -> bool:
@@ -35,7 +35,7 @@ def is_label_value(text: str) -> bool:
 
 @remembered(most=4096)
 def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 _CHARACTERS = (

@@ -20,12 +20,12 @@ PRICE_KEY = "policy-scheduler/hourly-price"
 """The annotation, or the label, of a node."""
 HOURS_OF_A_MONTH = 730
 """A twelfth of 365 days."""
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 
 def is_price(text: str) -> bool:
     """Return whether a text is a price above zero: up to nine digits, and up to nine after the point."""
-    return _NUMBER.fullmatch(text) is not None and float(text) > 0
+    return re.fullmatch(_NUMBER, text) is not None and float(text) > 0
 
 
 def price_text(price: float) -> str:

@@ -53,14 +53,14 @@ class Expression(msgspec.Struct, frozen=True):
         return self.test()(labels.get(self.key))
 
 
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER = r"(?a)[+-]?\d+"
 _MAX_INTEGER_LENGTH = 64
 """Longer than any label value."""
 
 
 def parse_integer(text: str | None) -> int | None:
     """Parse as Go's `strconv.ParseInt(text, 10, 64)` does; None if it would fail."""
-    if text is None or len(text) > _MAX_INTEGER_LENGTH or not _INTEGER.fullmatch(text):
+    if text is None or len(text) > _MAX_INTEGER_LENGTH or not re.fullmatch(_INTEGER, text):
         return None
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None

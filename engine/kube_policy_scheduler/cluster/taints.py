@@ -82,12 +82,12 @@ def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:
     return False
 
 
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_WHOLE_NUMBER = r"0|-?[1-9][0-9]{0,18}"
 
 
 def _whole_number(text: str) -> int | None:
     """Return an int64 in its canonical decimal form, None for any other text."""
-    number = int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    number = int(text) if re.fullmatch(_WHOLE_NUMBER, text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 

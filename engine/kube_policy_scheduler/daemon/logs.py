@@ -27,8 +27,8 @@ MOST_LINES = 256
 """Lines that are written at once, at the most."""
 _FIRST = len(logging.makeLogRecord({}).__dict__)
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-_PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_PLAIN = r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
+_CONTROL = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def _cut(text: str) -> str:
 def _shown(value: object) -> str:
     """Return a value as a word, or in quotes with escapes, as klog does it."""
     text = _cut(str(value))
-    if _PLAIN.fullmatch(text):
+    if re.fullmatch(_PLAIN, text):
         return text
     return '"' + _escaped(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
@@ -141,4 +141,4 @@ def _shown(value: object) -> str:
 def _escaped(text: str) -> str:
     if text.isprintable():  # true of no text with a control character
         return text
-    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return re.sub(_CONTROL, lambda found: json.dumps(found[0])[1:-1], text)

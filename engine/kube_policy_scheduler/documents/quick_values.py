@@ -29,7 +29,7 @@ def json_value(text: str) -> Value | None:
         return None
     try:
         value: Value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
-        if _HALF_CHARACTER.search(text) is not None:
+        if re.search(_HALF_CHARACTER, text) is not None:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
@@ -40,13 +40,13 @@ _BRACKETS = b"[]{}"
 _ALL_OTHERS = bytes(set(range(256)) - set(_BRACKETS))
 
 
-_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_TEXT = rb'(?s)"(?:[^"\\]++|\\.)*+"'
 
 
 def _is_deep(text: str) -> bool:
     """Return whether JSON is nested deeper than it may be; what is done with its value is recursive."""
     content = text.encode(errors="replace")
-    return _has_deep_brackets(content) and _has_deep_brackets(_TEXT.sub(b"", content))
+    return _has_deep_brackets(content) and _has_deep_brackets(re.sub(_TEXT, b"", content))
 
 
 def _has_deep_brackets(content: bytes) -> bool:
@@ -59,7 +59,7 @@ def _has_deep_brackets(content: bytes) -> bool:
     return bool(left)
 
 
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF_CHARACTER = r"\\u[dD][89a-fA-F]"
 """One alone is no text, though JSON can write it; two may be one character."""
 
 

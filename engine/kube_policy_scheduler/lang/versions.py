@@ -8,8 +8,8 @@ from typing import TypeAlias
 from kube_policy_scheduler.remembered import remembered
 
 _MOST_CHARACTERS = 128
-_VERSION = re.compile(r"(?:[a-z][a-z0-9-]{0,30}://)?[vV]?([0-9]{1,18}(?:\.[0-9]{1,18}){0,15})(?![0-9.])(.*)", re.ASCII)
-_PART = re.compile(r"[0-9]{1,18}|[A-Za-z]+", re.ASCII)
+_VERSION = r"(?a)(?:[a-z][a-z0-9-]{0,30}://)?[vV]?([0-9]{1,18}(?:\.[0-9]{1,18}){0,15})(?![0-9.])(.*)"
+_PART = r"(?a)[0-9]{1,18}|[A-Za-z]+"
 _BEFORE_RELEASE = frozenset({"alpha", "beta", "rc", "pre", "preview", "dev", "snapshot", "nightly", "canary", "m"})
 """Words after which a version is older than the release that it names."""
 
@@ -28,13 +28,13 @@ def version_key(text: str) -> VersionKey | None:
 
 @remembered(most=1 << 14)
 def _version_key(text: str) -> VersionKey | None:
-    found = _VERSION.fullmatch(text.strip())
+    found = re.fullmatch(_VERSION, text.strip())
     if found is None:
         return None
     numbers = [int(part) for part in found[1].split(".")]
     while len(numbers) > 1 and not numbers[-1]:
         numbers.pop()
-    suffix = [part.lower() for part in _PART.findall(found[2].partition("+")[0])]
+    suffix = [part.lower() for part in re.findall(_PART, found[2].partition("+")[0])]
     released = not suffix or suffix[0] not in _BEFORE_RELEASE
     parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in suffix)
     return tuple(numbers), int(released), parts

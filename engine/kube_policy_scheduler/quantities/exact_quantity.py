@@ -27,7 +27,7 @@ _INT64_DIGITS = 18
 """A decimal number of at most this many digits is kept as an int64."""
 _FORMAT_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _SUFFIX_WRONG = "unable to parse quantity's suffix"
-_PARTS = re.compile(r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<part>\d*))?(?P<suffix>[eEinumkKMGTP]*[+-]?\d*)", re.ASCII)
+_PARTS = r"(?a)(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<part>\d*))?(?P<suffix>[eEinumkKMGTP]*[+-]?\d*)"
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
@@ -144,7 +144,7 @@ def parse(text: QuantityText) -> Quantity:
     written = text if isinstance(text, str) else repr(text)
     if written == "0":
         return Quantity(0, 0, DECIMAL_SI, written)
-    match = _PARTS.fullmatch(written) if 0 < len(written) <= _MAX_LENGTH else None
+    match = re.fullmatch(_PARTS, written) if 0 < len(written) <= _MAX_LENGTH else None
     if match is None:
         raise QuantityError(_FORMAT_WRONG)
     suffix = match["suffix"]

@@ -177,12 +177,12 @@ def _texts(root: typed.Typed) -> Iterator[str]:
         yield from _constants(part)
 
 
-_QUOTED = re.compile(r'"([^"\\]*)"')
+_QUOTED = r'"([^"\\]*)"'
 
 
 def _constants(part: typed.Typed) -> Iterator[str]:
     if isinstance(part, typed.Apply):  # constant arguments, such as the class in `volume_room("fast")`, are bound
-        yield from _QUOTED.findall(part.span.text)
+        yield from re.findall(_QUOTED, part.span.text)
     if isinstance(part, typed.Constant):
         items = part.value if isinstance(part.value, tuple | list | frozenset) else (part.value,)
         yield from (item for item in items if isinstance(item, str))

@@ -21,7 +21,7 @@ from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, r
 
 SUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
-_LINE = re.compile(r"(?P<sum>[0-9a-f]{64}) [ *](?:\./)?(?P<name>[^/]+)")
+_LINE = r"(?P<sum>[0-9a-f]{64}) [ *](?:\./)?(?P<name>[^/]+)"
 _SIGNATURE_BYTES = 64
 _MOST_KEY_BYTES = 1 << 20
 
@@ -70,7 +70,7 @@ class PolicyProof(msgspec.Struct, frozen=True):
 def _listed(sums: bytes) -> dict[str, str]:
     found = {}
     for number, line in enumerate(sums.decode("utf-8", "replace").splitlines(), start=1):
-        match = _LINE.fullmatch(line)
+        match = re.fullmatch(_LINE, line)
         if match is None:
             raise ProofError(f"{SUMS}:{number}: expected a line as sha256sum writes it")
         found[match["name"]] = match["sum"]

@@ -8,7 +8,7 @@ import mmap
 import re
 from pathlib import Path
 
-_MAPPED_CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +(/.*)")
+_MAPPED_CODE = r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +(/.*)"
 """A line of `/proc/self/maps`: code of a file, which nobody has written to."""
 
 _EVERY_SECONDS = 60.0
@@ -43,7 +43,7 @@ def return_code(library: str) -> None:
         return
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for found in filter(None, map(_MAPPED_CODE.match, lines)):
+    for found in filter(None, (re.match(_MAPPED_CODE, line) for line in lines)):
         if library not in found[3]:
             continue
         start, end = int(found[1], 16), int(found[2], 16)

@@ -21,7 +21,7 @@ _BETA_ZONE, _BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-do
 _MANY = "__"
 """Separates the zones in a label that names several."""
 _UNSPECIFIED = "UNSPECIFIED"
-_EBS_URL = re.compile(r"aws://[^/?#]*/*(?P<volume>vol-[^/?#]*)/*(?:[?#].*)?", re.ASCII)
+_EBS_URL = r"(?a)aws://[^/?#]*/*(?P<volume>vol-[^/?#]*)/*(?:[?#].*)?"
 _NOT_MIGRATED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
 
 _Labels = Mapping[str, str]
@@ -43,7 +43,7 @@ class InTreePlugin(msgspec.Struct, frozen=True):
 def _ebs(source: objects.DiskSource, labels: _Labels) -> str | None:
     if not source.volume_id.startswith("aws://"):
         return source.volume_id
-    found = _EBS_URL.fullmatch(source.volume_id)
+    found = re.fullmatch(_EBS_URL, source.volume_id)
     return found["volume"] if found else None
 
 

@@ -954,16 +954,16 @@ def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
 
 # --- dashes ----------------------------------------------------------------------------------------------
 
-_DATE = re.compile(r"[12]\d{3}-\d{2}-\d{2}")
-_DASHED = re.compile(r"[A-Za-z]\w*(-\w+)+")
+_DATE = r"[12]\d{3}-\d{2}-\d{2}"
+_DASHED = r"[A-Za-z]\w*(-\w+)+"
 
 
-_DOTTED_KEY = re.compile(r"((?:\w+\.)?[a-z_]+)\.([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+/[A-Za-z0-9][A-Za-z0-9._-]*)")
+_DOTTED_KEY = r"((?:\w+\.)?[a-z_]+)\.([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+/[A-Za-z0-9][A-Za-z0-9._-]*)"
 
 
 def _report_key(inference: Inference, expr: expressions.Binary) -> bool:
     """Report `node.label.topology.kubernetes.io/zone`, which is a division by the grammar and a key by intention."""
-    found = _DOTTED_KEY.fullmatch(expr.span.text) if expr.operator in "/-" and len(expr.span.text) < 300 else None
+    found = re.fullmatch(_DOTTED_KEY, expr.span.text) if expr.operator in "/-" and len(expr.span.text) < 300 else None
     subject = found[1].rpartition(".")[2] if found is not None else ""
     fields = (field for field in inference.environment.fields.values() if field.key is not None)
     if found is None or subject not in {field.path.rpartition(".")[2] for field in fields}:
@@ -991,7 +991,7 @@ def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) ->
     """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
     if _report_key(inference, expr) or _report_comment(inference, expr):
         return True
-    if expr.operator == "-" and _DATE.fullmatch(expr.span.text):
+    if expr.operator == "-" and re.fullmatch(_DATE, expr.span.text):
         written = f'time("{expr.span.text}")'
         fix = Fix(f"write {written}", (Edit(expr.span, written),))
         message = f"`-` means minus here, so `{expr.span.text}` is not a date"
@@ -1002,8 +1002,8 @@ def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) ->
     return expr.operator == "-" and _dashed_key(inference, expr, scope)
 
 
-_DASHED_KEY = re.compile(r"(\w+(?:-\w+)+)(?![\w.(\[-])")
-_KEYED = re.compile(r"(?:label|annotation)\.$")
+_DASHED_KEY = r"(\w+(?:-\w+)+)(?![\w.(\[-])"
+_KEYED = r"(?:label|annotation)\.$"
 
 
 def _dashed_key(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
@@ -1016,7 +1016,8 @@ def _dashed_key(inference: Inference, expr: expressions.Binary, scope: Scope) ->
     if not isinstance(first, expressions.Member):
         return False
     source = expr.span.source
-    key = _DASHED_KEY.match(source.text, first.name_span.start, first.name_span.start + 300)
+    start = first.name_span.start
+    key = re.compile(_DASHED_KEY).match(source.text, start, start + 300)
     if key is None:
         return False
     known = {*inference.definitions, *inference.unread_names, *scope.parameters}
@@ -1024,7 +1025,7 @@ def _dashed_key(inference: Inference, expr: expressions.Binary, scope: Scope) ->
     inside = [part for part in inner if part.span.start < key.end()]
     names = [part.name for part in inside if isinstance(part, expressions.Name)]
     numbers = [part for part in inside if isinstance(part, expressions.Number)]
-    is_keyed = _KEYED.search(source.text, max(0, first.name_span.start - 20), first.name_span.start) is not None
+    is_keyed = re.search(_KEYED, source.text[max(0, start - 20) : start]) is not None
     if len(names) + len(numbers) < len(inside) or known & {*names} or not (names or is_keyed):
         return False
     written, name = f'{first.base.span.text}["{key[1]}"]', key[1]
@@ -1056,7 +1057,7 @@ def _bare_text(inference: Inference, expr: expressions.Binary, scope: Scope) -> 
     text, first = expr.span.text, expr.left
     while isinstance(first, expressions.Binary):
         first = first.left
-    if not isinstance(first, expressions.Name) or not _DASHED.fullmatch(text):
+    if not isinstance(first, expressions.Name) or not re.fullmatch(_DASHED, text):
         return False
     if first.name in {*inference.definitions, *inference.unread_names, *scope.parameters}:
         return False
@@ -2097,7 +2098,7 @@ def unknown_field(
     return codes.UNKNOWN_FIELD.at(first.span, message, help=advice, fix=fix)
 
 
-_OF_COLLECTION = re.compile(r"(\w+\.(node|pod)s)\.(.{1,60})")
+_OF_COLLECTION = r"(\w+\.(node|pod)s)\.(.{1,60})"
 
 
 def _aggregate_advice(inference: Inference, expr: expressions.Call) -> str:
@@ -2124,7 +2125,7 @@ def _aggregate_advice(inference: Inference, expr: expressions.Call) -> str:
             if listed.info.type.kind is Kind.LIST:
                 shown = one_line(left.span.text, 40)
                 return f"write `{name}(i {operator} {one_line(right.span.text, 40)} for i in {shown})`"
-        case expressions.Member() if (found := _OF_COLLECTION.fullmatch(first.span.text)) is not None:
+        case expressions.Member() if (found := re.fullmatch(_OF_COLLECTION, first.span.text)) is not None:
             item, what = found[2][0], found[3]
             if what in RESOURCE_WORDS:
                 what = f"{'request' if found[2] == 'pod' else 'free'}.{what}"

@@ -208,9 +208,9 @@ def _as_truth(value: typed.Typed) -> typed.Typed:
     return typed.Same(Info(TRUTH, value.info.shape, False, value.info.depends), value.span, False, value, true)
 
 
-_CLOCK_TIME = re.compile(r"(\d{1,2}):\d\d")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d.*")
-_VERSION_TEXT = re.compile(r"v?\d+(\.\d+)+.*")
+_CLOCK_TIME = r"(\d{1,2}):\d\d"
+_DATE = r"\d{4}-\d\d-\d\d.*"
+_VERSION_TEXT = r"v?\d+(\.\d+)+.*"
 
 
 def _text_advice(value: typed.Typed, other: typed.Typed) -> str:
@@ -218,9 +218,9 @@ def _text_advice(value: typed.Typed, other: typed.Typed) -> str:
     constants = (value, other)
     text = next((v.value for v in constants if isinstance(v, typed.Constant) and isinstance(v.value, str)), "")
     shown, unit = " ".join(value.span.text.split()), other.info.type.unit
-    if clock := _CLOCK_TIME.fullmatch(text):
+    if clock := re.fullmatch(_CLOCK_TIME, text):
         return f'write the hour as a number, `{int(clock[1])}`, or `between("{text}", "…")`'
-    if other.info.type.kind is Kind.TEXT and _VERSION_TEXT.fullmatch(text):
+    if other.info.type.kind is Kind.TEXT and re.fullmatch(_VERSION_TEXT, text):
         sides = (f"version({' '.join(v.span.text.split())})" for v in constants)
         return f"compare versions: `{' … '.join(sides)}`"
     if other.info.type.kind is not Kind.NUMBER:
@@ -228,7 +228,8 @@ def _text_advice(value: typed.Typed, other: typed.Typed) -> str:
     if unit.seconds and not isinstance(value, typed.Constant):
         return f"read the text: `duration({shown})`, or `time({shown})`"
     if unit.seconds:
-        return f'write `time("{text}")`' if _DATE.fullmatch(text) else "write a duration such as `5min`, without quotes"
+        is_date = re.fullmatch(_DATE, text) is not None
+        return f'write `time("{text}")`' if is_date else "write a duration such as `5min`, without quotes"
     if not isinstance(value, typed.Constant) and (unit.bytes or not unit.plain):
         return f"read the text: `quantity({shown})`"
     if isinstance(value, typed.Read) and value.field.path in ("node.kernel", "node.kubelet", "node.container_runtime"):
@@ -259,11 +260,11 @@ def _written(operator: str, left: typed.Typed, right: typed.Typed) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return _NUMBER_TEXT.fullmatch(text) is not None and not read_number(text)[2]
+    return re.fullmatch(_NUMBER_TEXT, text) is not None and not read_number(text)[2]
 
 
 _TRUE, _FALSE = frozenset({"true", "yes", "1", "on"}), frozenset({"false", "no", "0", "off"})
-_NUMBER_TEXT = re.compile(r"\d+(?:\.\d+)?(?:[A-Za-z]+|%)?")
+_NUMBER_TEXT = r"\d+(?:\.\d+)?(?:[A-Za-z]+|%)?"
 _VERSION = 'write `version("…")`; a version compares only with versions'
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 

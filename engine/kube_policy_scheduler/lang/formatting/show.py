@@ -15,8 +15,8 @@ from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
 # how tightly an operator binds; a part that binds less tightly than its place needs parentheses
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _COALESCE, _UNARY, _POSTFIX = range(10)
 _BINARY = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT, "??": _COALESCE}
-_BARE_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?", re.ASCII)
-_BARE_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+_BARE_KEY = r"(?a)[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_BARE_VALUE = r"(?a)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _KINDS = {"+": "sum", "-": "sum", "*": "product", "/": "product", "%": "product", "??": "default"}
 
 
@@ -97,8 +97,8 @@ class _Printer(msgspec.Struct, frozen=True):
 
     def _label_test(self, expr: expressions.LabelTest) -> str:
         subject = "pod label " if expr.subject == "pod" else "label "
-        key = expr.key if _BARE_KEY.fullmatch(expr.key) else quoted(expr.key)
-        values = [value if _BARE_VALUE.fullmatch(value) else quoted(value) for value in expr.values]
+        key = expr.key if re.fullmatch(_BARE_KEY, expr.key) else quoted(expr.key)
+        values = [value if re.fullmatch(_BARE_VALUE, value) else quoted(value) for value in expr.values]
         match expr.operator:
             case "exists":
                 return subject + key
@@ -226,12 +226,12 @@ class _Printer(msgspec.Struct, frozen=True):
     def _member(self, role: syntax.Role | syntax.Target | syntax.Topology | syntax.Amount) -> str:
         """Return the canonical text of an item of a clause: `2 of role=worker`, `spot 70%`, `rack`, `cpu 400`."""
         if isinstance(role, syntax.Amount):
-            resource = role.resource if _BARE_KEY.fullmatch(role.resource) else quoted(role.resource)
+            resource = role.resource if re.fullmatch(_BARE_KEY, role.resource) else quoted(role.resource)
             return f"{resource} {self.show(role.amount)}"
         if isinstance(role, syntax.Topology):
-            return role.key if _BARE_KEY.fullmatch(role.key) else quoted(role.key)
+            return role.key if re.fullmatch(_BARE_KEY, role.key) else quoted(role.key)
         if isinstance(role, syntax.Target):
-            value = role.value if _BARE_VALUE.fullmatch(role.value) else quoted(role.value)
+            value = role.value if re.fullmatch(_BARE_VALUE, role.value) else quoted(role.value)
             return f"{value} {self.show(role.share)}"
         return f"{self.show(role.number)} of {self._label_test(role.label).removeprefix('pod label ')}"
 

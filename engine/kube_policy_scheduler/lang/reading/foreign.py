@@ -259,7 +259,7 @@ def field_advice(subject: str, word: str, fields: Iterable[Field]) -> str:
     return next(meant, "") or FIELDS.get(subject, {}).get(lower, "").replace("{name}", word)
 
 
-_ITS_NAME = re.compile(r"\bp(?=\.)")
+_ITS_NAME = r"\bp(?=\.)"
 
 
 def running_pod_advice(name: str, word: str) -> str:
@@ -267,7 +267,7 @@ def running_pod_advice(name: str, word: str) -> str:
 
     name: what the policy calls the pod.
     """
-    return _ITS_NAME.sub(name, field_advice("running pod", word, ()))
+    return re.sub(_ITS_NAME, name, field_advice("running pod", word, ()))
 
 
 def function_advice(name: str, builtins: Iterable[Builtin]) -> str:

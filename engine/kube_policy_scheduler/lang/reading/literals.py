@@ -23,9 +23,9 @@ CORES = frozenset({"core", "cores"})
 """Of cpu: `1core` is an amount, where a bare `1` is whatever it meets."""
 DECIMALS = frozenset({"k", "M", "G", "T", "P", "E"})
 
-OBJECT_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+OBJECT_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 """A name that a statement takes without quotes, as the grammar's terminal: of policies, schedulers, clauses."""
-_NUMBER = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.DOTALL)
+_NUMBER = r"(?s)((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(.*)"
 _MEANT = {
     "sec": "s", "secs": "s", "second": "s", "seconds": "s", "mins": "min", "minute": "min", "minutes": "min",
     "hr": "h", "hour": "h", "hours": "h", "day": "d", "days": "d", "week": "w", "weeks": "w",
@@ -39,7 +39,7 @@ _MEANT = {
 
 def number(text: str) -> tuple[float, str, str]:
     """Return value, suffix and, if it is invalid, what to write instead (else "")."""
-    match = _NUMBER.fullmatch(text)
+    match = re.fullmatch(_NUMBER, text)
     if match is None:
         return 0.0, "", "write for example 500m, 2, 4Gi, 30s or 80%"
     digits, suffix = match.groups()
@@ -104,19 +104,19 @@ def quoted(text: str) -> str:
     return '"' + "".join(c if c.isprintable() or ord(c) > 0xFFFF else f"\\u{ord(c):04x}" for c in out) + '"'
 
 
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_LABEL_NAME = r"(?a)[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS = r"(?a)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 
 
 def label_problem(text: str, *, of: str) -> str:
     """Return what is wrong with the key or value of a label, as help; "" if it is valid."""
     if of == "value":
-        if not text or _LABEL_NAME.fullmatch(text):
+        if not text or re.fullmatch(_LABEL_NAME, text):
             return ""
         return "a value has up to 63 letters, digits, `-`, `_` and `.`, and starts and ends with a letter or digit"
     prefix, slash, name = text.rpartition("/")
-    if slash and (len(prefix) > 253 or not _DNS.fullmatch(prefix)):
+    if slash and (len(prefix) > 253 or not re.fullmatch(_DNS, prefix)):
         return f"before the `/`, write a DNS name in lower case; `{prefix}` is not one"
-    if not _LABEL_NAME.fullmatch(name):
+    if not re.fullmatch(_LABEL_NAME, name):
         return "a key has up to 63 letters, digits, `-`, `_` and `.`, and starts and ends with a letter or digit"
     return ""

@@ -1,24 +1,26 @@
 """Text to syntax tree: each statement separately, so that all errors of a file come at once.
 
-Lark is imported with the first statement that is not kept: who gets trees from elsewhere, as a daemon does from the
-checker's process, never needs it.
+What reads a text is imported with the first one, Lark with the first statement that is not kept: who gets trees from
+elsewhere, as a daemon does from the checker's process, never needs either.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, in_order
 from kube_policy_scheduler.lang import codes, expressions, syntax
-from kube_policy_scheduler.lang.reading.layout import Line, lay_out
-from kube_policy_scheduler.lang.reading.place import EXPRESSION
 from kube_policy_scheduler.lang.statements import BEHIND_A_NAME, KEYWORDS
 from kube_policy_scheduler.lang.walk import moved
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.lang.reading.layout import Line
 
 MAX_STATEMENTS = 1_000
 """Of a policy, with those of used files; what is compared in pairs stays a matter of milliseconds."""
 _MAX_ERRORS = 50
-_DEFINES = re.compile(r"^[ \t]*(?:(?:let|def|metric)[ \t]+(\w+)|(?:\w+[ \t]+)?(\w+)[ \t]*:?=(?!=))", re.MULTILINE)
+_DEFINES = r"(?m)^[ \t]*(?:(?:let|def|metric)[ \t]+(\w+)|(?:\w+[ \t]+)?(\w+)[ \t]*:?=(?!=))"
 """A line that defines a name, also in the spelling of other languages: `x = 3`, `const x = 3`, `let x := 3`."""
 
 
@@ -55,6 +57,7 @@ def parse(source: Source, kept: KeptStatements | None = None) -> tuple[syntax.Fi
 
     kept: statements that need not be read again, and to which those of the source are added.
     """
+    from kube_policy_scheduler.lang.reading.layout import lay_out
     from kube_policy_scheduler.lang.reading.parse_statement import read
 
     layout = lay_out(source)
@@ -83,7 +86,9 @@ def parse(source: Source, kept: KeptStatements | None = None) -> tuple[syntax.Fi
 
 def parse_expression(source: Source) -> tuple[expressions.Expr | None, tuple[Diagnostic, ...]]:
     """Return the tree of a text that is one expression, and what is wrong with it."""
+    from kube_policy_scheduler.lang.reading.layout import Line, lay_out
     from kube_policy_scheduler.lang.reading.parse_statement import read
+    from kube_policy_scheduler.lang.reading.place import EXPRESSION
 
     layout = lay_out(source)
     found = list(layout.diagnostics)
@@ -93,7 +98,7 @@ def parse_expression(source: Source) -> tuple[expressions.Expr | None, tuple[Dia
         message, advice = "there is no expression", "for example: node.free.cpu - 2"
         return None, (codes.UNEXPECTED.at(Span(source, 0, 0), message, help=advice),)
     line = layout.lines[0]
-    statement = _BEGINS_STATEMENT.match(line.text)
+    statement = re.match(_BEGINS_STATEMENT, line.text)
     if len(layout.lines) > 1 or statement is not None:
         at = layout.lines[1].start if len(layout.lines) > 1 else line.start
         message, advice = "only one expression is expected here", "remove the other lines"
@@ -108,7 +113,7 @@ def parse_expression(source: Source) -> tuple[expressions.Expr | None, tuple[Dia
     return (tree.value if isinstance(tree, syntax.Let) and not found else None), in_order(found)
 
 
-_BEGINS_STATEMENT = re.compile(rf"({'|'.join(sorted(KEYWORDS))})\s+(?!(?:{'|'.join((*BEHIND_A_NAME, 'not'))})\b)[\w\"]")
+_BEGINS_STATEMENT = rf"({'|'.join(sorted(KEYWORDS))})\s+(?!(?:{'|'.join((*BEHIND_A_NAME, 'not'))})\b)[\w\"]"
 
 
 def _late_language(statement: syntax.Language, first: syntax.Statement) -> Diagnostic:
@@ -125,7 +130,7 @@ def _late_language(statement: syntax.Language, first: syntax.Statement) -> Diagn
 def _unread_names(source: Source, statements: list[syntax.Statement]) -> frozenset[str]:
     """Return the names that the text seems to define and no statement defines."""
     defined = {s.name for s in statements if isinstance(s, syntax.Let | syntax.Def | syntax.Metric)}
-    return frozenset(match[1] or match[2] for match in _DEFINES.finditer(source.text)) - defined
+    return frozenset(match[1] or match[2] for match in re.finditer(_DEFINES, source.text)) - defined
 
 
 def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:

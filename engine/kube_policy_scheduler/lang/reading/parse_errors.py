@@ -204,7 +204,7 @@ _COMPARATORS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE", "IN", "MATCHES"})
 _SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
 _TYPOGRAPHIC = re.compile(r"[“”„«»‘’‚]([^“”„«»‘’‚\"\\]*)[“”„«»‘’]")
 _IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
-_QUOTED_NAME = re.compile(f'"({OBJECT_NAME.pattern})"')
+_QUOTED_NAME = re.compile(f'"({OBJECT_NAME})"')
 _NO_BLOCKS = "there are no blocks: write one statement per line"
 _QUOTE = ("this is a typographic quote", 'write texts in straight double quotes, "…"')
 _CHARACTERS = {
@@ -248,7 +248,7 @@ def unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
         value = rest.lstrip(":=").strip()
         advice = f"write `let {word} = {one_line(value, 40) or '…'}`"
         sign = len(line.text) - len(rest.lstrip(":="))
-        if value and OBJECT_NAME.fullmatch(word):
+        if value and re.fullmatch(OBJECT_NAME, word):
             whole = Span(source, line.start, line.start + sign)
             fix = Fix(f"write let {word} =", (Edit(whole, f"let {word} ="),))
     elif meant and not advice:

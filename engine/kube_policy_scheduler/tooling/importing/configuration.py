@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,7 @@ def _problems(document: Document, profiles: list[Any]) -> Iterator[Diagnostic]:
             message = f"two profiles have the schedulerName `{name}`"
             yield document.error(("profiles", index, "schedulerName"), WRONG_VALUE, message=message)
         seen.add(name)
-        if not OBJECT_NAME.fullmatch(name):
+        if not re.fullmatch(OBJECT_NAME, name):
             message = f"no policy can name the scheduler `{name}`: letters, digits and inside it `-`, `_` or `.`"
             yield document.error(("profiles", index, "schedulerName"), WRONG_VALUE, message=message)
         for point in profile.get("plugins") or {}:

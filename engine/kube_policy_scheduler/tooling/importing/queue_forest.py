@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -187,7 +188,7 @@ def _short(value: object) -> str:
 
 def checked_name(fields: Fields, name: object) -> str:
     """Return the name of a queue; raises DocumentError if no queue can have it."""
-    if not isinstance(name, str) or not OBJECT_NAME.fullmatch(name) or len(name) > 253:
+    if not isinstance(name, str) or not re.fullmatch(OBJECT_NAME, name) or len(name) > 253:
         fields.fail(("metadata", "name"), f"no queue can be called `{_short(name)}`")
     assert isinstance(name, str)
     return name
