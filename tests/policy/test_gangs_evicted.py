@@ -255,6 +255,25 @@ def test_the_extender_takes_no_node_whose_victims_are_part_of_a_gang() -> None:
     assert not may_evict(frame, profile, 0, members[:1])
 
 
+@pytest.mark.parametrize("largest", range(4))
+def test_of_members_that_ask_for_several_sizes_the_largest_counts(largest: int) -> None:
+    """Four of five are needed if one of them says so, whichever it is."""
+    cluster = cluster_of("n")
+    members = [
+        place(cluster, f"m{number}", "n", job="j", role="4" if number == largest else "2", cpu="0", priority=5 - number)
+        for number in range(5)
+    ]
+    sized = "gang by pod.label.job size number(pod.label.role) if pod.label.job\n"
+    incoming = pod(cluster, "high", priority=10, cpu="1")
+    profile = PolicySet.of([policy(sized)]).profile_of(incoming)
+    assert profile is not None
+    frame = Frame(incoming, cluster, 1e9)
+    others = [member for member in members[:4] if member is not members[largest]]
+    assert not may_evict(frame, profile, 0, others[:2])
+    assert may_evict(frame, profile, 0, members[4:])
+    assert may_evict(frame, profile, 0, others[:1]), "the fifth takes its place"
+
+
 @given(data=st.data())
 def test_no_gang_is_ever_evicted_in_part(data: st.DataObject) -> None:
     cluster = cluster_of("n0", "n1", "n2")

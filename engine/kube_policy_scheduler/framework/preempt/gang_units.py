@@ -7,7 +7,7 @@ in a composite group, none is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -47,7 +47,13 @@ class Bundle(NamedTuple):
     """The members that go together, and then with all others."""
     surplus: tuple[PodInfo, ...]
     """Those that may go one by one, the first one first."""
-    groups: frozenset[Hashable]
+    needs: Mapping[Group, GangRequirement]
+    """By group, what it asks for: of members that ask for several sizes, the largest."""
+
+    @property
+    def groups(self) -> Set[Group]:
+        """Return its groups."""
+        return self.needs.keys()
 
     @property
     def all(self) -> tuple[PodInfo, ...]:
@@ -112,7 +118,7 @@ class Gangs:
                         largest[other.group] = other
         surplus = self._surplus(members, largest)
         core = tuple(pod for uid, pod in members.items() if uid not in surplus)
-        return Bundle(core, tuple(surplus.values()), frozenset(largest))
+        return Bundle(core, tuple(surplus.values()), largest)
 
     def _surplus(
         self, members: Mapping[str, PodInfo], requirements: Mapping[Group, GangRequirement]
@@ -139,9 +145,8 @@ class Gangs:
             return True
         if any(pod.uid in victims for pod in bundle.core):
             left = Number(pod for pod in bundle.all if pod.uid not in victims)
-            needs = {each.group: each for pod in bundle.core for each in self.of(pod)}
             movable = bool(bundle.surplus)  # none is with `evict whole`
-            return movable and all(each.filled(left) >= each.size for each in needs.values())
+            return movable and all(each.filled(left) >= each.size for each in bundle.needs.values())
         return True
 
     def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
