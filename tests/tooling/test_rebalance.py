@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.kubernetes_rules import KubernetesRules, KubernetesVersion
 from kube_policy_scheduler.policy.answer import Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.capacity.seats import Seats
@@ -230,6 +231,17 @@ def test_members_of_a_gang_stay() -> None:
     pods = [on("a", 1, labels={"job": "x"}), on("a", 1, labels={"job": "x"})]
     found = planned(world(HDD_SSD, pods), SSD + "gang by pod.label.job size 2 if pod.label.job\n")
     assert dict(found.stay) == {Stays.IN_A_GANG: 2}
+
+
+@pytest.mark.parametrize(("size", "moves_on"), [(1, True), (2, False)])
+@pytest.mark.parametrize("minor", [36, 37])
+def test_pods_of_a_podgroup_that_any_of_them_completes_are_moved(size: int, moves_on: bool, minor: int) -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": size}}}
+    group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": spec}, objects.PodGroup)
+    pods = [on("a", 1, spec={"schedulingGroup": {"podGroupName": "g"}}) for _ in range(2)]
+    rules = KubernetesRules(KubernetesVersion(minor))
+    found = planned(cluster_state([*things_of(HDD_SSD, pods), group], rules), SSD)
+    assert bool(found.moves) is moves_on
 
 
 def test_the_work_can_be_stopped() -> None:

@@ -209,6 +209,12 @@ class Seats(UndoableCluster):
         except ValueError:
             return ()
 
+    def goes_with_others(self, pod: PodInfo) -> bool:
+        """Return whether its gangs say that a pod starts, runs or ends with others, or where these are."""
+        return any(
+            each.size > 1 or each.levels or each.evicts_whole or each.tree is not None for each in self.gangs(pod)
+        )
+
     def preempt(self, pods: Sequence[PodInfo], *, stop: Stop = never) -> tuple[int, list[PodInfo], dict[str, str]]:
         """Place pods at the cost of pods of lower priority, which are then decided again in their turn.
 

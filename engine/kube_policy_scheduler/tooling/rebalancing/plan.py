@@ -347,7 +347,7 @@ class Planner:
             return Stays.HAS_CLAIMS
         if isinstance(self.seats.answer(replacement), Held):
             return Stays.HELD
-        return Stays.IN_A_GANG if self.seats.gangs(replacement) else ""
+        return Stays.IN_A_GANG if self.seats.goes_with_others(replacement) else ""
 
     def _standing(self, replacement: PodInfo) -> _Standing:
         return _Standing(*self.seats.ranked(replacement))

@@ -449,7 +449,9 @@ class _Search:
             rules = self._options.ruleset.rules(pod)
             if pod.uid in self._fresh or pod.terminating or is_of_node(pod) or rules is None:
                 continue
-            if pod.template.spec.resource_claims or self._seats.gangs(pod) or not self._options.wanted(pod):
+            if pod.template.spec.resource_claims or not self._options.wanted(pod):
+                continue
+            if self._seats.goes_with_others(pod):
                 continue
             if not self._staying.reason(pod) and not (self._is_short and self._spent.rejection(pod, name, _RULE)):
                 found.append(pod)
