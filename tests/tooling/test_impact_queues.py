@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.impact import evictions as evictions_module
@@ -37,7 +39,10 @@ def waiting(queue: str, number: int = 1, **more: Any) -> list[dict[str, Any]]:
 
 
 def evicted(pods: Sequence[dict[str, Any]], old: str, new: str) -> Evictions:
-    things = things_of(NODES, pods)
+    return evicted_of(things_of(NODES, pods), old, new)
+
+
+def evicted_of(things: Sequence[Any], old: str, new: str) -> Evictions:
     sides = (ruleset("old", old), ruleset("new", new))
     steps = steps_of(cluster_state(things), sides, now=1000.0)
     return evictions(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY), now=1000.0)
@@ -87,6 +92,15 @@ def test_of_very_many_pending_pods_some_are_left(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(evictions_module, "MOST_PENDING", 2)
     found = evicted([*running("a", 8), *waiting("b", 3)], FITS, queues())
     assert (found.pending, found.left, len(found.more)) == (2, 1, 2)
+
+
+def test_room_that_was_kept_for_a_pending_pod_counts_as_free() -> None:
+    """The pod is decided again; else it would take its room twice, and two pods would go for two."""
+    things = things_of(NODES, [*running("a", 7), *waiting("b", 2)])
+    for pod in things:
+        if isinstance(pod, objects.Pod) and pod.metadata.name == "new-b1":
+            pod.status = msgspec.structs.replace(pod.status, nominated_node_name="n")
+    assert len(evicted_of(things, FITS, queues()).more) == 1
 
 
 def test_the_same_policies_evict_the_same_pods() -> None:

@@ -97,9 +97,7 @@ def evictions(
     standing = [
         thing
         for thing in things
-        if not isinstance(thing, objects.Pod)
-        or thing.spec.node_name
-        or f"{thing.metadata.namespace}/{thing.metadata.name}" not in keys
+        if not isinstance(thing, objects.Pod) or f"{thing.metadata.namespace}/{thing.metadata.name}" not in keys
     ]
     scenario = Scenario(
         standing,
