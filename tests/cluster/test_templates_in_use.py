@@ -89,6 +89,15 @@ def test_a_counter_goes_soon_after_the_last_pod(world: World, end: str) -> None:
     assert len(world.kept()) <= MOST_IDLE
 
 
+def test_counters_go_where_pods_come_and_go_that_never_have_a_node(world: World) -> None:
+    for number in range(3 * MOST_IDLE):
+        pod = world.pod(number)
+        world.queue.add(pod, 0.0)
+        world.asks(pod, number)
+        world.queue.remove(pod.uid)
+    assert len(world.kept()) <= MOST_IDLE
+
+
 def test_a_workload_whose_only_pod_is_replaced_finds_its_counter_again(world: World) -> None:
     counter = world.asks(world.pod(0), 0)
     for _ in range(3 * MOST_IDLE):

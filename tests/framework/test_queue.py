@@ -650,3 +650,72 @@ def test_new_rules_for_very_many_pods_are_left_to_steps() -> None:
     assert max(steps) == MOVED_AT_ONCE
     assert asked == [f"pod-{number}" for number in range(3 * MOVED_AT_ONCE)]
     assert len(popped(queue, 0.0)) == 3 * MOVED_AT_ONCE
+
+
+def test_no_pod_is_popped_before_all_are_sorted_by_new_rules() -> None:
+    queue = SchedulingQueue()
+    for number in range(3 * MOVED_AT_ONCE):
+        queue.add(make_pod(f"pod-{number}", priority=number), 0.0)
+    queue.use(position=priority_position, hold=lambda queued: None)
+    first = queue.pop(0.0)
+    assert first is not None
+    assert first.pod.priority == 3 * MOVED_AT_ONCE - 1
+
+
+def test_where_pods_are_left_to_be_sorted_some_of_them_may_be_active() -> None:
+    queue = SchedulingQueue()
+    for number in range(2 * MOVED_AT_ONCE):
+        queue.add(make_pod(f"pod-{number}", priority=number), 0.0)
+    queue.use(position=priority_position, hold=lambda queued: None if queued.pod.priority else "held")
+    assert queue.has_active()
+    assert len(popped(queue, 0.0)) == 2 * MOVED_AT_ONCE - 1
+    assert not queue.has_active()
+
+
+def test_a_pod_that_failed_with_an_error_is_not_taken_out_of_order_before_its_next_attempt() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.failed(queued, 0.0)
+    assert queue.take("a") is None
+    assert queue.pop(10.0) is queued
+    queue.rejected(queued, FIT, 10.0, wakes=WAKES)
+    assert queue.take("a") is queued
+
+
+@pytest.mark.parametrize("place", [Place.ACTIVE, Place.UNSCHEDULABLE, Place.BACKOFF, Place.IN_FLIGHT, Place.PERMIT])
+def test_the_version_of_a_group_tells_that_a_member_has_changed_wherever_it_is(place: Place) -> None:
+    group, templates, queue = Group("gang", "default", "policy-scheduler", "g"), Templates(), SchedulingQueue()
+    queue.use(position=priority_position, hold=lambda queued: None, membership=lambda queued: Membership((group,)))
+    pod = make_pod("a", templates=templates)
+    queue.add(pod, 0.0)
+    queued = queue.get("a") if place is Place.ACTIVE else queue.pop(0.0)
+    assert queued is not None
+    if place is Place.UNSCHEDULABLE:
+        queue.rejected(queued, FIT, 0.0, wakes=WAKES)
+    elif place is Place.BACKOFF:
+        queue.returned(queued, 0.0)
+    elif place is Place.PERMIT:
+        queue.wait(queued)
+    assert queued.place is place
+    before = queue.group_version(group)
+    queue.add(msgspec.structs.replace(pod, resource_version="2"), 0.1)
+    assert queue.group_version(group) == before, "the same as far as a scheduler reads it"
+    queue.add(msgspec.structs.replace(pod, annotations={"runtime": "1h"}), 0.2)
+    assert queue.group_version(group) != before
+
+
+def test_a_group_may_be_tried_again_once_an_error_of_a_member_is_over() -> None:
+    """Its plan did without the member."""
+    group, queue = Group("gang", "default", "policy-scheduler", "g"), SchedulingQueue()
+    queue.use(position=priority_position, hold=lambda queued: None, membership=lambda queued: Membership((group,)))
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    versions = [queue.group_version(group)]
+    queue.failed(queued, 0.0)
+    versions.append(queue.group_version(group))
+    assert queue.pop(10.0) is queued
+    versions.append(queue.group_version(group))
+    assert len(set(versions)) == 3

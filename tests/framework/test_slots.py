@@ -397,6 +397,28 @@ def test_a_thousand_replicas_get_no_two_long_turns_each() -> None:
     assert stage.queue.misplaced() == []
 
 
+def test_replicas_wait_on_where_one_of_them_is_deleted() -> None:
+    stage = Stage({})
+    for each in [stage.add("a", 0) for _ in range(4)]:
+        long_turn(stage, each.uid)
+        stage.queue.remove(each.uid)
+    stage.add("a", 0)
+    other = stage.add("b", 0)
+
+    popped = stage.queue.pop(stage.now)
+    assert popped is not None
+    assert popped.pod.uid == other.uid
+
+
+def test_of_a_pod_that_comes_again_no_earlier_turns_are_counted() -> None:
+    stage = Stage({})
+    evil = stage.add("a", 0)
+    assert not long_turn(stage, evil.uid)
+    stage.queue.remove(evil.uid)
+    stage.queue.add(evil, stage.now)
+    assert not long_turn(stage, evil.uid)
+
+
 def test_replicas_go_on_where_one_of_them_has_found_a_node() -> None:
     stage = Stage({})
     made = [stage.add("a", 0) for _ in range(10)]
