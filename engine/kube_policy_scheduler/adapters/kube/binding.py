@@ -148,6 +148,8 @@ class Binder:
         self._linger_seconds = linger_seconds
         self._fence = fence
         self._unfinished = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The running one, once something was sent: to ask which one runs is a call of the kernel."""
 
     @property
     def unfinished(self) -> int:
@@ -364,7 +366,9 @@ class _Attempt:
         """Return whether to send it, right before the bytes go out: from here on it may have worked."""
         if not (self._binder._fence.allows() and self._still_holds()):
             return False
-        self._doubt_since = asyncio.get_running_loop().time()
+        binder = self._binder
+        loop = binder._loop = binder._loop or asyncio.get_running_loop()
+        self._doubt_since = loop.time()
         return True
 
     def request(self) -> Request:

@@ -200,6 +200,8 @@ class Http2Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._error: KubeError | None = None
         self.retired = False
+        self.is_up = False
+        """Whether it is set up, and not known to end: each request asks several times, and `takes_more` costs more."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     # --- what its owner asks ---------------------------------------------------------------------------
@@ -218,11 +220,6 @@ class Http2Connection(asyncio.Protocol):
     def is_set_up(self) -> bool:
         """Whether the server's settings are known."""
         return self._set_up.done()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it is set up, and not known to end: asked twice for each request, as `takes_more` costs more."""
-        return not self.retired and self._transport is not None and self._set_up.done()
 
     @property
     def speaks(self) -> bool:
@@ -262,7 +259,7 @@ class Http2Connection(asyncio.Protocol):
 
     def retire(self) -> None:
         """Take no more requests, and close once those that were sent are answered."""
-        self.retired = True
+        self.retired, self.is_up = True, False
         if not self._exchanges:
             self.close()
 
@@ -395,7 +392,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell all that were sent that their outcome is unknown."""
-        self.retired = True
+        self.retired, self.is_up = True, False
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -430,7 +427,10 @@ class Http2Connection(asyncio.Protocol):
             case FrameKind.HEADERS:
                 if flags & (_PADDED | _PRIORITY):
                     payload = _unpadded(payload, flags, has_priority=True)
-                self._begin_block(stream, flags, payload)
+                if flags & _END_HEADERS:
+                    self._take_head(stream, flags, payload)
+                else:
+                    self._block = stream, flags, bytearray(payload)
             case FrameKind.DATA:
                 self._take_data(stream, flags, payload)
             case FrameKind.WINDOW_UPDATE:
@@ -450,12 +450,6 @@ class Http2Connection(asyncio.Protocol):
                 raise _Malformed("the server pushes, which was not asked for")
             case _:
                 pass  # unknown kinds are passed over (RFC 9113, 5.5)
-
-    def _begin_block(self, stream: int, flags: int, block: bytes) -> None:
-        if flags & _END_HEADERS:
-            self._take_head(stream, flags, block)
-        else:
-            self._block = stream, flags, bytearray(block)
 
     def _go_on_with_block(self, stream: int, flags: int, more: bytes) -> None:
         if self._block is None or self._block[0] != stream:
@@ -536,6 +530,7 @@ class Http2Connection(asyncio.Protocol):
             most = min(_DEFAULT_TABLE, found.get(_TABLE_SIZE, _DEFAULT_TABLE))
             self._writer.keeps_table = self.head.table_bytes <= most
             self._set_up.set_result(None)
+            self.is_up = not self.retired
         elif _TABLE_SIZE in found and self._writer.keeps_table:  # our entries may be gone
             self.retire()
             self._on_change()
@@ -560,7 +555,7 @@ class Http2Connection(asyncio.Protocol):
         unseen = [stream for stream in self._exchanges if stream > self._last_stream]
         exchanges = [self._exchanges.pop(stream) for stream in unseen]
         self._bodies_bytes -= sum(exchange.body_bytes for exchange in exchanges)
-        self.retired = True
+        self.retired, self.is_up = True, False
         self._send_again(exchanges)
         if not self._exchanges:
             self.close()
@@ -606,15 +601,13 @@ class _HeadWriter:
         method = b"\x83" if request.verb == "POST" else _literal(0x00, ":method", request.verb)
         start = b"%b\x87\x04%b%b" % (method, _integer(len(path), 7), path)
         if request.accept is JSON and request.content_type is JSON:
-            return start + self._usual_fields()
+            return start + (self._kept if self._is_kept else self._usual_fields())
         own = _literal(0x00, "accept", request.accept)
         if request.body:
             own += _literal(0x00, "content-type", request.content_type)
         return start + (self._kept_unusual if self._is_kept else self._unusual) + own
 
     def _usual_fields(self) -> bytes:
-        if self._is_kept:
-            return self._kept
         if not self.keeps_table:
             return self._never_kept
         self._is_kept = True

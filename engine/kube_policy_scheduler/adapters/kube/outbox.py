@@ -271,6 +271,8 @@ class Outbox(Generic[Key, Item]):
         """How often `run` began."""
         self._sends: asyncio.TaskGroup | None = None
         """The tasks of the run under way."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The running one, once there was an item: to ask which one runs is a call of the kernel."""
         self._stirred = asyncio.Event()
         self._is_polling = False
         """Whether `run` waits for others who are busy: what comes meanwhile is looked at with what waits already."""
@@ -295,9 +297,9 @@ class Outbox(Generic[Key, Item]):
     def backlog(self) -> Backlog:
         """What is still to be sent; asks each namespace that has something."""
         oldest = next(iter(self._entries.values()), None)
-        seconds = asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
+        seconds = self._now() - oldest.queued_at if oldest is not None else 0.0
         failing = sum(len(lanes.resting) for lanes in self._lanes.values())
-        is_recent = asyncio.get_running_loop().time() - self._refused_at < TELL_REFUSED_SECONDS
+        is_recent = self._now() - self._refused_at < TELL_REFUSED_SECONDS
         refused = self._last_refusal if is_recent else ""
         return Backlog(len(self._entries), failing, seconds, self.counts, refused, self._refusals)
 
@@ -311,7 +313,7 @@ class Outbox(Generic[Key, Item]):
             lanes = self._lanes.get(namespace)
             if lanes is None:
                 lanes = self._lanes[namespace] = _Lanes.of(namespace)
-            self._entries[key] = entry = _Entry(key, item, asyncio.get_running_loop().time(), lanes)
+            self._entries[key] = entry = _Entry(key, item, self._now(), lanes)
             self._wait(entry, stirs=not self._is_polling or self._is_draining or not self._defer_while())
             return
         is_waiting = not self._is_under_way(known)
@@ -323,6 +325,11 @@ class Outbox(Generic[Key, Item]):
             known.item = item
         else:
             known.newer = item
+
+    def _now(self) -> float:
+        """Return the event loop's time."""
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        return loop.time()
 
     def discard(self, key: Key) -> None:
         """Forget what waits under key; what is being sent already is not stopped, and not tried again."""
@@ -419,7 +426,8 @@ class Outbox(Generic[Key, Item]):
                 lane.in_flight += 1
                 self._in_flight += 1
                 self._suspects_in_flight += kind != _FIRST
-                self._file(lane)
+                if not lane.waiting:
+                    self._file(lane)
                 return _Taken(entry, lane, kind != _FIRST)
         return None
 
@@ -455,14 +463,15 @@ class Outbox(Generic[Key, Item]):
         lane.waiting[entry.key] = entry
         if first:
             lane.waiting.move_to_end(entry.key, last=False)
-        self._file(lane)
+        if lane.filed is None:
+            self._file(lane)
         self._drained.clear()
         if stirs:
             self._stirred.set()
 
     def _rest(self, entry: _Entry[Key, Item], seconds: tuple[float, float], *, wish: float | None = None) -> None:
         entry.pauses = entry.pauses or self._backoff(seconds)
-        entry.due = asyncio.get_running_loop().time() + entry.pauses.next_seconds(at_least=wish)
+        entry.due = self._now() + entry.pauses.next_seconds(at_least=wish)
         entry.lanes.resting[entry.key] = entry
         heapq.heappush(self._rests, (entry.due, next(self._tickets), entry))
 
@@ -554,7 +563,7 @@ class Outbox(Generic[Key, Item]):
             return  # the run has ended, and what was under way is put back by the next one
         if not self._conclude(turn, error):
             return
-        found = self._take_next(asyncio.get_running_loop().time())
+        found = self._take_next(self._now())
         if found is None:
             self._stirred.set()
         elif not self._begin_turn(found):
@@ -619,7 +628,7 @@ class Outbox(Generic[Key, Item]):
         """Forget what was sent, or will never be; what came meanwhile waits as if it were new."""
         del self._entries[entry.key]
         if entry.newer is not None:
-            again = _Entry(entry.key, entry.newer, asyncio.get_running_loop().time(), entry.lanes)
+            again = _Entry(entry.key, entry.newer, self._now(), entry.lanes)
             self._entries[entry.key] = again
             self._wait(again)
 
@@ -649,7 +658,7 @@ class Outbox(Generic[Key, Item]):
 
     def _refused(self, entry: _Entry[Key, Item], error: KubeError) -> None:
         """Let what was refused rest; give it up once it was for too long, or where nobody insists."""
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if entry.item is not None:
             self._refusals += 1
             self._last_refusal, self._refused_at = f"{self._named(entry)}: {error}", now
@@ -693,7 +702,7 @@ class Outbox(Generic[Key, Item]):
         if not self._is_failing:
             self._is_failing = True
             logger.warning("%s: %s; %d waiting", self._name, error, len(self._entries))
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if now >= self._paused_until:  # else one of those sent together has settled the pause
             self._paused_until = now + self._down.next_seconds()
 
@@ -706,7 +715,7 @@ class Outbox(Generic[Key, Item]):
     def _warn(self, entry: _Entry[Key, Item], error: KubeError) -> None:
         """Log that an item fails, unless another was named a short time ago, whatever its reason was."""
         every = WARN_EVERY_SECONDS if entry.pauses is None else REMIND_EVERY_SECONDS
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if entry.item is None or now - self._warned_at < every:
             return
         self._warned_at = now

@@ -77,6 +77,8 @@ class Transport(Client):
         self._heeds_429 = heeds_429
         self._observe = observe
         self._adopted: Credentials | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one in which they were adopted: to ask for the running one is a call of the kernel."""
         self._key: ConnectionKey | None = None
         self._prefix = ""  # path of the server's URL, before every path
         self._head = ""  # header lines that are the same for every request
@@ -136,17 +138,12 @@ class Transport(Client):
         done: told the body of a 2xx answer, or what `send` would raise, in a later turn of the event loop. What can be
             mended by another try, as by renewed credentials, is not tried again.
         """
-        kind = f"{request.verb} {request.resource}"
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        loop = self._loop
+        if loop is None or not self._streams.are_up or not self._streams.takes(request):
+            return False
+        kind, now = f"{request.verb} {request.resource}", loop.time()
         credentials = self._credentials.fresh(now)
-        if (
-            credentials is None
-            or credentials is not self._adopted
-            or not self._streams.are_up
-            or not self._streams.takes(request)
-            or self._throttle.holds(kind)
-        ):
+        if credentials is None or credentials is not self._adopted or self._throttle.holds(kind):
             return False
 
         def settle(outcome: Answer | KubeError) -> None:
@@ -293,7 +290,7 @@ class Transport(Client):
             *credentials.headers,
         ]
         self._head = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        self._adopted = credentials
+        self._adopted, self._loop = credentials, asyncio.get_running_loop()
         fields = tuple((name.lower(), value) for name, value in headers[1:])
         self._streams.use(credentials, Head(headers[0][1], self._prefix, fields))
         if self._key is not None and self._key != credentials.connection_key:

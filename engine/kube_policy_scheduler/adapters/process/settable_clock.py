@@ -40,9 +40,9 @@ class SettableClock:
 
     def __call__(self) -> Steady:
         """Return steady seconds: Unix seconds at the start of the process, and from then on what has passed."""
-        now = Steady(self._steady() + self._origin)
+        now: Steady = self._steady() + self._origin  # type: ignore[assignment]  # to call `Steady` is a call for each pod
         moved = self._wall() - now - self._ahead
-        if abs(moved) > TOLERANCE_SECONDS:
+        if not -TOLERANCE_SECONDS <= moved <= TOLERANCE_SECONDS:
             self._ahead += moved
             if abs(moved) > WORTH_SAYING_SECONDS:
                 way = "forward" if moved > 0 else "back"

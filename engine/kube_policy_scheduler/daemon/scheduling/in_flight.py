@@ -35,6 +35,8 @@ class InFlight:
         """With the task that does it, where one does."""
         self._awaiting_others = 0
         self._next_end: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The running one, once something was begun: to ask which one runs is a call of the kernel."""
 
     def __len__(self) -> int:
         """Return for how many pods something is done."""
@@ -57,7 +59,8 @@ class InFlight:
 
     def begin(self, uid: str) -> PodWork:
         """Note that something is done for a pod, without a task, until `end`."""
-        work = PodWork(uid, asyncio.get_running_loop().time())
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        work = PodWork(uid, loop.time())
         self._works[work] = None
         return work
 
