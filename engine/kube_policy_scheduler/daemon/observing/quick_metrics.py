@@ -6,14 +6,13 @@ step of the interpreter, from any thread.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter as Counts
 from collections import deque
 from collections.abc import Iterable
 from itertools import repeat, starmap
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from prometheus_client.metrics import Counter, Histogram
 from prometheus_client.samples import Sample
 
@@ -24,30 +23,31 @@ MOST_PENDING = 1_024
 class Amounts:
     """A sum, as the library's own value of a metric."""
 
-    __slots__ = ("_exemplar", "_lock", "_pending", "_sum")
+    __slots__ = ("_exemplar", "_lock", "_sum", "pending")
 
     def __init__(self) -> None:
         self._sum = 0.0
-        self._pending: deque[float] = deque()
+        self.pending: deque[float] = deque()
+        """Numbers that are not added up yet."""
         self._lock = Lock()
         self._exemplar: Any = None
 
     def inc(self, amount: float) -> None:
         """Add a number."""
-        self._pending.append(amount)
-        if len(self._pending) >= MOST_PENDING:
+        self.pending.append(amount)
+        if len(self.pending) >= MOST_PENDING:
             self.get()
 
     def get(self) -> float:
         """Return the sum of all numbers so far."""
         with self._lock:
-            self._sum += sum(starmap(self._pending.popleft, repeat((), len(self._pending))))
+            self._sum += sum(starmap(self.pending.popleft, repeat((), len(self.pending))))
             return self._sum
 
     def set(self, value: float, timestamp: float | None = None) -> None:
         """Begin again with this sum."""
         with self._lock:
-            self._pending.clear()
+            self.pending.clear()
             self._sum = value
 
     def set_exemplar(self, exemplar: Any) -> None:
@@ -63,18 +63,22 @@ class QuickCounter(Counter):
     """A counter that is added up when it is read."""
 
     _value: Any = None  # one with labels has its values in its children
+    _pending: deque[float] | None = None
 
     def _metric_init(self) -> None:
         super()._metric_init()
         self._value = Amounts()
+        self._pending = self._value.pending
 
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
         """Count; as in the library, what is negative or has no label values is an error."""
-        value = self._value
-        if value is None or amount < 0 or exemplar is not None:
+        pending = self._pending
+        if pending is None or amount < 0 or exemplar is not None:
             super().inc(amount, exemplar)
-        else:
-            value.inc(amount)
+            return
+        pending.append(amount)
+        if len(pending) >= MOST_PENDING:
+            self._value.get()
 
 
 class QuickHistogram(Histogram):
@@ -105,7 +109,9 @@ class QuickHistogram(Histogram):
     def _add_up(self, pending: deque[float]) -> None:
         with self._adding:
             amounts = list(starmap(pending.popleft, repeat((), len(pending))))
-            counts = Counts(bisect_left(self._upper_bounds, amount) for amount in amounts if amount == amount)
-            for number, count in counts.items():
-                self._buckets[number].inc(count)
+            # what is not a number comes after the last bound, which is infinite
+            counts = np.bincount(np.searchsorted(self._upper_bounds, amounts), minlength=len(self._upper_bounds))
+            for bucket, count in zip(self._buckets, counts.tolist(), strict=False):
+                if count:
+                    bucket.inc(count)
             self._sum.inc(sum(amounts))
