@@ -111,7 +111,8 @@ class JsonLines(logging.Formatter):
         }
         for key, value in islice(record.__dict__.items(), _FIRST, None):  # what each record has comes first
             if key not in _STANDARD:  # what a caller adds cannot pass for the time or the message
-                entry[key if key not in entry else f"{key}_"] = _cut(value) if isinstance(value, str) else value
+                is_long = isinstance(value, str) and len(value) > MOST_CHARACTERS
+                entry[key if key not in entry else f"{key}_"] = _cut(value) if is_long else value
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         try:

@@ -46,6 +46,8 @@ class Governing:
         self._default_schedulers, self._stands_in_as = default_schedulers, stands_in_as
         self._nothing = Cluster()
         self._routes: WeakKeyDictionary[PodTemplate, _Route] = WeakKeyDictionary()
+        self._last: tuple[PodTemplate | None, _Route] = None, _Route((), None)
+        """Of the last pod: an attempt asks three times, and the next pod is often one of the same workload."""
         self._asked: dict[int, tuple[PodInfo, int | None]] = {}
         """The pods last asked about, by identity, whose template alone does not decide."""
 
@@ -54,9 +56,13 @@ class Governing:
 
         What follows from the template is asked once for all of its pods.
         """
-        route = self._routes.get(pod.template)
-        if route is None:
-            route = self._routes[pod.template] = self._route(pod)
+        template = pod.template
+        if template is not self._last[0]:
+            known_route = self._routes.get(template)
+            if known_route is None:
+                known_route = self._routes[template] = self._route(pod)
+            self._last = template, known_route
+        route = self._last[1]
         if not route.ask:
             return route.otherwise
         known = self._asked.get(id(pod))

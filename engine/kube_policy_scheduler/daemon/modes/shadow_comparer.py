@@ -101,7 +101,8 @@ class ShadowComparer:
         decision = answer.decision if isinstance(answer, Placed | Unschedulable) else None
         decision = decision or Decision(inputs.pod, None, total=nodes.size, message=answer.text)
         frame, profile = answer.inputs.frame(), answer.inputs.profile
-        decided = msgspec.structs.replace(self._algorithm.record(queued, decision, seconds=0.0), frame=frame)
+        told = self._algorithm.record(queued, decision, now=self._clock(), seconds=0.0)
+        decided = msgspec.structs.replace(told, frame=frame)
         base = msgspec.structs.replace(base, decided=decided)
         if decision.host is None:
             return msgspec.structs.replace(base, why=decision.message, clauses=decision.rejectors)

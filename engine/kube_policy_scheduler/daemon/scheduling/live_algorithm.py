@@ -24,6 +24,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
 from kube_policy_scheduler.policy.answer import Answer, Answers
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.times import Steady
 
 
 class LiveAlgorithm(ScheduleAlgorithm):
@@ -160,9 +161,9 @@ class LiveAlgorithm(ScheduleAlgorithm):
         )
         return msgspec.structs.replace(decision, new_nodes=found)
 
-    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
+    def record(self, queued: QueuedPod, decision: Decision, *, now: Steady, seconds: float, waits: str = "") -> Decided:
         """Return a decision as observers receive it."""
-        profile, now, ahead = self.profile(queued.pod), self._clock(), self._cluster.ahead
+        profile, ahead = self.profile(queued.pod), self._cluster.ahead
         return Decided(
             decision,
             policy=profile.name if profile is not None else None,

@@ -65,6 +65,7 @@ from kube_policy_scheduler.framework.reserve.claim_reservation import reserve_on
 from kube_policy_scheduler.framework.reserve.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.reserve.volume_reservation import reserve as reserve_volumes
+from kube_policy_scheduler.times import Steady
 
 logger = logging.getLogger(__name__)
 
@@ -622,8 +623,8 @@ class Scheduler:
             return None
         try:
             waits = self.waiting_pods.describe(requirements) if requirements else ""
-            self._report_decided(queued, decision, began, waits=waits)
-            self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
+            now = self._report_decided(queued, decision, began, waits=waits)
+            self.cluster.assume(pod, host, now=now, devices=decision.devices)
             self.queue.assumed(queued)
         except Exception:
             assumed.unreserve(self.cluster)
@@ -637,9 +638,11 @@ class Scheduler:
     def _frame_on(self, queued: QueuedPod, host: str) -> Frame:
         return self.algorithm.frame(queued).at(np.array([self.cluster.nodes.rows[host]]))
 
-    def _report_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
-        seconds = self._stopwatch() - began
-        self.context.observer.on_decided(self.algorithm.record(queued, decision, seconds=seconds, waits=waits))
+    def _report_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> Steady:
+        """Tell observers of a decision; return when it was made."""
+        now, seconds = self._clock(), self._stopwatch() - began
+        self.context.observer.on_decided(self.algorithm.record(queued, decision, now=now, seconds=seconds, waits=waits))
+        return now
 
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         """Gate a pod whose gang does not exist or has too few pods."""
@@ -1155,7 +1158,8 @@ class PermitReports:
             return
         rejection = Decision(queued.pod, None, message=why)
         decision = self._algorithm.with_new_nodes(queued, rejection, assumed.requirements)
-        self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
+        now, seconds = self._context.clock(), self._stopwatch() - assumed.began
+        self._observer.on_decided(self._algorithm.record(queued, decision, now=now, seconds=seconds))
         self._reporter.unschedulable(decision)
         self.withdrawn(assumed)
 
