@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.invariants import violations
+from kube_policy_scheduler.framework.invariants import node_violations, violations
 from kube_policy_scheduler.framework.plugins.node_resources_fit import MOST_REASONS
 from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQueue
 
@@ -221,6 +221,39 @@ def test_columns_are_what_a_recount_of_the_pods_says(steps: list[Any]) -> None:
                     for info in cluster.nodes.infos
                 ]
                 assert cluster.held_from(priority, resource).tolist() == expected, (priority, resource)
+
+
+SPOILT: dict[str, Callable[[Cluster], Any]] = {
+    "requested cpu": lambda cluster: cluster.nodes.requested("cpu"),
+    "requested gpu": lambda cluster: cluster.nodes.requested(GPU),
+    "allocatable memory": lambda cluster: cluster.nodes.allocatable("memory"),
+    "nonzero cpu": lambda cluster: cluster.nodes.nonzero_cpu,
+    "nonzero memory": lambda cluster: cluster.nodes.nonzero_memory,
+    "number": lambda cluster: cluster.nodes.pod_count,
+}
+
+
+@pytest.mark.parametrize("row", [0, 1], ids=["with pods", "without"])
+@pytest.mark.parametrize("column", SPOILT)
+def test_a_recount_of_all_nodes_finds_what_one_of_each_node_finds(column: str, row: int) -> None:
+    cluster = wide(70, {GPU: "8"})
+    for number in range(2):
+        cluster.place(pod(cluster, f"p{number}", {"cpu": "1", GPU: "1"}, priority=number), "n0")
+    assert violations(cluster, SchedulingQueue(), {}) == []
+    SPOILT[column](cluster)[row] += 1
+    found = violations(cluster, SchedulingQueue(), {})
+    assert len(found) == 1
+    assert found == list(node_violations(cluster, f"n{row}"))
+
+
+def test_a_recount_of_all_nodes_finds_priorities_that_are_counted_wrong() -> None:
+    cluster = wide(70)
+    for number in range(3):
+        cluster.place(pod(cluster, f"p{number}", {"cpu": "1"}, priority=number), "n69")
+    cluster.priorities.update(0, cluster.nodes.rows["n69"], [("cpu", 500)], 1)
+    found = violations(cluster, SchedulingQueue(), {})
+    assert found[0] == "n69: 2 pods are said to have priority 0 or less, 1 have"
+    assert found == list(node_violations(cluster, "n69"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 199), st.integers(0, 3), st.booleans()), min_size=100, max_size=300))

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -474,8 +475,9 @@ def containers(millis: int) -> Json:
     return {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{millis}m"}}}]}
 
 
+@cache
 def compiled(text: str) -> LivePolicies | None:
-    """Return the policies of a text, None where it does not compile."""
+    """Return the policies of a text, None where it does not compile; runs of one process share them."""
     found = load([Source("p.policy", text)], default_schedulers=NAMES).policy_set
     return LivePolicies(found, scheduler_names=NAMES) if found is not None else None
 

@@ -375,7 +375,7 @@ class Replica:
         return {uid: cluster.node_of(uid) for uid in cluster.pods}
 
     def violations(self) -> list[str]:
-        """Return what is wrong inside: columns against a recount, places of pods, tasks that died.
+        """Return what is wrong inside: columns and queues against a recount, places of pods, tasks that died.
 
         A replica that did nothing since the last look has not changed.
         """
@@ -394,6 +394,9 @@ class Replica:
             found.append(f"at permit: {sorted(scheduler.waiting_pods.waiting)}, in the queue: {sorted(waiting)}")
         if held := waiting - scheduler.waiting_pods.planned():
             found.append(f"assumed without a plan for all of their gang: {sorted(held)}")
+        usage = scheduler.cluster.quota_usage
+        if usage is not None:
+            found += usage.miscounted(scheduler.cluster.pods.values())
         found += [*self.told.found, *self.judge.found, *self._forgotten()]
         found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
         return [f"{self.name}: {text}" for text in found]

@@ -33,7 +33,7 @@ def violations(
         assumed: node by uid, of pods whose binding is under way or not yet shown by the watch.
         is_under_way: whether a task handles a pod in flight, by uid.
     """
-    found = checks(cluster, queue, assumed, is_under_way=is_under_way)
+    found = checks(cluster, queue, assumed, is_under_way=is_under_way, names=_differing(cluster))
     return [*queue.misplaced(), *(problem for problems in found for problem in problems)]
 
 
@@ -43,13 +43,17 @@ def checks(
     assumed: Mapping[str, str],
     *,
     is_under_way: Callable[[str], bool] = lambda uid: True,
+    names: Iterable[str] | None = None,
 ) -> Iterator[Iterable[str]]:
-    """Yield the violations of one node or pod after the other; the cluster may change in between."""
+    """Yield the violations of one node or pod after the other; the cluster may change in between.
+
+    names: the nodes whose columns are compared; None: all.
+    """
     nodes = cluster.nodes
-    if sorted(nodes.rows.values()) != list(range(nodes.size)):
+    if not _is_dense(cluster):
         yield [f"rows are not dense: {nodes.rows}"]
         return
-    for name in list(nodes.rows):
+    for name in list(nodes.rows) if names is None else names:
         if name in nodes.rows:
             yield node_violations(cluster, name)
     for queued in list(queue):
@@ -68,6 +72,58 @@ def checks(
     for uid in list(cluster.on_unknown_nodes):
         if uid in cluster.on_unknown_nodes and uid not in cluster.pods:
             yield [f"pod {uid} is said to be on no known node, and is not known itself"]
+
+
+def _is_dense(cluster: Cluster) -> bool:
+    return sorted(cluster.nodes.rows.values()) == list(range(cluster.nodes.size))
+
+
+def _differing(cluster: Cluster) -> list[str]:
+    """Return the nodes for which any column differs from a recount of all nodes together: `node_violations` says how.
+
+    With many nodes that takes a fraction of the time that it takes to look at one after the other.
+    """
+    nodes = cluster.nodes
+    if not _is_dense(cluster):
+        return []
+    size, resources = nodes.size, nodes.resources()
+    requested = {resource: [0] * size for resource in resources}
+    offered = {resource: [0] * size for resource in resources}
+    cpu, memory, number = [0] * size, [0] * size, [0] * size
+    by_priority: dict[int, list[int]] = {}
+    differing = set[int]()
+    for name, row in nodes.rows.items():
+        for resource, amount in nodes.infos[row].allocatable.items():
+            if resource in offered:
+                offered[resource][row] = amount
+            else:
+                differing.add(row)
+        for pod in cluster.pods_on(name).values():
+            for resource, amount in pod.demand.requests.items():
+                if resource in requested:
+                    requested[resource][row] += amount
+            cpu[row] += pod.demand.nonzero_cpu_millis
+            memory[row] += pod.demand.nonzero_memory_bytes
+            number[row] += 1
+            if pod.priority not in by_priority:
+                by_priority[pod.priority] = [0] * size
+            by_priority[pod.priority][row] += 1
+    compared = [
+        *((nodes.requested(resource), totals, MAX_INT64) for resource, totals in requested.items()),
+        *((nodes.allocatable(resource), totals, MAX_INT64) for resource, totals in offered.items()),
+        (nodes.nonzero_cpu, cpu, MOST_NONZERO),
+        (nodes.nonzero_memory, memory, MOST_NONZERO),
+        (nodes.pod_count, number, MAX_INT64),
+    ]
+    below = [0] * size
+    for priority in sorted(by_priority):
+        below = [total + more for total, more in zip(below, by_priority[priority], strict=True)]
+        compared.append((cluster.priorities.below(priority + 1, "pods", size), below, MAX_INT64))
+    for column, totals, most in compared:
+        shown = column.tolist()
+        if shown != totals:
+            differing.update(row for row in range(size) if shown[row] != min(totals[row], most))
+    return [name for name, row in nodes.rows.items() if row in differing]
 
 
 def node_violations(cluster: Cluster, name: str) -> Iterator[str]:
