@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,13 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.changes import Phase, Status
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, STORAGE_CLASSES, Resource
-from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, READING_SECONDS, Freshness
+from kube_policy_scheduler.daemon.watching.freshness import (
+    NEWS_SECONDS,
+    PATIENCE_SECONDS,
+    READING_SECONDS,
+    Freshness,
+)
+from tests.simulation.virtual_time import run
 
 
 class Watch:
@@ -215,3 +222,32 @@ def test_for_how_long_something_has_lasted_that_has_not_begun_is_not_told(scene:
     """The clock is that of the machine since it started: 0 is no moment of the daemon."""
     scene.storage.status = Status(Phase.STARTING)
     assert scene.is_current.problems() == ["storageclasses starting"]
+
+
+def test_who_waits_for_news_hears_of_a_status_at_once_and_else_after_a_while() -> None:
+    async def main() -> None:
+        scene, loop = Scene(), asyncio.get_running_loop()
+        scene.nodes.breaks()
+        waiting = [asyncio.create_task(scene.is_current.news()) for _ in range(3)]
+        await asyncio.sleep(NEWS_SECONDS / 2)
+        assert not any(task.done() for task in waiting)
+        scene.nodes.resumes()
+        await asyncio.gather(*waiting)
+        assert loop.time() == NEWS_SECONDS / 2
+        assert scene.is_current()
+        await scene.is_current.news()  # nobody tells anything
+        assert loop.time() == NEWS_SECONDS * 1.5
+
+    run(main())
+
+
+def test_who_gives_up_waiting_for_news_takes_none_from_others() -> None:
+    async def main() -> None:
+        scene = Scene()
+        first, second = (asyncio.create_task(scene.is_current.news()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        assert first.cancelled()
+
+    run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube_policy_scheduler.daemon.scheduling.pace import Pace
+from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent
 from tests.simulation.calm import Calm, story
 
 
@@ -60,6 +61,11 @@ def test_pods_that_come_after_hours_of_rest_have_not_waited_for_hours(clock: Clo
     assert pace.undecided_seconds(has_active=False) == 0.0
 
 
+class Lost(AlwaysCurrent):
+    def __call__(self) -> bool:
+        return False
+
+
 def test_while_the_view_is_not_current_a_leader_is_seen_to_decide_nothing() -> None:
     async def tell(calm: Calm) -> None:
         scheduler = calm.process.scheduler
@@ -67,7 +73,7 @@ def test_while_the_view_is_not_current_a_leader_is_seen_to_decide_nothing() -> N
         await calm.after(5)
         assert scheduler.pace.take_over_seconds is not None
         assert scheduler.pace.undecided_seconds(has_active=scheduler.queue.has_active()) == 0.0
-        scheduler.view = lambda: False  # type: ignore[assignment]
+        scheduler.view = Lost()
         scheduler.lead(False)
         scheduler.lead(True)
         calm.pod("late")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.daemon.fleet.engine import Due, Engine, FleetDecision
-from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, ClusterView
+from kube_policy_scheduler.daemon.watching.freshness import ClusterView
 from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
 from kube_policy_scheduler.times import Steady
 
@@ -125,7 +125,7 @@ class FleetScheduler:
             if not self.leading:
                 await self._stirred.wait()
             elif not self._view():
-                await asyncio.sleep(LOOP_POLL_SECONDS)
+                await self._view.news()
             else:
                 began = self._steady()
                 try:

@@ -48,7 +48,6 @@ from kube_policy_scheduler.daemon.scheduling.queue_evictions import QueueEvictio
 from kube_policy_scheduler.daemon.scheduling.reservations import Reservations
 from kube_policy_scheduler.daemon.scheduling.sharding import is_passed_on
 from kube_policy_scheduler.daemon.scheduling.short_gang_evictions import ShortGangEvictions
-from kube_policy_scheduler.daemon.watching.freshness import LOOP_POLL_SECONDS, STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.decide.algorithm import NO_POLICY
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.evaluate.extender_verdict import ExtenderVerdict, nodes_to_ask
@@ -216,7 +215,7 @@ class Scheduler:
         while True:
             requested.clear()
             if self.leading and not self.view():
-                await asyncio.sleep(LOOP_POLL_SECONDS)
+                await self.view.news()
                 self.pace.waited()
                 continue
             self.keep_queue()
@@ -508,8 +507,8 @@ class Scheduler:
             for _ in range(MOST_EXTENDER_ROUNDS):
                 with self.in_flight.awaiting_others():
                     verdict = await extenders.ask(queued.pod, partial(self._nodes_to_ask, queued, extenders))
-                while not self.view():  # noqa: ASYNC110 (asked by turns, as the loop does)
-                    await asyncio.sleep(STALE_POLL_SECONDS)
+                while not self.view():
+                    await self.view.news()
                 if not self._is_in_flight(queued):
                     return
                 if not self.leading:
@@ -793,8 +792,8 @@ class Scheduler:
             if begun is not None:
                 outcome, begun = await self.context.binder.finish(begun), None
             else:
-                while not self.view() and not cycle.cancelled:  # noqa: ASYNC110 (asked by turns, as the loop does)
-                    await asyncio.sleep(STALE_POLL_SECONDS)
+                while not self.view() and not cycle.cancelled:
+                    await self.view.news()
                 if pod.uid not in self.cluster.assumed:
                     if pod.uid not in self.cluster.pods:
                         await self._unreserve(assumed)

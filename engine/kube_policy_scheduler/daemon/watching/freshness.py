@@ -7,6 +7,7 @@ gone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -22,9 +23,9 @@ is mostly done by ourselves. Not so where somebody else decided until now (`Refl
 READING_SECONDS = 60.0
 """The same while what there is is being read: mostly that ends soon."""
 STALE_POLL_SECONDS = 0.05
-"""How often it is asked whether the view is current again: each binding under way does."""
-LOOP_POLL_SECONDS = 0.005
-"""How often the loop that decides asks. At the end of a start nothing else is left to wait for."""
+"""How often who looks at one view alone asks whether it is current again."""
+NEWS_SECONDS = 0.25
+"""After which it is asked again though no view has told anything: patience ends by time alone."""
 
 
 class View(Protocol):
@@ -70,7 +71,11 @@ class ClusterView(Protocol):
         ...
 
     def __call__(self) -> bool:
-        """Return whether to decide now; cheap, and to be asked again soon if not."""
+        """Return whether to decide now; cheap. If not, it is to be asked again after `news`."""
+        ...
+
+    async def news(self) -> None:
+        """Wait until the answer may be another one: a view has another status, or a while has passed."""
         ...
 
 
@@ -82,6 +87,10 @@ class AlwaysCurrent:
     def __call__(self) -> bool:
         """Return that it is."""
         return True
+
+    async def news(self) -> None:
+        """Wait for a while: there is never any."""
+        await asyncio.sleep(NEWS_SECONDS)
 
 
 class Freshness:
@@ -106,6 +115,9 @@ class Freshness:
         self._is_settled = False
         """Whether all views were current, and will be until one of them has another status."""
         self._settled_losses = 0
+        self._news = asyncio.Event()
+        self._next_news: asyncio.TimerHandle | None = None
+        """When all who wait for news are told that a while has passed; None where nobody waits."""
         for view in views:
             view.on_status.append(self._unsettle)
         self.is_stale = False
@@ -118,9 +130,24 @@ class Freshness:
 
     def _unsettle(self) -> None:
         self._is_settled = False
+        self._tell()
+
+    async def news(self) -> None:
+        """Wait until the answer may be another one: a view has another status, or a while has passed."""
+        if self._next_news is None:
+            self._next_news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._tell)
+        await self._news.wait()
+
+    def _tell(self) -> None:
+        """Wake all who wait for news."""
+        if self._next_news is not None:
+            self._next_news.cancel()
+            self._next_news = None
+        self._news.set()
+        self._news.clear()
 
     def __call__(self) -> bool:
-        """Return whether to decide now; cheap, and to be asked again soon if not."""
+        """Return whether to decide now; cheap. If not, it is to be asked again after `news`."""
         if self._is_settled:
             return True
         late = [view for view in self._views if not view.is_current]
