@@ -719,3 +719,16 @@ def test_a_group_may_be_tried_again_once_an_error_of_a_member_is_over() -> None:
     assert queue.pop(10.0) is queued
     versions.append(queue.group_version(group))
     assert len(set(versions)) == 3
+
+
+@pytest.mark.parametrize(("behind", "order"), [(False, ["a", "b"]), (True, ["b", "a"])])
+def test_an_attempt_that_goes_on_behind_others_comes_after_those_of_its_priority(
+    behind: bool, order: list[str]
+) -> None:
+    queue = SchedulingQueue()
+    for at, name in enumerate("ab"):
+        queue.add(make_pod(name), float(at))
+    queued = queue.pop(2.0)
+    assert queued is not None
+    queue.resume_attempt(queued, 2.0, behind=behind)
+    assert popped(queue, 2.0) == order
