@@ -66,6 +66,28 @@ def test_a_binding_that_waits_for_a_volume_is_cancelled_and_its_pod_stays() -> N
     story(POLICY, tell, cpus=(4,))
 
 
+@pytest.mark.parametrize(
+    "limit", ["limit count() by pod.label.app to 1\n", "limit sum(request.cpu) by pod.label.app to 1\n"]
+)
+def test_what_a_limit_leaves_once_a_pod_has_given_way_is_kept_from_others_on_all_nodes(limit: str) -> None:
+    """The one that took its place waits in backoff then; one that has waited longer is decided at once."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("low", app="a", provisioning=SLOW)
+        calm.pod("next", app="a", provisioning=SLOW)
+        await calm.after(5.0)
+        assert (state(calm, "low"), queued(calm, "next").place) == (PodState.BINDING, Place.UNSCHEDULABLE)
+        calm.pod("high", priority=10, app="a")
+        await calm.after(5.0)
+        assert calm.on_nodes() == ["high"]
+        assert (calm.told.told["preempted"], calm.told.told["binding cancelled"]) == (1, 1)
+        calm.server.finish_pod("high")
+        await calm.after(40.0)
+        assert len({"low", "next"} & set(calm.on_nodes())) == 1
+
+    story(POLICY + limit, tell, cpus=(4, 4))
+
+
 def test_a_victim_that_is_bound_is_deleted_beside_one_that_is_not() -> None:
     async def tell(calm: Calm) -> None:
         calm.pod("bound", millis=2000)

@@ -148,6 +148,34 @@ def test_a_sum_in_domains_follows_pods_that_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(
+    ("nominated", "fits"),
+    [
+        (("first", BATCH, 1), []),
+        (("first", BATCH, 0), []),
+        (("first", BATCH, -1), ALL),  # it loses what it was to get to pods of higher priority
+        (("first", WEB, 1), ALL),
+        (("new", BATCH, 0), ALL),  # nobody waits for himself
+        (("there", BATCH, 1), ALL),  # it has its place, and counts once
+    ],
+)
+@pytest.mark.parametrize(
+    "text", ["limit count() by pod.label.tier to 2", "limit sum(request.cpu) by pod.label.tier to 0.2"]
+)
+def test_a_limit_keeps_what_it_leaves_for_nominated_pods(
+    text: str, nominated: tuple[str, dict[str, str], int], fits: list[str]
+) -> None:
+    nodes, (name, labels, priority) = three_nodes(), nominated
+    nodes.place(pod(nodes, "there", labels=BATCH, requests={"cpu": "100m"}), "a1")
+    other = pod(nodes, name, labels=labels, priority=priority, requests={"cpu": "100m"})
+    nodes.nominate(other, "b1")
+    limited = policy(text)
+    asks = pod(nodes, "new", labels=BATCH, requests={"cpu": "100m"})
+    assert feasible(decide(limited, asks, nodes), nodes) == fits
+    nodes.nominate(other, "")
+    assert feasible(decide(limited, asks, nodes), nodes) == ALL
+
+
+@pytest.mark.parametrize(
     ("text", "there", "fits"),
     [
         ("limit count(distinct node) by pod.label.tier to 2", ["a1"], ALL),

@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import About
+from kube_policy_scheduler.framework.evaluate.nominations import nominated_anywhere
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
@@ -364,7 +365,8 @@ _COMPARED_IN_A_TURN = 2_048
 class LimitClause(PolicyClause, FilterPlugin):
     """`limit`: rejects the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
 
-    Pods count until they are gone, also while they are deleted, and on nodes that are not there any more.
+    Pods count until they are gone, also while they are deleted, and on nodes that are not there any more. Nominated
+    pods that come before this one count, too: others may have been evicted so that the limit has room for them.
     """
 
     clause: CompiledQuota
@@ -401,7 +403,7 @@ class LimitClause(PolicyClause, FilterPlugin):
         return Status(Code.UNSCHEDULABLE, self.name, (clause.reason,))
 
     def usage(self, frame: Frame, awaiting: PodCounters | None = None) -> tuple[float, float, float]:
-        """Return what pods of the key hold, what this one would add, and the bound; a missing bound allows nothing.
+        """Return what pods of the key hold or are to get, what this one adds, and the bound: a missing one allows 0.
 
         awaiting: counts further pods as if they held something.
         """
@@ -413,16 +415,15 @@ class LimitClause(PolicyClause, FilterPlugin):
         everywhere = [cluster.counters_reading(facts), cluster.counters_on_unknown_nodes_reading(facts)]
         if awaiting is not None:
             everywhere.append(awaiting.reading(facts, ()))
+        promised = [other for other in nominated_anywhere(frame) if members.of_pod(other, frame.now)]
         if clause.measure_members is None:
             pods = MemberSet(members)
-            return (
-                float(sum(each.counter(pods, terminating=True, asks=frame.template).total for each in everywhere)),
-                1.0,
-                bound,
-            )
+            used = sum(each.counter(pods, terminating=True, asks=frame.template).total for each in everywhere)
+            return float(used + len(promised)), 1.0, bound
         measure = clause.measure_members(frame)
         return (
-            sum(held(each, members, measure, frame.template) for each in everywhere),
+            sum(held(each, members, measure, frame.template) for each in everywhere)
+            + sum(worth(measure, other) for other in promised),
             worth(measure, frame.pod),
             bound,
         )

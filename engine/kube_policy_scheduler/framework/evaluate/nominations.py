@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
@@ -41,10 +42,23 @@ REJECTED = RejectedAsAWhole.REJECTED
 
 def nominated_for(frame: Frame, node_name: str) -> list[PodInfo]:
     """Return the pods nominated to a node that have precedence over the pod of a frame."""
+    return _before(frame, frame.cluster.nominated.get(node_name, {}).values())
+
+
+def nominated_anywhere(frame: Frame) -> list[PodInfo]:
+    """Return the nominated pods that have precedence over the pod of a frame, whatever their nodes.
+
+    What does not ask where a pod runs counts them for each node: what they are to get is taken on any.
+    """
+    nominated = frame.cluster.nominated
+    return _before(frame, chain.from_iterable(map(dict.values, nominated.values()))) if nominated else []
+
+
+def _before(frame: Frame, others: Iterable[PodInfo]) -> list[PodInfo]:
     pod, cluster = frame.pod, frame.cluster
     return [
         other
-        for other in cluster.nominated.get(node_name, {}).values()
+        for other in others
         if other.uid != pod.uid
         and other.uid not in cluster.pods
         and comes_before(cluster, other, pod, together=frame.together)
