@@ -257,9 +257,12 @@ class Http2Connection(asyncio.Protocol):
             self._flushes = True
             self._loop.call_soon(self._flush)
 
+    def _take_no_more(self) -> None:
+        self.retired, self.is_up = True, False
+
     def retire(self) -> None:
         """Take no more requests, and close once those that were sent are answered."""
-        self.retired, self.is_up = True, False
+        self._take_no_more()
         if not self._exchanges:
             self.close()
 
@@ -392,7 +395,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell all that were sent that their outcome is unknown."""
-        self.retired, self.is_up = True, False
+        self._take_no_more()
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -555,7 +558,7 @@ class Http2Connection(asyncio.Protocol):
         unseen = [stream for stream in self._exchanges if stream > self._last_stream]
         exchanges = [self._exchanges.pop(stream) for stream in unseen]
         self._bodies_bytes -= sum(exchange.body_bytes for exchange in exchanges)
-        self.retired, self.is_up = True, False
+        self._take_no_more()
         self._send_again(exchanges)
         if not self._exchanges:
             self.close()
