@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, State, Unit
 from tests.quotas.evictions import shortage
 from tests.quotas.product import node_object, pod_object, policies
-from tests.simulation.quota_view import seen
+from tests.simulation.quota_view import seen, why_not
 
 
-def view(text: str, node: Node, *pods: Pod) -> State:
-    """Return what counts where pods run on their node, or are nominated."""
+def cluster_of(text: str, node: Node, *pods: Pod) -> tuple[Cluster, QuotaUsage]:
+    """Return a cluster where pods run on their node, or are nominated, and what its queues use."""
     cluster, rules = Cluster(), policies(text).queues
     assert rules is not None
     cluster.set_node(node_object(node))
@@ -21,7 +24,12 @@ def view(text: str, node: Node, *pods: Pod) -> State:
             cluster.place(info, pod.node)
         else:
             cluster.nominate(info, pod.promised)
-    return seen(cluster, cluster.track_usage(rules.tree), Steady(0.0))
+    return cluster, cluster.track_usage(rules.tree)
+
+
+def view(text: str, node: Node, *pods: Pod) -> State:
+    """Return what counts where pods run on their node, or are nominated."""
+    return seen(*cluster_of(text, node, *pods), Steady(0.0))
 
 
 def test_queues_by_a_key_guarantee_nothing_to_their_parent() -> None:
@@ -60,3 +68,17 @@ def test_what_runs_is_guaranteed_before_what_was_promised_room() -> None:
     running, nominated = Pod("second", each, "one", node="n"), Pod("first", each, "one", promised="n")
     state = view(text, Node("n", {"cpu": 4_000, "pods": 9}), running, nominated)
     assert list(state.guaranteed("one")) == [frozenset({"second"})]
+
+
+@pytest.mark.parametrize(("guaranteed", "may"), [(3, True), (2, False)])
+def test_a_gang_asks_for_what_each_of_its_members_requests(guaranteed: int, may: bool) -> None:
+    """Not for as many times what the one requests for which pods are evicted."""
+    text = f'queue one for pods where pod.namespace == "one" min cpu {guaranteed}\n'
+    text += 'queue two for pods where pod.namespace == "two"\n'
+    text += "gang by pod.label.job size number(pod.label.size) within 5min if pod label job\nreclaim\n"
+    runs = Pod("runs", {"cpu": 2_000, "pods": 1}, "two", priority=3, node="n")
+    small = Pod("small", {"cpu": 1_000, "pods": 1}, "one", gang="g", size=2, promised="n")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 3_000, "pods": 9}), runs, small)
+    large = cluster.templates.pod(pod_object(Pod("large", {"cpu": 2_000, "pods": 1}, "one", gang="g", size=2)))
+    (victim,) = cluster.pods.values()
+    assert (why_not(cluster, large, (victim,), "n", Steady(0.0)) == "") is may
