@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.preempt.preemption import nomination_after
 from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota
 from kube_policy_scheduler.policy.clauses import DomainLimitClause
 from tests.lang.clusters import NOW, cluster, decide, feasible, node, pod, policy
@@ -173,6 +176,28 @@ def test_a_limit_keeps_what_it_leaves_for_nominated_pods(
     assert feasible(decide(limited, asks, nodes), nodes) == fits
     nodes.nominate(other, "")
     assert feasible(decide(limited, asks, nodes), nodes) == ALL
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "limit count() by pod.label.tier to 1",
+        "limit sum(request.cpu) by pod.label.tier to 0.5",
+        'queue batch for pods where pod.label.tier == "batch" max cpu 0.5',
+    ],
+)
+def test_pods_that_evict_nobody_do_not_wait_for_what_each_keeps_from_the_other(text: str) -> None:
+    nodes, limited = three_nodes(), policy(text)
+    one, other = (pod(nodes, name, labels=BATCH, spec={"preemptionPolicy": "Never"}) for name in ("one", "other"))
+    nodes.nominate(one, "a1")
+    nodes.nominate(other, "b1")
+    one = msgspec.structs.replace(one, nominated_node="a1")
+    other = msgspec.structs.replace(other, nominated_node="b1")
+    rejected = Cycle().decide(Frame(one, nodes, NOW), limited.profile)
+    assert rejected.host is None
+    assert nomination_after(rejected.preemption, one, nodes) == ""
+    nodes.nominate(one, "")
+    assert Cycle().decide(Frame(other, nodes, NOW), limited.profile).host == "b1"
 
 
 @pytest.mark.parametrize(

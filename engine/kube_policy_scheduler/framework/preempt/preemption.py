@@ -142,10 +142,12 @@ class DefaultPreemption:
         frame, diagnosis = rejection.frame, rejection.diagnosis
         claims = _post_filter_claims(frame, rejection.profile, rejection.prepared, diagnosis)
         by_policy = bool(rejecting_clauses(diagnosis, rejection.profile)) or QUOTA in diagnosis.rejectors()
+        # what queues and limits leave is kept on all nodes: two nominated pods could keep it from each other for ever
+        is_whole = by_policy and rejection.prepared.rejection is not None
+        may_keep = not is_whole or _waits_for_evicted(frame.pod, frame.cluster)
         if claims is not None and claims.result is ClaimsAfter.NOT_FOUND:
-            keeps_nomination = QUOTA not in diagnosis.rejectors() or _waits_for_evicted(frame.pod, frame.cluster)
-            return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=keeps_nomination)
-        found = yield from self._preempt(rejection)
+            return Preemption(message="" if by_policy else claims.result.value, keeps_nomination=may_keep)
+        found = yield from self._preempt(rejection, may_keep=may_keep)
         if found.nominated_node is not None:
             return replace(found, claims=claims, message=_success(found, frame.cluster.rules))
         parts = []
@@ -161,10 +163,13 @@ class DefaultPreemption:
             work=found.work,
         )
 
-    def _preempt(self, rejection: RejectedPod) -> Generator[int, None, Preemption]:
-        """Return the best node and its victims, or why there is none."""
+    def _preempt(self, rejection: RejectedPod, *, may_keep: bool) -> Generator[int, None, Preemption]:
+        """Return the best node and its victims, or why there is none.
+
+        may_keep: whether a pod that may never evict others keeps its nomination.
+        """
         frame, profile, standing = rejection.frame, rejection.profile, rejection.standing
-        ineligible = _ineligible(frame, profile, rejection.diagnosis)
+        ineligible = _ineligible(frame, profile, rejection.diagnosis, may_keep=may_keep)
         if ineligible is not None:
             return Preemption(message=ineligible.text, keeps_nomination=ineligible.keeps_nomination)
         potential = potential_rows(rejection.diagnosis) if standing is None else standing.potential
@@ -360,11 +365,11 @@ class _Ineligible(msgspec.Struct, frozen=True):
 _TERMINATING = _Ineligible(TERMINATING)
 
 
-def _ineligible(frame: Frame, profile: Profile, diagnosis: Diagnosis) -> _Ineligible | None:
-    """Return why the pod may not preempt others now, None if it may."""
+def _ineligible(frame: Frame, profile: Profile, diagnosis: Diagnosis, *, may_keep: bool) -> _Ineligible | None:
+    """Return why the pod may not preempt others now, None if it may; may_keep: as for `_preempt`."""
     pod, cluster = frame.pod, frame.cluster
     if why := why_never(frame, profile):
-        return _Ineligible(why, keeps_nomination=pod.template.spec.preemption_policy == "Never")
+        return _Ineligible(why, keeps_nomination=may_keep and pod.template.spec.preemption_policy == "Never")
     row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
     if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return None
@@ -376,7 +381,7 @@ def _ineligible(frame: Frame, profile: Profile, diagnosis: Diagnosis) -> _Inelig
 
 
 def _waits_for_evicted(pod: PodInfo, cluster: Cluster) -> bool:
-    """Return whether pods end on the nominated node: else two nominated pods could keep the same quota for ever."""
+    """Return whether pods end on the nominated node."""
     node_name = pod.nominated_node
     return bool(node_name) and any(other.terminating for other in cluster.pods_on(node_name).values())
 
