@@ -179,6 +179,33 @@ def test_a_limit_keeps_what_it_leaves_for_nominated_pods(
 
 
 @pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("limit count() by pod.label.tier to 1 over zone", ["b1"]),
+        ("limit count() by pod.label.tier to 2 over zone", ALL),
+        ("limit sum(request.cpu) by pod.label.tier to 0.5 over zone", ["b1"]),
+        ("limit count() to 1 over node", ["a2", "b1"]),
+        ('limit count() to 1 of pods where pod.node.zone == "a"', ["b1"]),
+        ('limit count() to 1 of pods where pod.node.zone == "b"', ALL),
+        ('limit count() to 1 over zone of pods where pod.label.tier == "web"', ALL),
+        ("limit count(distinct node) by pod.label.tier to 1 over zone", ["a1", "b1"]),
+        ("limit count(distinct zone) to 1", ["a1", "a2"]),
+        ("limit count(distinct node) to 1", ["a1"]),
+    ],
+)
+def test_a_limit_keeps_what_it_leaves_in_a_domain_for_nominated_pods(text: str, fits: list[str]) -> None:
+    nodes, limited = three_nodes(), policy(text)
+    asks = pod(nodes, "new", labels=BATCH)
+    nodes.nominate(pod(nodes, "lower", labels=BATCH, priority=-1), "b1")
+    assert feasible(decide(limited, asks, nodes), nodes) == ALL
+    nodes.nominate(pod(nodes, "gone", labels=BATCH), "nowhere")
+    nodes.nominate(pod(nodes, "first", labels=BATCH), "a1")
+    assert feasible(decide(limited, asks, nodes), nodes) == fits
+    nodes.place(pod(nodes, "first", labels=BATCH), "a1")
+    assert feasible(decide(limited, asks, nodes), nodes) == fits
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "limit count() by pod.label.tier to 1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -413,6 +413,7 @@ def domains_with_room(
     more: float,
     most: float,
     on: OnNodes | None = None,
+    coming: Sequence[tuple[int, float]] = (),
 ) -> BoolArray:
     """Return `bool[rows]`: where the domain can hold `more` besides; nodes outside every domain are among them.
 
@@ -424,6 +425,7 @@ def domains_with_room(
         more: what is to be held besides.
         most: what a domain may hold.
         on: the nodes whose pods count; None: all.
+        coming: rows that are to hold more already, and how much; those of domains alone count.
     """
     counters = _counters(frame, members, *(() if measure is None else (measure,)))
     pods = MemberSet(members) if measure is None else MemberRowAmounts(members, measure)
@@ -435,7 +437,12 @@ def domains_with_room(
         return np.asarray(on_nodes + more <= most, np.bool_)
     places, slots, aside, key = _places(frame, topology, on)
     by_place = counter.by_place if isinstance(counter, RowAmountCounter) else counter.pods_by_place
-    room: BoolArray = by_place(key, places, slots) + more <= most
+    held_there = by_place(key, places, slots)
+    if coming:
+        held_there = held_there.astype(np.float64)
+        for row, amount in coming:
+            held_there[places[row]] += amount
+    room: BoolArray = held_there + more <= most
     room[aside] = True
     return np.ones(frame.size, np.bool_) if room[:aside].all() else room[places[frame.rows]]
 
@@ -456,7 +463,14 @@ def _places(frame: Frame, topology: str, on: OnNodes | None) -> tuple[Any, int, 
 
 
 def domains_in_reach(
-    frame: Frame, members: Members, counted: str | None, *, topology: str | None, most: float, on: OnNodes | None
+    frame: Frame,
+    members: Members,
+    counted: str | None,
+    *,
+    topology: str | None,
+    most: float,
+    on: OnNodes | None,
+    coming: Sequence[int] = (),
 ) -> BoolArray:
     """Return `bool[rows]`: where members are already, or the outer domain can have them in one more inner domain.
 
@@ -469,6 +483,7 @@ def domains_in_reach(
         topology: label key of the outer ones; None: each node is one; "*": the cluster.
         most: how many inner domains with members an outer one may have.
         on: the nodes whose pods count; None: all.
+        coming: rows that are to have a member besides.
     """
     counters, nodes = _counters(frame, members), frame.cluster.nodes
     per_node = counters.counter(MemberSet(members), terminating=True, asks=frame.template).per_node()
@@ -480,7 +495,9 @@ def domains_in_reach(
     no_domain = (
         (outer == outside) if counted is None else (outer == outside) | (inner == topology_of(nodes, counted).nothing)
     )
-    there = (per_node > 0) & ~no_domain
+    there = per_node > 0
+    there[list(coming)] = True
+    there &= ~no_domain
     if on is not None:
         there &= on.rows
     pairs = outer * (int(inner.max(initial=0)) + 1) + inner

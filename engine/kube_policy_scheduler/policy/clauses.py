@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.requests import scoring_request
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import About
-from kube_policy_scheduler.framework.evaluate.nominations import nominated_anywhere
+from kube_policy_scheduler.framework.evaluate.nominations import nominated_anywhere, nominated_for
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import (
@@ -483,6 +483,7 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         alone = clause.topology is None and clause.distinct is None
         of_template = Reads.SPEC | Reads.REQUESTS | Reads.LABELS
         is_elsewhere = not alone or clause.depends & Depends.SIGNAL
+        self.counts_nominated = not alone
         declare(self, reads_of(clause) | of_template | (Reads.ELSEWHERE if is_elsewhere else Reads.PODS))
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -497,12 +498,29 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         bound = float(clause.bound(frame))
         most = bound if bound == bound else 0.0
         members, on = clause.members(frame), clause.on(frame)
+        coming = self._coming(frame, members) if self.counts_nominated else ()
         if clause.distinct is not None:
             (counted,) = clause.distinct
-            room = domains_in_reach(frame, members, counted, topology=clause.topology, most=most, on=on)
+            in_reach = partial(domains_in_reach, frame, members, counted, topology=clause.topology, most=most, on=on)
+            room = in_reach()
+            if coming:  # the pod may come to a domain before those that are to be there
+                room &= in_reach(coming=[row for row, _ in coming])
         else:
-            room = domains_with_room(frame, members, measure, topology=clause.topology, more=more, most=most, on=on)
+            amounts = [(row, worth(measure, other) if measure is not None else 1.0) for row, other in coming]
+            room = domains_with_room(
+                frame, members, measure, topology=clause.topology, more=more, most=most, on=on, coming=amounts
+            )
         return room if on is None else room | ~on.rows[frame.rows]
+
+    def _coming(self, frame: Frame, members: Members) -> list[tuple[int, PodInfo]]:
+        """Return the nominated pods that count and come before the pod, with the rows that they are nominated to."""
+        return [
+            (row, other)
+            for name in frame.cluster.nominated
+            if (row := frame.cluster.nodes.rows.get(name)) is not None
+            for other in nominated_for(frame, name)
+            if members.of_pod(other, frame.now)
+        ]
 
     def rejections(self, frame: Frame, state: Any) -> Sequence[Rejection]:
         """Return where the domain has no room."""

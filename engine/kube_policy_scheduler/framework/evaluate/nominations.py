@@ -127,8 +127,9 @@ def first_status(plugin: str, rejections: Iterable[Rejection]) -> Status:
 def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
     """Return the first pass's rejections by row: nodes that the pod can use only without the nominated pods.
 
-    `among`, `bool[nodes]`, limits the rows that are checked.
+    `among`, `bool[nodes]`, limits the rows that are checked: they pass every filter.
     """
+    active = _not_counting(active)
     relevant = _relevant(frame, among)
     if not relevant:
         return {}
@@ -157,6 +158,7 @@ def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None =
 
 def taken_by_nominated(frame: Frame, active: Active, passing: BoolArray) -> list[int]:
     """Return the rows of `blocked_by_nominated` alone, among those that pass every filter, `bool[nodes]`."""
+    active = _not_counting(active)
     if (wanted := _only_resources(active)) is None:
         return list(blocked_by_nominated(frame, active, passing))
     relevant = _relevant(frame, passing)
@@ -166,6 +168,11 @@ def taken_by_nominated(frame: Frame, active: Active, passing: BoolArray) -> list
     for rejection in _beside(frame.cluster, list(relevant.items()), wanted):
         full |= rejection.where
     return [row for row, is_full in zip(relevant, full.tolist(), strict=True) if is_full]
+
+
+def _not_counting(active: Active) -> Active:
+    """Return the filters that count nominated pods only where these are placed."""
+    return [each for each in active if not each[0].counts_nominated]
 
 
 def _only_resources(active: Active) -> Wanted | None:
