@@ -7,6 +7,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -95,7 +96,8 @@ class Server:
             await self._runner.cleanup()
             if self._ssl_context is not None:  # a close waits 30 s for the client's side of it
                 for transport in secured:
-                    transport.abort()
+                    with suppress(AttributeError):  # in Python 3.11.2, if the connection is gone meanwhile
+                        transport.abort()
                 await asyncio.sleep(0)
             self._runner = None
 

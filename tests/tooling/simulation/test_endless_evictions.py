@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.quotas.guarantees import Unit
 from kube_policy_scheduler.framework.preempt import above_max
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.tooling.simulation.results import Result, endless_notes
@@ -20,8 +19,7 @@ def test_a_run_whose_evictions_have_no_end_is_given_up(monkeypatch: pytest.Monke
     def anybody(cluster: Cluster, rules: QuotaRules, *, now: float) -> above_max.AboveMax | None:
         """Evict a pod that finds its place again at once: rules that have a fault."""
         found = next(iter(cluster.pods.values()), None)
-        unit = Unit((found,), (), 0, now) if found is not None else None
-        return above_max.AboveMax(unit, "all", "a fault") if unit is not None else None
+        return above_max.AboveMax((found,), "all", "a fault") if found is not None else None
 
     monkeypatch.setattr(above_max, "next_above_max", anybody)
     found = run(Scenario([node("n"), pod(nodeName="n")], []), variant(POLICY), seed=0, stopwatch=lambda: 0.0)
