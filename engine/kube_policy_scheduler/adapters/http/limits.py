@@ -135,8 +135,10 @@ class _Connection(asyncio.Protocol):
         """Serve it, or end it at once where there are too many."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.accepted = asyncio.get_running_loop().time()
-        transport.pause_reading()  # until the reader continues
+        loop = asyncio.get_running_loop()
+        self.accepted = loop.time()
+        # until the reader continues; Python 3.11.2 begins to read after this call, in spite of a pause before
+        loop.call_soon(transport.pause_reading)
         if self._limits.admit(self):
             self._task = asyncio.create_task(self._hand_over(transport), name="connection")
             self._task.add_done_callback(self._handed_over)
