@@ -42,27 +42,32 @@ class Measurements:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_route("*", "/api/v1/query", self._query)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = site.name if not (addresses := runner.addresses) else f"http://127.0.0.1:{addresses[0][1]}"
-        if self.real:
-            await self._start_prometheus()
+        async with AsyncExitStack() as stack:  # also where the start is cancelled, all of it ends
+            await self._start_exporter(stack)
+            if self.real:
+                await self._start_prometheus(stack)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def _start_prometheus(self) -> None:
+    async def _start_exporter(self, stack: AsyncExitStack) -> None:
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_route("*", "/api/v1/query", self._query)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = site.name if not (addresses := runner.addresses) else f"http://127.0.0.1:{addresses[0][1]}"
+
+    async def _start_prometheus(self, stack: AsyncExitStack) -> None:
         config = self._directory / "prometheus.yml"
         config.write_text(_CONFIG.format(target=self.url.removeprefix("http://")), encoding="utf-8")
         port = await _free_port()
-        log = self._stack.enter_context((self._directory / "prometheus.log").open("wb"))
+        log = stack.enter_context((self._directory / "prometheus.log").open("wb"))
         process = await asyncio.create_subprocess_exec(
             "prometheus",
             f"--config.file={config}",
@@ -71,7 +76,7 @@ class Measurements:
             stdout=log,
             stderr=log,
         )
-        self._stack.push_async_callback(_end, process)
+        stack.push_async_callback(_end, process)
         self.url = f"http://127.0.0.1:{port}"
         await self._first_sample()
 
