@@ -1,4 +1,4 @@
-"""A package whose modules are imported one by one, without what else it imports when it is imported itself."""
+"""Imports single modules of a package without its `__init__`, which would import all of them."""
 
 from __future__ import annotations
 
