@@ -444,7 +444,7 @@ def test_of_equal_pods_on_a_node_the_one_stays_that_runs_longest(
 def test_victims_beside_a_nominated_pod_are_compared_as_all_others(
     starts: tuple[float | None, ...], priorities: tuple[int, ...], order: list[int]
 ) -> None:
-    """They are found anew each time, while those on other nodes are kept."""
+    """The victims beside it are searched again in each attempt; those on other nodes are remembered."""
     cluster, kept = full_cluster(3, priority=20), KeptVictims()
     for number, (at, priority) in enumerate(zip(starts, priorities, strict=True), 1):
         cluster.displace(f"low{number}")

@@ -147,7 +147,7 @@ class QueueUnits:
         return (*unit.pods, *(pod for other in self.surplus_of(unit) for pod in other.pods))
 
     def are_spared(self, unit: Unit, rules: Sequence[ReclaimRule | AboveMaxRule]) -> bool:
-        """Return whether no rule may evict a unit: its PodGroup stays where it is, or each rule spares one of its pods."""
+        """Return whether no rule may evict a unit: its PodGroup stays, or each rule spares one of its pods."""
         pods, stays = self.going_with(unit), in_group_that_stays(self._cluster)
         if stays is not None and any(map(stays, pods)):
             return True
