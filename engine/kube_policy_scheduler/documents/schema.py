@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from kube_policy_scheduler.documents.yaml_nodes import MAX_PROBLEMS, Step, Value
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
 
 Schema = Mapping[str, Any]
 
@@ -40,14 +42,18 @@ class DocumentSchema:
     """A schema, checked once, for many documents."""
 
     def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _validator(self) -> Validator:
         from jsonschema import Draft202012Validator, validators  # 40 ms, for nothing where there is no document
 
-        Draft202012Validator.check_schema(schema)
-        self._schema = schema
+        Draft202012Validator.check_schema(self._schema)
         types = Draft202012Validator.TYPE_CHECKER
         numbers = types.redefine("number", lambda of, value: types.is_type(value, "number") and not _is_nan(value))
         validator = validators.extend(Draft202012Validator, type_checker=numbers)  # type: ignore[no-untyped-call]
-        self._validator = validator(schema)
+        made: Validator = validator(self._schema)
+        return made
 
     def check(
         self, document: Document, *, at: Sequence[Step] = (), instead: Value | None = None
