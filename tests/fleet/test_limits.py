@@ -92,6 +92,15 @@ def test_a_limit_counts_others_too(case: str) -> None:
     assert (outcome.targets if outcome.write else {}) == expected
 
 
+def test_a_limit_of_many_bytes_is_kept_to_the_last_one() -> None:
+    """In billionths, they have more digits than a floating-point number."""
+    large = replace(CLUSTERS[0], allocatable={"cpu": 6 * CORE, "pods": 6 * CORE, "memory": 10**16 * CORE})
+    for each, expected in ((2 * 10**14, {"a": 5}), (2 * 10**14 + 1, {})):
+        asked = workload(5, requests={"memory": each * CORE})
+        outcome = policies(f"limit sum(request.mem) to 1000T\n{FIRST}").decide(asked, Fleet((large,)), Given(NOW))
+        assert (outcome.targets if outcome.write else {}) == expected
+
+
 def test_what_a_limit_rejects_has_its_reason() -> None:
     text = f'limit count() to 1 over region as few else "one per region"\n{FIRST}'
     verdicts = policies(text).decide(workload(4), fleet(OTHERS[0]), Given(NOW)).verdicts

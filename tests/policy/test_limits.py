@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.framework.decide.cycle import Cycle
@@ -89,6 +89,29 @@ def test_a_sum_is_limited_in_each_domain() -> None:
 
     assert feasible(decide(limited, pod(nodes, "p", requests={"cpu": "600m"}), nodes), nodes) == ["b1"]
     assert feasible(decide(limited, pod(nodes, "q", requests={"cpu": "400m"}), nodes), nodes) == ALL
+
+
+@given(
+    there=st.lists(st.tuples(st.integers(1, 900), st.booleans()), max_size=4),
+    asked=st.integers(1, 900),
+    too_many=st.sampled_from([0, 1]),
+    over=st.sampled_from(["", " over node", " over zone"]),
+)
+@example(there=[(100, False)], asked=200, too_many=0, over="")
+def test_a_sum_counts_to_the_last_thousandth(
+    there: list[tuple[int, bool]], asked: int, too_many: int, over: str
+) -> None:
+    """Floating-point numbers do not: 0.1 + 0.2 is more than 0.3."""
+    nodes = three_nodes()
+    for number, (millis, nominated) in enumerate(there):
+        other = pod(nodes, f"there-{number}", requests={"cpu": f"{millis}m"})
+        nodes.nominate(other, "a1") if nominated else nodes.place(other, "a1")
+    bound = sum(millis for millis, _ in there) + asked - too_many
+    limited = policy(f"limit sum(request.cpu) to {bound / 1000:.3f}{over}")
+
+    found = feasible(decide(limited, pod(nodes, "new", requests={"cpu": f"{asked}m"}), nodes), nodes)
+
+    assert ("a1" in found) is (not too_many)
 
 
 @given(

@@ -62,7 +62,8 @@ def _caps_of(clause: CompiledWorkloadLimit, frame: FleetFrame, running: Running)
     if key is None or (clause.counted.measure != WORKLOADS and not workload.has_pods):
         return
     bound = float(clause.bound(frame))
-    most = math.floor(min(bound, 1e18) * ONE + 0.5) if bound == bound else 0
+    part, whole = math.modf(max(-1e18, min(bound, 1e18)) if bound == bound else 0.0)
+    most = int(whole) * ONE + round(part * ONE)  # apart: a float has too few digits for billionths of many bytes
     groups = _groups(clause.topology, frame)
     amounts = running.amounts(clause.counted, key, without=workload)
     each = amount_of(clause.counted, workload)

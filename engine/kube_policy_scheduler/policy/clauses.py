@@ -358,6 +358,9 @@ class RequireClause(PolicyClause, FilterPlugin):
         return f"policy clause {self.name} rejects the pod on any node"
 
 
+_HALF_A_BILLIONTH = 0.5e-9
+"""Kubernetes counts in billionths, so what is above a bound by less than half of one fits: 0.1 + 0.2 is above 0.3 only
+as floating-point numbers."""
 _COMPARED_IN_A_TURN = 2_048
 """Templates that limits count for the first time, 10 ms: a policy may have 512 limits, and each pod keys of its own."""
 
@@ -398,7 +401,7 @@ class LimitClause(PolicyClause, FilterPlugin):
         used, more, bound = self.usage(frame)
         if counters.compared > before:
             search_work(frame.cluster.store).use_turn((counters.compared - before) / _COMPARED_IN_A_TURN)
-        if used + more <= bound:
+        if _is_within(used + more, bound):
             return SKIP
         return Status(Code.UNSCHEDULABLE, self.name, (clause.reason,))
 
@@ -443,7 +446,7 @@ class LimitClause(PolicyClause, FilterPlugin):
             return False
         used, more, bound = self.usage(frame)
         measure = clause.measure_members(frame) if clause.measure_members is not None else None
-        return used + more * together + (1.0 if measure is None else worth(measure, other)) > bound
+        return not _is_within(used + more * together + (1.0 if measure is None else worth(measure, other)), bound)
 
     def rejects_new_nodes(self, frame: Frame, together: int, awaiting: PodCounters | None) -> str | None:
         """Return why the pods must not get new nodes, None if the limit leaves enough for all of them."""
@@ -451,12 +454,19 @@ class LimitClause(PolicyClause, FilterPlugin):
         if clause.new_nodes_help or not is_limited(clause, frame):
             return None
         used, more, bound = self.usage(frame, awaiting)
-        if used + more * together <= bound:
+        if _is_within(used + more * together, bound):
             return None
         if awaiting is not None:
             return f"the pods that wait for new nodes use up what is left of policy clause {self.name}"
-        of_gang = f" its gang of {together} more pods" if together > 1 and used + more <= bound else " the pod"
+        of_gang = (
+            f" its gang of {together} more pods" if together > 1 and _is_within(used + more, bound) else " the pod"
+        )
         return f"policy clause {self.name} rejects{of_gang} on any node"
+
+
+def _is_within(total: float, bound: float) -> bool:
+    """Return whether a sum is at most what is written."""
+    return total <= bound + _HALF_A_BILLIONTH
 
 
 def is_limited(clause: CompiledQuota, frame: Frame) -> bool:
@@ -496,7 +506,7 @@ class DomainLimitClause(PolicyClause, FilterPlugin):
         measure = clause.measure_members(frame) if clause.measure_members is not None else None
         more = worth(measure, frame.pod) if measure is not None else 1.0
         bound = float(clause.bound(frame))
-        most = bound if bound == bound else 0.0
+        most = (bound if bound == bound else 0.0) + _HALF_A_BILLIONTH
         members, on = clause.members(frame), clause.on(frame)
         coming = self._coming(frame, members) if self.counts_nominated else ()
         if clause.distinct is not None:
