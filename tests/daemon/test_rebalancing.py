@@ -139,6 +139,65 @@ def test_room_for_a_replacement_that_never_comes_is_given_back_and_counts_as_a_m
     story(policy, tell, cpus=(4, 4))
 
 
+def test_a_replacement_counts_for_a_limit_until_it_comes() -> None:
+    """Beside the old pod, too, until that has ended."""
+    policy = (
+        'filter fits(cpu, mem)\nfilter node.name != "n0" if pod.label.app == "web"\nrebalance\nlimit count() to 3\n'
+    )
+
+    async def tell(calm: Calm) -> None:
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        calm.pod("moves", owner="moves", app="web")
+        calm.pod("stays", app="other")
+        await calm.after(5)
+        calm.server.stuck.add("moves")
+        calm.server.replaces_after = 10.0
+        calm.process.use_policies(calm.policies_of(policy))
+        while not calm.server.evicted:
+            await calm.after(1)
+        calm.pod("new", app="other")
+        await calm.after(5)
+        assert calm.on_nodes() == ["moves", "stays"]
+        await calm.after(10)
+        assert moved(calm) == {"evicted": 1, "landed": 1}
+        assert "new" not in calm.on_nodes()
+        calm.server.release("moves")
+        await calm.after(5)
+        assert "new" in calm.on_nodes()
+
+    story(policy, tell, cpus=(4, 4))
+
+
+def test_a_queue_uses_no_more_while_a_pod_moves() -> None:
+    """Its replacement keeps what is guaranteed to it, also while nobody knows what became of the eviction."""
+    policy = (
+        'filter fits(cpu, mem)\nfilter node.name != "n0" if pod.label.app == "web"\nrebalance\n'
+        'queue a for pods where pod.label.team == "a" min cpu 2\n'
+        'queue b for pods where pod.label.team == "b" min cpu 2\nreclaim\n'
+    )
+
+    async def tell(calm: Calm) -> None:
+        answer = calm.server.answer
+
+        def lost(verb: str, path: str, body: bytes) -> bytes:
+            if path.endswith("/eviction"):
+                raise refusal(503, "no answer")
+            return answer(verb, path, body)
+
+        calm.server.answer = lost  # type: ignore[method-assign]
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        calm.pod("moves", millis=2000, owner="moves", app="web", team="a")
+        await calm.after(5)
+        calm.process.use_policies(calm.policies_of(policy))
+        while not calm.process.scheduler.reservations.all():
+            await calm.after(1)
+        calm.pod("new", millis=2000, team="b")
+        await calm.after(5)
+        assert calm.on_nodes() == ["moves"]
+
+    story(policy, tell, cpus=(3, 3))
+
+
 def test_pending_pods_go_first() -> None:
     async def tell(calm: Calm) -> None:
         await crowd(calm, "a", "b", "c", "d")

@@ -44,16 +44,21 @@ class Reservations:
         return list(self._kept.values())
 
     def reserve(self, reservation: Reservation) -> None:
-        """Nominate the stand-in to the target."""
-        stand_in = reservation.stand_in
+        """Nominate the stand-in to the target, in place of the victim: a queue will not use more with both."""
+        stand_in, context = reservation.stand_in, self._context
         self._kept[stand_in.uid] = reservation
-        self._context.cluster.nominate(stand_in, reservation.move.target)
+        context.cluster.note_evictions((reservation.victim.uid,), context.clock())
+        context.cluster.nominate(stand_in, reservation.move.target)
 
     def release(self, reservation: Reservation) -> None:
-        """End the nomination of the stand-in, and that of a replacement that claimed it and has no node yet."""
+        """End the nomination of the stand-in, and that of a replacement that claimed it and has no node yet.
+
+        A victim that is still there stays.
+        """
         if self._kept.pop(reservation.stand_in.uid, None) is None:
             return
         context = self._context
+        context.cluster.forget_evictions((reservation.victim.uid,))
         context.cluster.nominate(reservation.stand_in, "")
         queued = context.queue.get(reservation.claimed_by) if reservation.claimed_by else None
         if queued is not None and queued.pod.nominated_node == reservation.move.target:
