@@ -394,7 +394,7 @@ class Outbox(Generic[Key, Item]):
             due, ticket, entry = heapq.heappop(self._rests)
             if not self._has_moved(due, ticket, entry):
                 self._wait(entry)
-        if now < self._paused_until or self._in_flight >= self._concurrency:
+        if now < self._paused_until or self._in_flight >= self._concurrency or not any(self._turns):
             return None
         found = self._take(_FIRST, now)
         if found is None and self._suspects_in_flight < self._most_per_lane:
