@@ -107,6 +107,8 @@ class ActiveQueue:
         )
 
     def __bool__(self) -> bool:
+        if self._ordered is None and not self._fair:
+            return bool(self._slots)
         return self._next() is not None
 
     def tickets(self) -> set[int]:

@@ -75,6 +75,10 @@ class Slots:
         self._tags: dict[tuple[int, str], float] = {}
         """The tag that the next slot of a priority and namespace gets at least."""
 
+    def __bool__(self) -> bool:
+        """Return whether any pod holds a slot."""
+        return bool(self._held)
+
     def clear(self) -> None:
         """Forget all slots."""
         self._held.clear()
