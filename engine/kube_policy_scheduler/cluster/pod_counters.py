@@ -383,6 +383,8 @@ class PodCounters:
 
     def sees_alike(self, old: PodInfo, new: PodInfo) -> bool:
         """Return whether two states of a pod say the same of it, as far as that is read."""
+        if not self._followers:  # as with most policies
+            return True
         return all(each._seen is None or each._seen.facts.are_alike(old, new) for each in self._followers)
 
     @property
