@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from typing import Any, TextIO
 
@@ -30,6 +31,8 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 _PLAIN = r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
 _CONTROL = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 
+_pattern = cache(re.compile)
+"""Compiles at its first use, which a start does without; `re` itself takes twice as long for each use."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +40,11 @@ logger = logging.getLogger(__name__)
 def configure(settings: LogSettings) -> None:
     """Send all logs to standard error in the wanted form.
 
-    No form says which thread, process or line of code wrote a record. To find that out takes half the time of a record;
-    the manual of `logging` tells how to leave it out.
+    No form says which thread, process, task or line of code wrote a record. To find that out takes half the time of a
+    record; the manual of `logging` tells how to leave it out.
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging.logAsyncioTasks = False  # type: ignore[attr-defined]  # from Python 3.12 on
     logging._srcfile = None
     handler = LinesOfATurn(sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
@@ -93,8 +97,10 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, and the traceback below it if there is one."""
         at = rfc3339(record.created, "milliseconds")
-        pairs = "".join(f" {key}={_shown(value)}" for key, value in _extra(record).items())
-        text = f"{at} {record.levelname:<7} {_escaped(_cut(record.getMessage()))}{pairs}"
+        text = f"{at} {record.levelname:<7} {_escaped(_cut(record.getMessage()))}"
+        for key, value in islice(record.__dict__.items(), _FIRST, None):  # what each record has comes first
+            if key not in _STANDARD:
+                text += f" {key}={_shown(value)}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
@@ -122,11 +128,6 @@ class JsonLines(logging.Formatter):
             return json.dumps(entry, default=str)
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    added = islice(record.__dict__.items(), _FIRST, None)  # what each record has comes first
-    return {key: value for key, value in added if key not in _STANDARD}
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}… ({len(text)} characters)"
 
@@ -134,7 +135,7 @@ def _cut(text: str) -> str:
 def _shown(value: object) -> str:
     """Return a value as a word, or in quotes with escapes, as klog does it."""
     text = _cut(str(value))
-    if re.fullmatch(_PLAIN, text):
+    if _pattern(_PLAIN).fullmatch(text):
         return text
     return '"' + _escaped(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
