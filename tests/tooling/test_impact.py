@@ -237,6 +237,13 @@ def test_nothing_to_compare_is_an_error(folder: Path, capsys: pytest.CaptureFixt
     assert "nothing to compare" in capsys.readouterr().err
 
 
+def test_all_of_a_table_is_listed_though_no_pod_changes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queues = "".join(f'queue q{at} for pods where pod.label.q == "q{at}" min cpu 1\n' for at in range(21))
+    (folder / "queues.policy").write_text(queues + (folder / "a.policy").read_text())
+    assert run(["impact", "a.policy", "queues.policy", "--cluster", "c.json", "--all"]) == 0
+    assert sum("declared" in line for line in capsys.readouterr().out.splitlines()) == 21
+
+
 def test_a_config_map_is_a_set_of_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (folder / "b.policy").read_text()
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"b.policy": text}}

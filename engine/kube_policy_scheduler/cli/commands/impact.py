@@ -192,7 +192,7 @@ def command(
     if form == "json":
         say_json(data(found))
     else:
-        say_lines(lines(found, to=terminal(), most=len(done.changes) if whole else 20))
+        say_lines(lines(found, to=terminal(), most=1_000_000 if whole else 20))
     if html is not None:
         from kube_policy_scheduler.pages.reports import impact_page
 
