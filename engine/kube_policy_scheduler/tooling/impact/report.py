@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from kube_policy_scheduler.wording import plural, signed
 
 ZONE = "topology.kubernetes.io/zone"
 RESOURCES = ("cpu", "memory")
+_CODE_OR_TAG = re.compile(r"`[^`]*`|<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def figures(cluster: Cluster, uids: Sequence[str], *, by: str = "") -> Figures:
     groups: dict[str, Counter[str]] = {}
     for uid in uids:
         pod, host = cluster.pods.get(uid), cluster.node_of(uid)
-        if pod is None or host is None or host not in infos:
+        if pod is None or host is None:
             continue
         zone = infos[host].labels.get(ZONE)
         if zone is not None:
@@ -143,6 +145,11 @@ class Impact:
     def of(self, kind: str) -> list[Change]:
         """Return the changes of a kind; see `Change.kind`."""
         return [change for change in self.replay.changes if change.kind == kind]
+
+    def worst_first(self) -> list[Change]:
+        """Return the changes, the worst first."""
+        order = {"lost": 0, "gained": 1, "moved": 2, "devices": 3, "other": 4}
+        return sorted(self.replay.changes, key=lambda change: order[change.kind])
 
     @property
     def broken(self) -> list[str]:
@@ -254,8 +261,7 @@ def _causes(found: Impact, to: Terminal) -> Iterator[str]:
 
 def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     numbers = {_key(reason): at for at, (reason, _) in enumerate(found.causes(), 1)}
-    order = {"lost": 0, "gained": 1, "moved": 2, "devices": 3, "other": 4}
-    ordered = sorted(found.replay.changes, key=lambda change: order[change.kind])
+    ordered = found.worst_first()
     rows = [("pod", "old", "new", "because")]
     for change in ordered[:most]:
         old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
@@ -283,10 +289,7 @@ def _eviction_lines(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     evictions = found.evictions
     if evictions is None:
         return
-    listed = [
-        *((RED, "is evicted", one) for one in evictions.more),
-        *((GREEN, "stays", one) for one in evictions.fewer),
-    ]
+    listed = _who_goes(evictions)
     if listed:
         yield ""
         said = f"{plural(evictions.pending, 'pending pod')} decided while the others stay where they are:"
@@ -303,6 +306,14 @@ def _eviction_lines(found: Impact, to: Terminal, most: int) -> Iterator[str]:
             yield to.paint(DIM, f"and {plural(len(listed) - most, 'more pod')}")
     if evictions.left:
         yield to.paint(DIM, f"evictions for {plural(evictions.left, 'more pending pod')} were not looked at")
+
+
+def _who_goes(evictions: Evictions) -> list[tuple[str, str, GivesWay]]:
+    """Return the pods about which old and new policies differ, each with a colour and what it does under the new."""
+    return [
+        *((RED, "is evicted", one) for one in evictions.more),
+        *((GREEN, "stays", one) for one in evictions.fewer),
+    ]
 
 
 def _reason_to_go(one: GivesWay) -> str:
@@ -431,7 +442,7 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
     if found.replay.changes:
         yield "| pods | because of | where |"
         yield "|---:|---|---|"
-        yield from (f"| {count} | `{cell(reason.clause)}` | {cell(reason.place)} |" for reason, count in found.causes())
+        yield from (f"| {count} | {cell(_name(reason))} | {cell(reason.place)} |" for reason, count in found.causes())
         yield ""
     yield "| | old | new | change |"
     yield "|---|---:|---:|---:|"
@@ -442,28 +453,38 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
         yield "|---|---|---|---|---|"
         for one in found.queues[:most]:
             yield f"| {' | '.join(map(cell, (one.queue, one.what, one.old, one.new, one.text)))} |"
-    if found.evictions is not None and (found.evictions.more or found.evictions.fewer):
+        yield from _rest(len(found.queues) - most, "more change")
+    going = _who_goes(found.evictions) if found.evictions is not None else []
+    if going:
         yield ""
         yield "| pod | under the new policies | for, or why |"
         yield "|---|---|---|"
-        for verb, given in (("is evicted", found.evictions.more), ("stays", found.evictions.fewer)):
-            for each in given[:most]:
-                names = (_in_queue(each.pod, each.queue), _reason_to_go(each))
-                yield f"| {cell(names[0])} | {verb} | {cell(names[1])} |"
-    shown = [change for kind in ("lost", "gained", "moved", "devices") for change in found.of(kind)][:most]
-    if shown:
+        for _, verb, each in going[:most]:
+            yield f"| {cell(_in_queue(each.pod, each.queue))} | {verb} | {cell(_reason_to_go(each))} |"
+        yield from _rest(len(going) - most, "more pod")
+    changes = found.worst_first()
+    if changes:
         yield ""
-        yield f"<details><summary>{plural(len(shown), 'pod')}</summary>"
+        yield f"<details><summary>{plural(len(changes), 'pod')}</summary>"
         yield ""
         yield "| pod | old | new | because |"
         yield "|---|---|---|---|"
-        for change in shown:
+        for change in changes[:most]:
             old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
             yield f"| {cell(change.pod)} | {cell(old)} | {cell(new)} | {cell(sentence(change.reason))} |"
+        yield from _rest(len(changes) - most, "more pod")
         yield ""
         yield "</details>"
 
 
+def _rest(left: int, noun: str) -> Iterator[str]:
+    """Return that a table goes on, if it does."""
+    if left > 0:
+        yield ""
+        yield f"and {plural(left, noun)}"
+
+
 def cell(text: str) -> str:
-    """Return a text as a cell of a table in Markdown."""
-    return printable(text).replace("|", "\\|").replace("<", "&lt;")
+    """Return a text as a cell of a table in Markdown. In code, between backticks, `&lt;` would be shown as such."""
+    shown = _CODE_OR_TAG.sub(lambda found: "&lt;" if found[0] == "<" else found[0], printable(text))
+    return shown.replace("|", "\\|")
