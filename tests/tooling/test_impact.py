@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
-from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, recorded_steps, replay, steps_of
+from kube_policy_scheduler.tooling.impact.replay import Change, Reason, Replay, State, recorded_steps, replay, steps_of
 from kube_policy_scheduler.tooling.impact.report import Impact, figures, headline
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from tests.tooling.worlds import POOL, SCHEDULER, SSD_AND_HDD, ruleset, things_of, things_with_devices
@@ -46,19 +46,29 @@ def test_the_same_policies_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kind", "clause", "place"),
+    ("old", "new", "kind", "clause", "place", "text"),
     [
         (ON_A, f"{ON_A}\nfilter not label disk=ssd as x", "filter", "filter not label disk=ssd as x",
-         "new.policy:2:1"),
-        (f"{ON_B}\nfilter not label disk=hdd", ON_B, "filter", "filter not label disk=hdd", "old.policy:2:1"),
-        (ON_A, f"{ON_A}\nscore 5 if label disk=hdd", "score", "score 5 if label disk=hdd", "new.policy:2:1"),
-        (f"{ON_B}\nscore 5 if label disk=ssd", ON_B, "score", "score 5 if label disk=ssd", "old.policy:2:1"),
+         "new.policy:2:1", "rejects a"),
+        (f"{ON_B}\nfilter not label disk=hdd", ON_B, "filter", "filter not label disk=hdd", "old.policy:2:1",
+         "rejected b before"),
+        (ON_A, f"{ON_A}\nscore 5 if label disk=hdd", "score", "score 5 if label disk=hdd", "new.policy:2:1",
+         "+5 for b over a"),
+        (f"{ON_B}\nscore 5 if label disk=ssd", ON_B, "score", "score 5 if label disk=ssd", "old.policy:2:1",
+         "no longer favours a, by 5"),
+        # of two that count alike the new one is named, whichever comes first by name
+        (ON_A, "score 2 - 1 if label disk=hdd", "score", "score 2 - 1 if label disk=hdd", "new.policy:1:1",
+         "+1 for b over a"),
+        (ON_A, "score 0 + 1 if label disk=hdd", "score", "score 0 + 1 if label disk=hdd", "new.policy:1:1",
+         "+1 for b over a"),
     ],
 )  # fmt: skip
-def test_the_clause_that_made_the_difference_is_named(old: str, new: str, kind: str, clause: str, place: str) -> None:
+def test_the_clause_that_made_the_difference_is_named(
+    old: str, new: str, kind: str, clause: str, place: str, text: str
+) -> None:
     change = only(replayed([{"cpu": 1}], old, new))
     assert (change.kind, change.old.node, change.new.node) == ("moved", "a", "b")
-    assert (change.reason.kind, change.reason.clause, change.reason.place) == (kind, clause, place)
+    assert change.reason == Reason(kind, clause, place, text)
 
 
 def test_each_placement_changes_the_cluster_for_those_that_follow() -> None:
@@ -84,8 +94,13 @@ def test_pods_that_lose_and_get_a_node() -> None:
     assert (lost.kind, lost.new.state, lost.reason.place) == ("lost", State.UNSCHEDULABLE, "new.policy:1:1")
     gained = only(replayed(pods, "require pod.label.team is not missing\nscore 1", ON_A))
     assert (gained.kind, gained.reason.place, gained.reason.text) == ("gained", "old.policy:1:1", "rejected a before")
+    nowhere = "filter label disk=nvme"
+    other = only(replayed(pods, nowhere, f'{nowhere}\nhold if pod.label.tenant == "t"'))
+    assert (other.kind, other.reason.kind, other.reason.place) == ("other", "held", "new.policy:2:1")
     held = only(replayed(pods, ON_A, f'{ON_A}\nhold if pod.label.tenant == "t"'))
     assert (held.kind, held.new.state, held.reason.place) == ("lost", State.HELD, "new.policy:2:1")
+    free = only(replayed(pods, f'{ON_A}\nhold if pod.label.tenant == "t"', ON_A))
+    assert (free.kind, free.reason.place, free.reason.text) == ("gained", "old.policy:2:1", "held it back")
     ungoverned = only(replayed(pods, ON_A, f'for pods where pod.label.tenant == "u"\n{ON_A}'))
     assert (ungoverned.kind, ungoverned.new.state) == ("lost", State.UNGOVERNED)
 
@@ -119,14 +134,35 @@ def test_replayed_pods_and_unchanged_pods() -> None:
 
 
 def test_bound_pods_go_first_by_age_then_the_others_by_priority() -> None:
-    things = things_of(
-        SSD_AND_HDD, [{"cpu": 1}, {"cpu": 1, "priority": 5}, {"cpu": 1, "node": "a"}, {"cpu": 1, "node": "b"}]
-    )
-    things[4].metadata.creation_timestamp = "2026-01-02T00:00:00Z"
-    things[5].metadata.creation_timestamp = "2026-01-01T00:00:00Z"
+    """The age of a pod on a node is since its start, as far as that is known."""
+    pods = [{"cpu": 1}, {"cpu": 1, "priority": 5}, {"cpu": 1, "node": "a"}, {"cpu": 1, "node": "b"}, {"cpu": 1}]
+    things = things_of(SSD_AND_HDD, pods)
+    for pod, day in zip(things[2:], (2, 2, 2, 1, 1), strict=True):
+        pod.metadata.creation_timestamp = f"2026-01-0{day}T00:00:00Z"
+    things[5].status.start_time = "2026-01-03T00:00:00Z"
     sides = (ruleset("old", "score 1"),)
     order = [(step.key, step.was) for step in steps_of(cluster_state(things), sides, now=0.0)]
-    assert order == [("default/p3", "b"), ("default/p2", "a"), ("default/p1", ""), ("default/p0", "")]
+    assert order == [("default/p2", "a"), ("default/p3", "b")] + [(f"default/p{at}", "") for at in (1, 4, 0)]
+
+
+@pytest.mark.parametrize("node", ["", "a"])
+@pytest.mark.parametrize("what", ["is finished", "is being deleted"])
+def test_a_pod_that_goes_is_left_alone(what: str, node: str) -> None:
+    things = things_of(SSD_AND_HDD, [{"cpu": 1, "node": node} if node else {"cpu": 1}])
+    if what == "is finished":
+        things[-1].status.phase = "Succeeded"
+    else:
+        things[-1].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    assert steps_of(cluster_state(things), (ruleset("old", "score 1"),), now=0.0) == []
+
+
+def test_room_kept_for_a_pod_that_is_decided_later_is_free_until_then() -> None:
+    things = things_of(SSD_AND_HDD, [{"cpu": 4, "node": "a"}, {"cpu": 9}, {"cpu": 4, "priority": 9}])
+    things[-1].status.nominated_node_name = "a"
+    sides = (ruleset("old", f"filter fits(cpu, mem)\n{ON_A}"),) * 2
+    steps = steps_of(cluster_state(things), sides, now=0.0)
+    found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    assert (found.were, found.as_was, found.placed) == (1, 1, (2, 2))
 
 
 def test_load_and_skew_are_those_of_the_cluster() -> None:
@@ -155,18 +191,32 @@ def test_a_report_says_how_the_skew_over_zones_changes(folder: Path, capsys: pyt
 
 
 def test_of_a_decision_log_the_last_decision_about_each_pod_counts() -> None:
-    pods = things_of([], [{"cpu": 1}, {"cpu": 1}])
+    """They come by time, those made at one time as they were written; pods of daemon sets are left out."""
+    pods = things_of([], [{"cpu": 1}] * 4)
+    pods[3].metadata.owner_references = [objects.OwnerReference(kind="DaemonSet", name="d", controller=True)]
     records = [
+        DecisionRecord(time=5.0, pod=pods[2], outcome=Outcome.ASSIGNED, node="a"),
         DecisionRecord(time=1.0, pod=pods[0], outcome=Outcome.UNSCHEDULABLE),
         DecisionRecord(time=2.0, pod=pods[1], outcome=Outcome.ASSIGNED, node="a", queued=1.5),
-        DecisionRecord(time=3.0, pod=pods[0], outcome=Outcome.ASSIGNED, node="b"),
+        DecisionRecord(time=2.0, pod=pods[0], outcome=Outcome.ASSIGNED, node="b"),
         DecisionRecord(time=4.0, pod=pods[0], outcome=Outcome.FAILED),
+        DecisionRecord(time=4.0, pod=pods[3], outcome=Outcome.ASSIGNED, node="a"),
     ]
     steps = recorded_steps(records, (ruleset("old", "score 1"),))
     assert [(step.key, step.now, step.queued, step.was) for step in steps] == [
         ("default/p1", 2.0, 1.5, "a"),
-        ("default/p0", 3.0, None, "b"),
+        ("default/p0", 2.0, None, "b"),
+        ("default/p2", 5.0, None, "a"),
     ]
+
+
+def test_pods_of_a_decision_log_without_a_uid_are_told_apart_by_name() -> None:
+    pods = things_of([], [{"cpu": 1}] * 2)
+    for pod in pods:
+        pod.metadata.uid = ""
+    records = [DecisionRecord(time=1.0, pod=pod, outcome=Outcome.UNSCHEDULABLE) for pod in pods]
+    steps = recorded_steps(records, (ruleset("old", "score 1"),))
+    assert [step.pod.metadata.uid for step in steps] == ["default/p0", "default/p1"]
 
 
 @pytest.mark.parametrize(
@@ -365,9 +415,29 @@ def test_a_gang_that_fits_in_part_gets_no_node_and_others_get_its_room() -> None
     ]
 
 
-def test_other_devices_of_the_same_node_are_a_change_of_their_own() -> None:
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_member_whose_role_is_taken_comes_after_those_that_the_gang_needs(is_old: bool) -> None:
+    roles = "filter fits(cpu, mem)\ngang by pod.label.job size 2 with 1 of role=driver within 60s if pod.label.job"
+    pods = [{"cpu": 4, "labels": {"job": "j", "role": role}} for role in ("worker", "worker", "driver")]
+    sides = (roles, "filter fits(cpu, mem)")
+    found = replayed(pods, *(sides if is_old else sides[::-1]))
+    assert found.placed == (2, 2)
+    assert found.changes == ()
+
+
+def test_of_several_gangs_of_a_pod_the_one_that_is_short_is_named() -> None:
+    in_two = f"{IN_GANGS.replace('size 3', 'size 2')}\ngang by pod.label.team size 3 within 60s if pod.label.team"
+    found = replayed([{"cpu": 1, "labels": {"job": "j", "team": "t"}}] * 2, "filter fits(cpu, mem)", in_two)
+    assert {change.reason.clause.split(" size")[0] for change in found.changes} == {"gang by pod.label.team"}
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_other_devices_of_the_same_node_are_a_change_of_their_own(is_bound: bool) -> None:
+    """A pod that waits may have its claim allocated already; it is given back, too."""
     sides = (ruleset("old", "score 1"), ruleset("new", 'score 1\ndevices by device_value("memory") desc'))
     things = things_with_devices([*POOL], held={"p0": "a"})
+    if not is_bound:
+        things[-1].spec.node_name = ""
     there = cluster_state(things)
     steps = steps_of(there, sides, now=0.0)
     found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))

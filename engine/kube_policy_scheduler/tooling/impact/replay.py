@@ -127,7 +127,7 @@ def _scores(old: DecisionInputs, new: DecisionInputs, *, from_node: str, to_node
         for name in sorted(after | before)
     }
     # of two that count alike, the clause that is new says more than the one that is gone
-    name, most = max(grown.items(), key=lambda item: (item[1], item[0] in after, item[0]), default=("", 0))
+    name, most = max(grown.items(), key=lambda item: (item[1], item[0] in after), default=("", 0))
     if most <= 0:
         return Reason("tie", "a draw among equally good nodes")
     if name in after:
@@ -506,16 +506,17 @@ def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset
     last: dict[str, DecisionRecord] = {}
     for record in records:
         if record.outcome in _DECIDED:
-            last.pop(record.pod.metadata.uid, None)
-            last[record.pod.metadata.uid] = record
+            uid = record.pod.metadata.uid or record.key
+            last.pop(uid, None)  # of those made at one time, the one that was written last comes last
+            last[uid] = record
     steps = []
-    for record in sorted(last.values(), key=lambda record: record.time):
+    for uid, record in sorted(last.items(), key=lambda item: item[1].time):
         info = templates.pod(record.pod)
         if is_of_node(info) or not governed(info, rulesets):
             continue
         pod = record.pod
         if not pod.metadata.uid:
-            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=record.key))
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
         made = unbound(pod, keep_status=False)
         steps.append(Step(made, record.time, queued=record.queued or None, was=record.place))
     return steps
