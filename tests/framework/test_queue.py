@@ -430,6 +430,30 @@ def test_a_pod_that_is_gone_is_not_woken_by_what_it_leaves_to_others() -> None:
     assert popped(queue, 500.0) == ["b"]
 
 
+def test_a_pod_that_leaves_its_order_lets_those_start_that_would_have_delayed_it() -> None:
+    rule = BackfillRule("backfill", lasts=lambda frame: 60.0, most_seconds=3600.0)
+
+    def position(queued: QueuedPod) -> QueuePosition:
+        if "strict" in queued.pod.annotations:
+            return QueuePosition("o", ((), queued.pod.name), strict=True, backfill=rule)
+        return priority_position(queued)
+
+    queue, templates = SchedulingQueue(position=position), Templates()
+    queue.follow(Ledger(), lambda: 500.0)
+    a, b = (msgspec.structs.replace(make_pod(name, templates=templates), annotations={"strict": ""}) for name in "ab")
+    queue.add(a, 0.0)
+    first = queue.pop(0.0)
+    assert first is not None
+    queue.returned(first, 0.0)
+    queue.add(b, 0.0)
+    behind = queue.pop(0.0)
+    assert behind is not None
+    queue.rejected(behind, FIT, 0.0, wakes={"NodeResourcesFit": frozenset({ClusterEvent.RESERVATION})})
+    assert behind.place is Place.UNSCHEDULABLE
+    queue.add(msgspec.structs.replace(a, annotations={}), 0.5)
+    assert behind.place is Place.ACTIVE
+
+
 def test_a_pod_is_told_how_often_it_was_tried_before_whether_it_is_being_tried_or_not() -> None:
     queue, cluster = SchedulingQueue(), Cluster()
     queue.add(make_pod("a"), 0.0)
@@ -652,6 +676,36 @@ def test_new_rules_for_very_many_pods_are_left_to_steps() -> None:
     assert len(popped(queue, 0.0)) == 3 * MOVED_AT_ONCE
 
 
+@pytest.mark.parametrize(("pods", "is_left"), [(MOVED_AT_ONCE, False), (MOVED_AT_ONCE + 1, True)])
+def test_what_one_step_can_do_is_not_left_to_others(pods: int, is_left: bool) -> None:
+    queue = SchedulingQueue()
+    for number in range(pods):
+        queue.add(make_pod(f"pod-{number}"), 0.0)
+    queue.use(position=priority_position, hold=lambda queued: None)
+    assert queue.has_to_move(0.0) == is_left
+    while (queued := queue.pop(0.0)) is not None:
+        queue.rejected(queued, FIT, 0.0, wakes=WAKES)
+    queue.move_on_event(ClusterEvent.POD_DELETE, 0.5)
+    assert queue.has_to_move(0.5) == is_left
+    while queue.move_some(0.5):
+        pass
+    assert not queue.has_to_move(0.9)
+    assert queue.has_to_move(1.0), "their back-off ends"
+
+
+@pytest.mark.parametrize(("held", "pops"), [(1, 1), (MOVED_AT_ONCE - 1, 1), (MOVED_AT_ONCE, 2)])
+def test_a_pod_behind_those_that_are_held_by_now_is_popped_once_few_enough_are_left(held: int, pops: int) -> None:
+    is_day = False
+    queue = SchedulingQueue(hold=lambda queued: "for the night" if is_day and queued.pod.priority else None)
+    for number in range(held):
+        queue.add(make_pod(f"pod-{number}", priority=1), 0.0)
+    queue.add(make_pod("free"), 0.0)
+    is_day = True
+    found = [queue.pop(1.0) for _ in range(pops)]
+    assert [each.pod.name for each in found if each is not None] == ["free"]
+    assert found[-1] is not None
+
+
 def test_no_pod_is_popped_before_all_are_sorted_by_new_rules() -> None:
     queue = SchedulingQueue()
     for number in range(3 * MOVED_AT_ONCE):
@@ -672,7 +726,8 @@ def test_where_pods_are_left_to_be_sorted_some_of_them_may_be_active() -> None:
     assert not queue.has_active()
 
 
-def test_a_pod_that_failed_with_an_error_is_not_taken_out_of_order_before_its_next_attempt() -> None:
+@pytest.mark.parametrize("then", ["is rejected", "loses its node"])
+def test_a_pod_that_failed_with_an_error_is_not_taken_out_of_order_before_its_next_attempt(then: str) -> None:
     queue = SchedulingQueue()
     queue.add(make_pod("a"), 0.0)
     queued = queue.pop(0.0)
@@ -680,8 +735,43 @@ def test_a_pod_that_failed_with_an_error_is_not_taken_out_of_order_before_its_ne
     queue.failed(queued, 0.0)
     assert queue.take("a") is None
     assert queue.pop(10.0) is queued
-    queue.rejected(queued, FIT, 10.0, wakes=WAKES)
+    if then == "is rejected":
+        queue.rejected(queued, FIT, 10.0, wakes=WAKES)
+    else:
+        queue.returned(queued, 10.0)
     assert queue.take("a") is queued
+
+
+def test_a_pod_that_served_its_time_need_not_do_so_after_its_next_attempt() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.returned(queued, 0.0)
+    assert queue.pop(0.9) is None
+    assert queue.pop(1.0) is queued
+    queue.rejected(queued, FIT, 1.0, wakes=WAKES)
+    queue.move_on_event(ClusterEvent.POD_DELETE, 1.1)
+    assert queued.place is Place.BACKOFF
+    assert queue.pop(1.1) is queued
+
+
+def test_a_member_that_waits_on_a_node_has_a_place_in_whatever_group_it_is() -> None:
+    groups = [Group("gang", "default", "policy-scheduler", name) for name in "ab"]
+    queue = SchedulingQueue()
+    queue.use(position=priority_position, hold=lambda queued: None, membership=lambda queued: Membership((groups[0],)))
+    for name in "xy":
+        queue.add(make_pod(name), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    assert queue.without_place(groups[0]) == 2
+    queue.wait(queued)
+    assert queue.without_place(groups[0]) == 1
+    queue.use(position=priority_position, hold=lambda queued: None, membership=lambda queued: Membership((groups[1],)))
+    assert [queue.without_place(group) for group in groups] == [0, 1]
+    queue.returned(queued, 0.0)
+    assert queue.without_place(groups[1]) == 2
+    assert queue.misplaced() == []
 
 
 @pytest.mark.parametrize("place", [Place.ACTIVE, Place.UNSCHEDULABLE, Place.BACKOFF, Place.IN_FLIGHT, Place.PERMIT])
