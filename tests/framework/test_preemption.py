@@ -280,6 +280,13 @@ def searching(cluster: Cluster, kind: str, **options: Any) -> Generator[int, Non
     return steps_of(cluster, profile=profile_of(policy), spec=spec, **options)
 
 
+def test_what_a_pod_that_evicts_anybody_found_does_not_count_for_one_that_spares_some() -> None:
+    cluster, kept = full_cluster(3), KeptVictims()
+    assert preempted(cluster, kept=kept).nominated_node == "n000"
+    sparing = profile_of(KUBERNETES + 'preempt if pod.priority >= 0 evict where victim.label.app == "y"\n')
+    assert preempted(cluster, kept=kept, profile=sparing).nominated_node is None
+
+
 @pytest.mark.parametrize("most_work", [1, 40, 400])
 @pytest.mark.parametrize("budget", [None, 0, 1])
 def test_a_search_in_turns_finds_the_same(most_work: int, budget: int | None) -> None:
