@@ -171,7 +171,7 @@ def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     illegal = [why_illegal(before, asker, step.victims) for asker in askers]
     if not all(illegal):
         asker = askers[illegal.index([])]
-        yield from _sufficient_and_minimal(before, unit, step, places if known else None)
+        yield from _sufficient_and_minimal(before, asker, step, places if known else None)
         if known and len(unit.pods) == 1:
             yield from _of_budgets(settled, asker, step, places)
         yield from _progress(before, asker, step)
@@ -228,9 +228,9 @@ def _parts_of_gangs(step: Evicted) -> Iterator[Finding]:
 
 
 def _sufficient_and_minimal(
-    before: State, unit: Unit, step: Evicted, places: Mapping[str, str] | None
+    before: State, asker: Asker, step: Evicted, places: Mapping[str, str] | None
 ) -> Iterator[Finding]:
-    ending = [pod.name for pod in before.pods.values() if pod.leaving]
+    unit, ending = asker.unit, [pod.name for pod in before.pods.values() if pod.leaving]
 
     def there(evicted: frozenset[str]) -> bool:
         state = before.evicted([*evicted, *ending])
@@ -242,16 +242,22 @@ def _sufficient_and_minimal(
         if not there(victims):
             yield Finding("7 not sufficient", f"{sorted(unit.names)} does not fit without {sorted(victims)}", step.at)
         return
-    if places is None and len(unit.pods) > 1:
-        return  # nobody knows which nodes it was to have
     begin = State(before.queues, before.nodes, before.pods, victims)
     units = [each for each in begin.units() if each.names <= victims]
     for each in units:
         whole = {u.names for u in units if each.gang and u.gang == each.gang and not u.surplus}
         if each.surplus and whole:
             continue  # goes with its gang
-        if there(victims - each.names):
+        left = victims - each.names
+        if there(left) and (places is not None or _is_legal_anywhere(before, asker, left)):
             yield Finding("7 not minimal", f"{sorted(each.names)} could stay: {sorted(unit.names)} fits", step.at)
+
+
+def _is_legal_anywhere(before: State, asker: Asker, victims: frozenset[str]) -> bool:
+    """Return whether a unit, which may have been meant for any nodes, finds some for which these victims may go."""
+    found = place(before.settled().evicted(victims), asker.unit)
+    short = shortage(before.settled(), asker.unit, found) if found is not None else None
+    return short is not None and not why_illegal(before, replace(asker, short=short), sorted(victims))
 
 
 def _of_budgets(before: State, asker: Asker, step: Evicted, places: Mapping[str, str]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.framework.backfill.beside import BesideReservation
 from kube_policy_scheduler.framework.plugin import SKIP
 from kube_policy_scheduler.framework.preempt.victims import Budgets
+from tests.quotas.accounts import Node, Pod, State
 from tests.quotas.invariants import at_rest, violations
-from tests.quotas.model import Model
+from tests.quotas.model import Case, Model
 from tests.quotas.product import run
 from tests.quotas.random_cases import random_case, varied_case
+from tests.quotas.trace import Evicted, Trace
 from tests.quotas.variations import Runs, differences
 
 seeds = st.integers(0, 10**9)
@@ -55,6 +58,23 @@ def test_the_judge_sees_who_is_delayed_and_who_is_not_spared(
     monkeypatch.setattr(of, what, lambda self, asked: SKIP if what == "pre_filter" else ([], list(asked)))
     case = varied_case(seed)
     assert invariant in {finding.invariant for finding in violations(case, run(case))}
+
+
+@pytest.mark.parametrize(("victims", "seen"), [(("one",), []), (("one", "two"), ["7 not minimal"] * 2)])
+def test_the_judge_sees_that_a_gang_more_goes_for_a_gang_than_needs_to(
+    victims: tuple[str, ...], seen: list[str]
+) -> None:
+    """Also where nobody says which nodes the members were to have."""
+
+    def gang(name: str, **facts: Any) -> list[Pod]:
+        return [Pod(f"{name}-{at}", {"cpu": 1_000, "pods": 1}, gang=name, size=2, **facts) for at in range(2)]
+
+    nodes = (Node("n", {"cpu": 4_000, "pods": 9}),)
+    pods = (*gang("one", node="n"), *gang("two", node="n"), *gang("asks", priority=10))
+    state = State((), nodes, {pod.name: pod for pod in pods})
+    gone = tuple(pod.name for pod in pods if pod.gang in victims)
+    trace = Trace([Evicted(0.0, "asks-0", gone, "", state, state.evicted(gone), 1)])
+    assert [finding.invariant for finding in violations(Case(nodes, (), ()), trace)] == seen
 
 
 @pytest.mark.parametrize("seed", range(8))
