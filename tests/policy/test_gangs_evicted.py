@@ -150,6 +150,18 @@ def test_a_pod_alone_goes_rather_than_a_gang(spec: dict[str, Any]) -> None:
 
 
 @RULES
+@pytest.mark.parametrize("ending", [1, 3], ids=["the gang has its size without it", "all of the gang ends"])
+def test_a_member_that_is_terminating_goes_alone_as_any_pod(ending: int, spec: dict[str, Any]) -> None:
+    """Nobody else is evicted: its gang counts without it, and its node will have room."""
+    cluster = cluster_of("n0", "n1", "n2", "n3")
+    for number in range(3):
+        member = place(cluster, f"a{number}", f"n{number}", job="a", priority=1 if number < ending else 2)
+        member.terminating = number < ending
+    place(cluster, "alone", "n3", priority=5)
+    assert victims(decide(cluster, **spec)) == ["a0"]
+
+
+@RULES
 def test_a_gang_with_a_member_of_higher_priority_stays(spec: dict[str, Any]) -> None:
     cluster = cluster_of("n0", "n1")
     place(cluster, "a0", "n0", job="a")

@@ -92,8 +92,8 @@ class Gangs:
         return found
 
     def bundle(self, pod: PodInfo) -> Bundle | None:
-        """Return the gang of a running pod with those that share a pod with it; None: it is in no gang."""
-        gangs = self.of(pod)
+        """Return the gang of a running pod with those that share a pod with it; None: it is in none, or leaves it."""
+        gangs = () if self._leaves(pod) else self.of(pod)
         if not gangs:
             return None
         found = self._bundles.get(gangs[0].group)
@@ -156,7 +156,10 @@ class Gangs:
         for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
             if group_of(pod.template) == group:
                 found[pod.uid] = pod
-        return {uid: pod for uid, pod in found.items() if not (pod.terminating or self._is_leaving(uid))}
+        return {uid: pod for uid, pod in found.items() if not self._leaves(pod)}
+
+    def _leaves(self, pod: PodInfo) -> bool:
+        return pod.terminating or self._is_leaving(pod.uid)
 
 
 class Number:
