@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.preempt.reclaim import NotReclaimed, Reclaimed, reclaim
+from kube_policy_scheduler.framework.preempt.reclaim import NotReclaimed, Reclaimed, next_victims, reclaim
 from tests.lang.clusters import policy_set
 
 NOW = 10_000.0
@@ -73,6 +73,12 @@ class World:
             return {pod.uid: on for pod in pods}
 
         return reclaim(Frame(pods[0], self.cluster, NOW), self.policies.queues, pods, places)
+
+    def first(self) -> list[list[str]]:
+        """Return who goes first if other queues want what is guaranteed to them, unit by unit."""
+        assert self.policies.queues is not None
+        found = next_victims(self.cluster, self.policies.queues, now=NOW, most=9)
+        return [[pod.name for pod in unit.pods] for unit in found]
 
 
 def names(found: Reclaimed) -> list[str]:
@@ -206,3 +212,30 @@ def test_pods_stay_on_nodes_that_are_of_no_use_though_those_of_a_node_that_looks
     assert names(world.reclaim(gang, "n0", without=["gpus0", *(["gpus3"] if cordoned else [])])) == (
         ["gpus0", "gpus3"] if cordoned else ["gpus0"]
     )
+
+
+DRIVERS = LENDS + "gang by pod.label.job size 2 with 2 of role=driver if pod label job\n"
+
+
+def test_of_a_gang_members_beyond_its_size_go_first_even_if_others_are_less_important() -> None:
+    """As its roles may have it; and the list of who goes first leaves none of it out."""
+    world = World(DRIVERS, nodes=1)
+    for number, (role, priority) in enumerate([("driver", 0), ("driver", 0), ("worker", 5)]):
+        world.run(f"{role}{number}", "b", "n0", cpu=1, job="j", role=role, priority=priority)
+    world.run("important", "b", "n0", cpu=1, priority=9)
+    assert world.first() == [["worker2"], ["driver0", "driver1"], ["important"]]
+    gang = [world.pod(f"m{number}", "a", cpu=1) for number in range(2)]
+    assert names(world.reclaim(gang, "n0", without=["worker2"])) == ["worker2"]
+    assert names(world.reclaim(gang, "n0", without=["driver0"])) == ["driver0", "driver1", "worker2"]
+
+
+@pytest.mark.parametrize("other", ["c", "none"], ids=["guaranteed to it in its other queue", "of no queue"])
+def test_no_gang_is_said_to_go_that_reclaim_leaves_where_it_is(other: str) -> None:
+    guarantees = 'queue c for pods where pod.label.queue == "c" min cpu 1\n'
+    world = World(guarantees + LENDS + "gang by pod.label.job size 2 if pod label job\n", nodes=1)
+    for number, queue in enumerate(["b", other]):
+        world.run(f"job{number}", queue, "n0", cpu=1, job="j")
+    world.run("alone", "b", "n0", cpu=2)
+    assert world.first() == [["alone"]]
+    gang = [world.pod(f"m{number}", "a", cpu=1) for number in range(2)]
+    assert names(world.reclaim(gang, "n0", without=["job0"])) == []

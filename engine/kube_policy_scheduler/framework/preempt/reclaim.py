@@ -1190,21 +1190,29 @@ def next_victims(cluster: Cluster, rules: QuotaRules, *, now: float, most: int) 
         shares = tuple(-usage.share_of(each, counted) for each in path)
         return violates, shares, unit.priority, unit.gang is not None and not unit.is_surplus, -unit.started
 
+    def goes(unit: Unit) -> bool:
+        is_borrowed = all(guarantees.rank(unit, each) is None for each, _ in unit.parts)  # so queues beside may take it
+        is_outside = any(usage.quota_of(pod.template) is None for pod in units.going_with(unit))
+        return unit.is_placed and is_borrowed and not is_outside and not units.are_spared(unit, rules.reclaims)
+
     for queue in usage.queues():
         for unit in units.own(queue) if queue.members else ():
-            is_borrowed = guarantees.rank(unit, queue) is None  # so queues beside it may take it
-            if unit.is_placed and unit.queue is queue and is_borrowed and not units.are_spared(unit, rules.reclaims):
+            if unit.queue is queue and goes(unit):
                 heap.append((key(unit), unit.uid, unit))
     heapq.heapify(heap)
     found: list[Unit] = []
     with cluster.dry_run():
         while heap and len(found) < most:
             before, uid, unit = heapq.heappop(heap)
+            if unit in found:
+                continue  # it went before the others of its gang
             if (now_ := key(unit)) != before:
                 heapq.heappush(heap, (now_, uid, unit))
                 continue
-            if any(other not in found for other in units.surplus_of(unit)):
-                continue  # its surplus goes first, and there is more of that than is shown
+            surplus = [other for other in units.surplus_of(unit) if other not in found]
+            if surplus:  # as in `_Pool.take`
+                heapq.heappush(heap, (before, uid, unit))
+                unit = min(surplus, key=key)
             found.append(unit)
             disrupted.take(budgets.disruptions(unit.pods))
             for pod in unit.pods:
