@@ -2,7 +2,8 @@
 
 Up to Kubernetes 1.36, preemption for a single pod takes victims from one node, so it takes no pod of such a group.
 Since 1.37 it takes the whole group, on whatever nodes its pods are; of a CompositePodGroup with this mode, all groups
-in it. Pods of a group that is not known, or whose mode is not, stay in all versions.
+in it. Pods of a group that is not known, or whose mode is not, stay in all versions. In a cluster without any PodGroup,
+what a pod says of its group means nothing: the API may not serve the kind.
 """
 
 from __future__ import annotations
