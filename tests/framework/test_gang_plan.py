@@ -321,6 +321,33 @@ def test_a_gang_evicts_nobody_by_priority_while_those_end_that_it_evicted_by_rec
     assert short.awaits_victims
 
 
+def test_a_gang_that_waits_for_its_victims_goes_on_waiting_though_an_attempt_found_no_others() -> None:
+    """For a moment a pod of another scheduler stands in its way, and then the room that its victims leave is enough."""
+    all_of_them = "queue all for pods where pod.priority < 20 max cpu 8\n"
+    text = GANG + all_of_them + RECLAIM.replace("queue a", "queue a of all").replace("queue b", "queue b of all")
+    stage = Stage({"n0": 8, "n1": 1}, [(3, 0, "n0"), (4, 0, "n0"), (1, 0, "n1")], text=text)
+    plan = stage.planned(stage.gang([4, 3], size=2))
+    assert isinstance(plan, Plan)
+    by_uid = {queued.pod.uid: queued for queued in stage.queue}
+    for uid, found in plan.nominations.items():
+        nominate(stage.cluster, by_uid[uid], found.nominated_node or "", together=2)
+        stage.cluster.note_evictions((victim.uid for victim in found.victims), Steady(NOW))
+    stage.run("other", "n0", cores=2, priority=20)
+    short = stage.planned(by_uid["g0"])
+    assert isinstance(short, Shortfall)
+    assert short.reclaim is not None
+    assert short.reclaim.found_nobody
+    stage.cluster.nominate(by_uid["g0"].pod, "")
+    stage.queue.rejected(by_uid["g0"], short.rejected_by, Steady(NOW))
+    stage.cluster.remove("other")
+    other = stage.queue.take("g1")
+    assert other is not None
+    short = stage.planned(other)
+    assert isinstance(short, Shortfall)
+    assert short.reclaim is not None
+    assert short.reclaim.waits
+
+
 def test_a_gang_stays_whole_if_a_later_one_makes_room_for_all() -> None:
     stage = Stage({"n0": 10}, [])
     for job, cores in (("large", 3), ("small", 1)):

@@ -224,7 +224,9 @@ class Planner:
         if rules is None or not rules.reclaims or requirement is None:
             return short
         record = self._gangs.of(requirement.group)
-        if self._queue.is_letting_in(requirement.group) or record.plans.reclaims_again_at > time:
+        # one that is nominated may wait for pods that end, whatever an attempt found before
+        pauses = record.plans.reclaims_again_at > time and not self.cluster.is_nominated(queued.pod.uid)
+        if pauses or self._queue.is_letting_in(requirement.group):
             return msgspec.structs.replace(short, reclaim=Reclaimed(look_later=True))
         incomplete = tuple(filter(self.members.lacks, requirements))
         asked = self._that_may_reclaim(queued, requirement, self.cluster.track_usage(rules.tree))
