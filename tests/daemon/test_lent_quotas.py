@@ -135,6 +135,30 @@ def test_a_gang_evicts_for_all_of_its_members_or_for_none() -> None:
     story(QUEUES + GANG, tell, cpus=(4, 4))
 
 
+@pytest.mark.parametrize(("size", "running"), [(1, 0), (2, 0), (2, 2)], ids=["a pod", "a gang", "one more of a gang"])
+def test_what_is_guaranteed_is_got_from_other_queues_before_pods_of_lower_priority_go(size: int, running: int) -> None:
+    more = 1 if running else size
+
+    async def tell(calm: Calm) -> None:
+        def job(at: int) -> None:
+            calm.pod(f"job-{at}", team="production", job="j", size=str(size), priority=10)
+
+        calm.pod("production-0", team="production")
+        for at in range(running):
+            job(at)
+        await calm.after(5)
+        for at in range(7 - running):
+            calm.pod(f"research-{at}", team="research", priority=5)
+        await calm.after(5)
+        for at in range(running, running + more):
+            job(at)
+        await calm.after(60)
+        assert "production-0" in calm.on_nodes()
+        assert team(calm) == {"production": 1 + running + more, "research": 7 - running - more}
+
+    story(QUEUES.replace(" after 10s", "") + GANG, tell, cpus=(4, 4))
+
+
 def test_no_pod_is_evicted_for_a_gang_that_is_larger_than_its_guarantee() -> None:
     async def tell(calm: Calm) -> None:
         several(calm, "research", 8)

@@ -1,8 +1,8 @@
 """The one question about a gang: is there a plan for all members that it needs, or of what is it short?
 
 As in kube-scheduler's pod group cycle, nothing is assumed before all members that are needed are pending and fit
-together. A plan has free nodes for them, or evicts others for them: by priority, or by `reclaim`. All of it is tried on
-the columns, and taken back: in one turn of the event loop, or in several for a large gang.
+together. A plan has free nodes for them, or evicts others for them: by `reclaim`, or else by priority. All of it is
+tried on the columns, and taken back: in one turn of the event loop, or in several for a large gang.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Planner:
         found: Plan | Shortfall | None = self._over_quota(queued, requirements)
         if found is None:
             found = yield from self._plan_within_quota(queued, requirements)
-        if isinstance(found, Plan) or (found.awaits_victims and queued.pod.nominated_node):
+        if isinstance(found, Plan) or found.reclaim is not None or (found.awaits_victims and queued.pod.nominated_node):
             return found
         return self._reclaim(queued, requirements, found)
 
@@ -297,7 +297,8 @@ class Planner:
             self._gangs.succeeded(record)  # the room that it waited for is there
         record.plans.awaits_victims = awaits
         if not self.goes_on(queued, incomplete) and not self._gangs.may_plan(record, state, time):
-            return msgspec.structs.replace(record.plans.shortfall or NOT_PLANNED, awaits_victims=awaits)
+            short = record.plans.shortfall or NOT_PLANNED
+            return msgspec.structs.replace(short, awaits_victims=awaits, reclaim=None)  # time alone may change that
         try:
             found = yield from self._going_on(queued, requirements, incomplete, record)
         except GeneratorExit:
@@ -344,6 +345,10 @@ class Planner:
         outer = whole(incomplete)
         if record.plans.awaits_victims or not any(map(self._has_victims, self.members.pending(queued, incomplete))):
             return short
+        found = self._reclaim(queued, requirements, short)  # what is guaranteed comes first, as for a pod alone
+        if isinstance(found, Plan) or (found.reclaim is not None and found.reclaim.waits):
+            return found
+        short = found
         if outer is None or (self._has_inner_domains(queued, outer) and not is_whole(outer, self.cluster.rules)):
             return msgspec.structs.replace(short, verdict=NOT_AS_A_WHOLE)
         if outer.levels:
@@ -356,8 +361,8 @@ class Planner:
             short = msgspec.structs.replace(short, verdict=verdict)
             if self._stands_for_all(queued, members, outer):
                 return short
-        found = yield from self._evicting(queued, members, outer)
-        return self._room_made(found, outer, short) if found else short
+        made = yield from self._evicting(queued, members, outer)
+        return self._room_made(made, outer, short) if made else short
 
     def _has_victims(self, member: QueuedPod) -> bool:
         """Return whether pods of a lower priority run, and the policy of a member has some evicted."""

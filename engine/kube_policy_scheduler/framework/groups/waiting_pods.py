@@ -212,7 +212,8 @@ class WaitingPods(Generic[AssumedT]):
         if self.are_placed(requirements):  # one that its gang can do without: a pod as any other
             why = self._confine(requirements)
             decision = self._reject(queued, why) if why else (yield from self._algorithm.deciding(queued))
-            return decision if why or _acts(decision) else self._algorithm.reclaim_for(queued, decision), ()
+            is_settled = why or decision.host is not None
+            return decision if is_settled else self._algorithm.reclaim_for(queued, decision), ()
         asked = [_sizes(requirements)]
         while True:
             try:
@@ -673,10 +674,3 @@ class WaitingPods(Generic[AssumedT]):
 
 def _sizes(requirements: Iterable[GangRequirement]) -> frozenset[tuple[Group, int]]:
     return frozenset((each.group, each.size) for each in requirements)
-
-
-def _acts(decision: Decision) -> bool:
-    """Return whether a pod gets a node, or room is made or kept for it."""
-    found = decision.preemption
-    makes_room = found is not None and bool(found.victims or found.nominated_node or found.keeps_nomination)
-    return decision.host is not None or makes_room
