@@ -196,7 +196,8 @@ def test_no_skew_gets_worse_than_it_may_be(
     kept = {} if fresh or "keep nothing" in division else has
     allowed = max(most, skew(kept, others, over, among) if kept else 0)
     assert skew(outcome.targets, others, over, among) <= allowed
-    assert sum(outcome.targets.values()) >= min(replicas, sum(kept.values()))
+    spare = 1 if "at least 2" in division else 0  # three replicas are 2 and 1, and one of a cluster is too few
+    assert sum(outcome.targets.values()) >= min(replicas, sum(kept.values())) - spare
 
 
 @given(st.integers(1, 3), st.integers(1, 20), HAS)
