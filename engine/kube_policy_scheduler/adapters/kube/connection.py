@@ -61,26 +61,6 @@ class Connection(asyncio.Protocol):
 
         Raises ConnectionLost, AnswerTimeout or MalformedAnswer; the connection is then closed.
         """
-        return await self._send(request, timeout_seconds)
-
-    async def open_stream(self, request: bytes, *, timeout_seconds: float, idle_seconds: float) -> Answer | Stream:
-        """Send request; return a Stream as soon as a 200 begins, any other answer whole.
-
-        idle_seconds: the longest silence between two reads of the body.
-        """
-        self._wants_stream = True
-        answer = await self._send(request, timeout_seconds)
-        if self._stream is None:
-            return answer
-        self._stream.watch_silence(idle_seconds)
-        return self._stream
-
-    @property
-    def answer_began(self) -> bool:
-        """Whether any byte came back for the current exchange; if not, a kept-alive connection was just stale."""
-        return self._answer_began
-
-    async def _send(self, request: bytes, timeout_seconds: float) -> Answer:
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionLost("connection closed before the request was sent")
@@ -102,6 +82,23 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._waiter = None
+
+    async def open_stream(self, request: bytes, *, timeout_seconds: float, idle_seconds: float) -> Answer | Stream:
+        """Send request; return a Stream as soon as a 200 begins, any other answer whole.
+
+        idle_seconds: the longest silence between two reads of the body.
+        """
+        self._wants_stream = True
+        answer = await self.exchange(request, timeout_seconds=timeout_seconds)
+        if self._stream is None:
+            return answer
+        self._stream.watch_silence(idle_seconds)
+        return self._stream
+
+    @property
+    def answer_began(self) -> bool:
+        """Whether any byte came back for the current exchange; if not, a kept-alive connection was just stale."""
+        return self._answer_began
 
     def _limit(self, seconds: float) -> None:
         """Have the exchange fail after this long. The timer of an earlier one serves, too, if it fires before that."""
