@@ -444,16 +444,20 @@ class Cluster:
         self.templates.forget_long_unused(self.templates_in_use)
 
     def _unassume(self, uid: str) -> bool:
+        if self.assumed.pop(uid, None) is None:
+            return False
         self.assumed.since.pop(uid, None)
-        return self.assumed.pop(uid, None) is not None
+        return True
 
     def confirm(self, pod: PodInfo, node_name: str) -> bool:
         """Confirm a pod that the watch shows on a node; return whether it counts differently than before.
 
         It keeps no room any more.
         """
-        known, before, kept = self.pods.get(pod.uid), self.node_of(pod.uid), self._end_nomination(pod.uid)
-        added = self._unassume(pod.uid) or known is None
+        uid = pod.uid
+        known, kept = self.pods.get(uid), self._end_nomination(uid)
+        before = self._elsewhere.get(uid, known.node_name) if known is not None else None
+        added = self._unassume(uid) or known is None
         change = self._update(known, pod, node_name, before=before)
         if (before or node_name) != node_name or (kept is not None and _gives_room(kept, pod, node_name)):
             self.ledger.note(ClusterEvent.POD_DELETE)

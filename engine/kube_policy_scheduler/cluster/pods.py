@@ -289,8 +289,6 @@ class Templates:
             demand = template.memo[_EXISTING] = existing(
                 objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec), self._rules
             )
-        if _may_differ(pod):
-            demand = existing(pod, self._rules)
         volumes: list[objects.Volume] = []
         local_volumes: list[str] = []
         for volume in spec.volumes or ():
@@ -310,6 +308,8 @@ class Templates:
                 ready = ready or condition.status == "True"
             elif kind in _READ_CONDITIONS and (kind != "PodScheduled" or condition.status != "True"):
                 conditions.append(condition)  # but for what all bound pods have
+        if _may_differ(pod, conditions):
+            demand = existing(pod, self._rules)
         has_run = status.container_statuses or status.init_container_statuses
         # in the order of the fields: their names would take a quarter of what a pod takes
         return PodInfo(
@@ -444,20 +444,21 @@ def _memory(encoded: bytes) -> int:
     return len(encoded) + _ITEM_BYTES * len(encoded.translate(None, _TEXT))
 
 
-def _may_differ(pod: objects.Pod) -> bool:
-    """Return whether the status names resources other than the spec's, as after an in-place resize."""
+def _may_differ(pod: objects.Pod, conditions: list[objects.PodCondition]) -> bool:
+    """Return whether the status names resources other than the spec's, as after an in-place resize.
+
+    conditions: those of the pod that are read.
+    """
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
         return True
-    if status.conditions and is_resize_infeasible(status.conditions):
+    if conditions and is_resize_infeasible(conditions):
         return True
     if not status.container_statuses and not status.init_container_statuses:
         return False
-    reported: list[objects.ContainerStatus] = []
-    for statuses in (status.container_statuses, status.init_container_statuses):
-        for each in statuses or ():
-            if each.resources is not None or each.allocated_resources:
-                reported.append(each)
+    reported = [each for each in status.container_statuses or () if each.resources or each.allocated_resources]
+    if status.init_container_statuses:
+        reported += [each for each in status.init_container_statuses if each.resources or each.allocated_resources]
     if not reported:
         return False
     requests = {

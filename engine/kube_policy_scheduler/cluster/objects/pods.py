@@ -189,7 +189,9 @@ class Pod(ApiStruct):
 def restarts_of(pod: Pod) -> int:
     """Return the restarts of containers and sidecars, as `kubectl get pods` counts those of a pod that runs."""
     status = pod.status
-    total = sum(each.restart_count for each in status.container_statuses or ())
+    total = 0
+    for each in status.container_statuses or ():  # a generator takes three times as long for one
+        total += each.restart_count
     if status.init_container_statuses:
         sidecars = {each.name for each in pod.spec.init_containers or () if each.restart_policy == "Always"}
         total += sum(each.restart_count for each in status.init_container_statuses if each.name in sidecars)

@@ -223,7 +223,8 @@ class EventHandlers:
         self._marks_made = made + len(marked)
 
     def _saw(self, version: str) -> None:
-        self.pods_seen = max(self.pods_seen, version_number(version))
+        if (number := version_number(version)) > self.pods_seen:
+            self.pods_seen = number
 
     def _passed_changed(self, info: PodInfo) -> None:
         """Handle a pod that was passed on: it will be bound there, or is returned."""
