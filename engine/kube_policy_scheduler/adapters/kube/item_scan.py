@@ -19,11 +19,13 @@ MOST_DIGITS = 15
 BEGINNING = b'{"metadata":{"name":"'
 """Of each item as the API server writes it."""
 _BLOCK = 64
+_STRING_BLOCK = 32
 _PRIME = 1099511628211
 _OFFSET = 1469598103934665603
 SIGNATURE = (
     "Tuple((int64, int64))(Array(uint8, 1, 'C', readonly=True), int64, Tuple((uint8[::1], int64[:, ::1],"
-    " int64[:, ::1], int64[:, :, ::1], uint64[::1], int64[:, ::1])), Tuple((int64[::1], uint8[:, ::1], int64[::1])))"
+    " int64[:, ::1], int64[:, :, ::1], uint64[::1], int64[:, ::1])),"
+    " Tuple((int64[::1], int64[:, ::1], uint8[:, ::1], int64[::1])))"
 )
 
 
@@ -50,6 +52,8 @@ class Compared(NamedTuple):
 
     found: Any
     """`int64[items]`: the model of each item."""
+    lists: Any
+    """`int64[items, 2]`: where in the page the elements of its list begin and end, if it has one."""
     texts: Any
     """`uint8[slots, bytes]`: the values of each slot."""
     used: Any
@@ -77,7 +81,7 @@ def scan(body: Any, at: int, known: Any, result: Any) -> tuple[int, int]:
         How many items were like a model, and where the next one begins.
     """
     arena, steps, models, constants, hashes, chains = known
-    found, texts, used = result
+    found, lists, texts, used = result
     count, size, slots = 0, len(body), len(used)
     starts, ends = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
     room = texts.shape[1] - LONGEST_ELEMENTS - 1
@@ -161,12 +165,21 @@ def scan(body: Any, at: int, known: Any, result: Any) -> tuple[int, int]:
                         end = -1
                         break
                     end += length
+                    lists[count, 0], lists[count, 1] = begin, end
                 else:
                     if hole == INNER_KEY:
                         if end + 3 >= limit or body[end] != 107 or body[end + 1] != 58 or body[end + 2] != 123:
                             end = -1
                             break
                         end += 3
+                    if end + _STRING_BLOCK <= limit:
+                        # most end in the first block, and most bytes before the end need no look of their own
+                        theirs, plain = body[end : end + _STRING_BLOCK], np.uint8(_STRING_BLOCK)
+                        for j in range(_STRING_BLOCK):
+                            byte = theirs[j]
+                            is_plain = (byte >= 32) & (byte <= 126) & (byte != 34) & (byte != 92)
+                            plain = min(plain, np.uint8(_STRING_BLOCK) if is_plain else np.uint8(j))
+                        end += np.int64(plain)
                     while end < limit and body[end] != 34:
                         byte = body[end]
                         if byte < 32 or byte > 126:

@@ -50,8 +50,9 @@ _FIRST_MISSES = 32
 _MOST_FAILURES = 3
 """Pages that have another form than the API server's, or a malformed item; then no further one is tried."""
 _BUCKETS = 4 * _MOST_KINDS
-_TEXT_BYTES = 10 << 20
-"""Of one kind of string in a page; memory only as far as it is used."""
+_TEXT_BYTES = (10 << 20) + (1 << 12) + (1 << 6)
+"""Of one kind of string in a page; memory only as far as it is used. All kinds are written to in turn, and at such a
+distance they do not compete for the same lines of a cache."""
 _MOST_ITEMS = 1 << 14
 """Of one page."""
 
@@ -133,8 +134,6 @@ class SimilarItems(Generic[Item]):
     """How many strings of an item can differ, at most."""
     elements: bytes = b""
     """How a list begins that is looked up as a whole, `"images":[`; b"" for none."""
-    elements_slot = -1
-    """Where the JSON of that list is; all other slots have strings."""
 
     def __init__(self, decode: Callable[[bytes], Item], scan: Callable[..., tuple[int, int]]) -> None:
         """Make one.
@@ -155,6 +154,7 @@ class SimilarItems(Generic[Item]):
         self._hashes = np.zeros(_BUCKETS, np.uint64)
         self._chains = np.full((_BUCKETS, _MODELS_PER_KIND), -1, np.int64)
         self._found = np.zeros(_MOST_ITEMS, np.int64)
+        self._lists = np.zeros((_MOST_ITEMS, 2), np.int64)
         self._texts = np.frombuffer(_untouched(self.slots * _TEXT_BYTES), np.uint8).reshape(self.slots, -1)
         self._used = np.zeros(self.slots, np.int64)
 
@@ -182,12 +182,19 @@ class SimilarItems(Generic[Item]):
         """Note a model; its number is one more than that of the last one."""
         raise NotImplementedError
 
-    def made(self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, Item]]) -> Sequence[Any]:
+    def made(
+        self,
+        numbers: list[int],
+        columns: list[list[str]],
+        lists: Iterable[bytes],
+        decoded: Sequence[tuple[int, Item]],
+    ) -> Sequence[Any]:
         """Return the items of a page in their order.
 
         Args:
             numbers: of the models, for the items that are like one.
             columns: the strings of these items, by slot.
+            lists: the JSON of their lists that are looked up as a whole, without brackets.
             decoded: all other items, in order, each with how many of those of a model are before it.
 
         Raises:
@@ -219,7 +226,7 @@ class SimilarItems(Generic[Item]):
         self._used[:] = 0
         while True:
             models = Models(self._arena, self._steps, self._ranges, self._constants, self._hashes, self._chains)
-            compared = Compared(self._found[total:], self._texts, self._used)
+            compared = Compared(self._found[total:], self._lists[total:], self._texts, self._used)
             count, at = self._scan(whole, at, tuple(models), tuple(compared))
             total += count
             if body.startswith(b"]", at):
@@ -234,7 +241,7 @@ class SimilarItems(Generic[Item]):
             return None
         self._items += total + len(decoded)
         if not total:
-            return self.made([], [[] for _ in range(self.slots)], decoded)
+            return self.made([], [[] for _ in range(self.slots)], (), decoded)
         self._hits += total
         numbers = self._found[:total]
         for model, hits in enumerate(np.bincount(numbers).tolist()):
@@ -243,10 +250,11 @@ class SimilarItems(Generic[Item]):
         for slot, used in enumerate(self._used.tolist()):
             text = self._texts[slot, : used - 1].tobytes().decode()
             column = text.split("\n")
-            if "\\" in text and slot != self.elements_slot:
+            if "\\" in text:
                 column = [_unescaped(each) for each in column]
             columns.append(column)
-        return self.made(numbers.tolist(), columns, decoded)
+        lists = (body[begin:end] for begin, end in self._lists[:total].tolist())
+        return self.made(numbers.tolist(), columns, lists, decoded)
 
     def _one(self, body: bytes, at: int) -> tuple[bytes, Item]:
         """Return the item that begins here, decoded, and learn from it. Raises msgspec.DecodeError."""

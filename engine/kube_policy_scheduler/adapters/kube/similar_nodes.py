@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ class _Recipe:
                 case (_, field, index, inner):
                     self._elements.setdefault(field, {}).setdefault(index, []).append((slot, inner))
                 case _:
-                    pass  # the images
+                    raise ValueError(f"{place} is no place")
         for field in self._entries:
             setattr(node.metadata, field, with_shared_keys(getattr(node.metadata, field)))
 
@@ -90,13 +90,12 @@ class SimilarNodes(SimilarItems[objects.Node]):
 
     slots = 28
     elements = b'"images":['
-    elements_slot = 0
 
     def __init__(self, decode: Callable[[bytes], objects.Node], scan: Callable[..., tuple[int, int]]) -> None:
         """See `SimilarItems`."""
         super().__init__(decode, scan)
         self._recipes: list[_Recipe] = []
-        self._images: dict[str, list[objects.ContainerImage]] = {}
+        self._images: dict[bytes, list[objects.ContainerImage]] = {}
         self._image_bytes = 0
         self._decode_images = msgspec.json.Decoder(list[objects.ContainerImage]).decode
 
@@ -123,10 +122,7 @@ class SimilarNodes(SimilarItems[objects.Node]):
     def slots_of(self, model: Model[objects.Node]) -> dict[Place, int] | None:
         """See `SimilarItems`."""
         places = [hole.place for hole in model.holes.values() if hole.place]
-        if len(places) >= self.slots:
-            return None
-        slots: dict[Place, int] = {(): self.elements_slot}
-        return slots | {place: slot for slot, place in enumerate(places, self.elements_slot + 1)}
+        return {place: slot for slot, place in enumerate(places)} if len(places) <= self.slots else None
 
     def constants_of(self, obj: objects.Node) -> dict[int, str]:
         """See `SimilarItems`."""
@@ -137,14 +133,18 @@ class SimilarNodes(SimilarItems[objects.Node]):
         self._recipes.append(_Recipe(model.object, slots))
 
     def made(
-        self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, objects.Node]]
+        self,
+        numbers: list[int],
+        columns: list[list[str]],
+        lists: Iterable[bytes],
+        decoded: Sequence[tuple[int, objects.Node]],
     ) -> Sequence[objects.Node]:
         """See `SimilarItems`."""
-        return merged(self._made(numbers, columns), decoded)
+        return merged(self._made(numbers, columns, lists), decoded)
 
-    def _made(self, numbers: list[int], columns: list[list[str]]) -> list[Any]:
+    def _made(self, numbers: list[int], columns: list[list[str]], lists: Iterable[bytes]) -> list[Any]:
         images: list[list[objects.ContainerImage]] = []
-        for text in columns[self.elements_slot]:
+        for text in lists:
             listed = self._images.get(text)
             images.append(listed if listed is not None else self._read(text))
         models = set(numbers)
@@ -159,9 +159,9 @@ class SimilarNodes(SimilarItems[objects.Node]):
                 made[place] = node
         return made
 
-    def _read(self, text: str) -> list[objects.ContainerImage]:
+    def _read(self, text: bytes) -> list[objects.ContainerImage]:
         try:
-            found = self._decode_images(f"[{text}]")
+            found = self._decode_images(b"[%b]" % text)
         except RecursionError as error:
             raise msgspec.DecodeError("nested too deep") from error
         self._image_bytes += len(text)

@@ -84,7 +84,11 @@ class SimilarPods(SimilarItems[objects.Pod]):
         self._other_restarts.append(objects.restarts_of(model.object) - sum(_counts(model.object)))
 
     def made(
-        self, numbers: list[int], columns: list[list[str]], decoded: Sequence[tuple[int, objects.Pod]]
+        self,
+        numbers: list[int],
+        columns: list[list[str]],
+        lists: Iterable[bytes],
+        decoded: Sequence[tuple[int, objects.Pod]],
     ) -> objects.ListedPods:
         """See `SimilarItems`; a pod that is like none is like itself."""
         names, uids, versions, nodes, created, started, *counts = columns
