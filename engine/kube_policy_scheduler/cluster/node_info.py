@@ -105,7 +105,7 @@ class SharedParts:
         before: its state before.
         """
         meta, status, last = node.metadata, node.status, self._last
-        meta.name = intern(meta.name)  # mostly a label and an address, too
+        meta.name = intern(meta.name)  # mostly a label, too
         labels = meta.labels or {}
         if before is not None and labels == before.metadata.labels:
             meta.labels = before.metadata.labels
@@ -128,7 +128,9 @@ class SharedParts:
                 self._image_lists.clear()
             self._image_lists[id(images)] = images
         for address in status.addresses or ():
-            address.type, address.address = intern(address.type), intern(address.address)
+            address.type = intern(address.type)
+            if address.address == meta.name:  # the others are the node's alone
+                address.address = meta.name
         # those of a list have parts in common, so mostly they are the same objects already
         if (info := status.node_info) is not None and info is not last.node_info:
             if info != last.node_info:
