@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -319,7 +320,8 @@ def _as_columns(steps: list[Any]) -> objects.ListedPods:
     for change in _changes(steps):
         assert isinstance(change, Updated)
         seen = change.new
-        own = seen.metadata.name, seen.metadata.uid, seen.metadata.resource_version, seen.spec.node_name
+        node_name = seen.spec.node_name.encode().decode()  # each is a text of its own, as in a list
+        own = seen.metadata.name, seen.metadata.uid, seen.metadata.resource_version, node_name
         blank = msgspec.convert(msgspec.to_builtins(seen), objects.Pod)
         blank.metadata.name = blank.metadata.uid = blank.metadata.resource_version = blank.spec.node_name = ""
         like = likes.setdefault(msgspec.json.encode(blank), objects.PodLikeness(seen))
@@ -339,6 +341,7 @@ def test_pods_that_come_as_columns_do_the_same_as_one_by_one(chunks: list[list[A
             world.event_handlers.node_changed(node(name))
         world.event_handlers.handler(objects.Pod).changed(_changes(before))
     for chunk in chunks:
+        before_together, before_apart = _marks(together), _marks(apart)
         together.event_handlers.handler(objects.Pod).changed(Updates(_as_columns(chunk)))
         for change in _changes(chunk):
             apart.event_handlers.handler(objects.Pod).changed([change])
@@ -346,7 +349,19 @@ def test_pods_that_come_as_columns_do_the_same_as_one_by_one(chunks: list[list[A
         assert together.problems() == apart.problems() == []
         assert _counted(together) == _counted(apart)
         assert _in_full(together) == _in_full(apart)
+        assert all(info.node_name is intern(info.node_name) for info in together.cluster.pods.values())
+        assert _marks(together).keys() == _marks(apart).keys() == {"n1", "n2"}
+        assert _marked_since(together, before_together) == _marked_since(apart, before_apart)
     assert _popped(together) == _popped(apart)
+
+
+def _marks(world: World) -> dict[str, int]:
+    marks = {name: world.event_handlers.mark(name) for name in ("n1", "n2", "gone")}
+    return {name: mark for name, mark in marks.items() if mark is not None}
+
+
+def _marked_since(world: World, before: dict[str, int]) -> set[str]:
+    return {name for name, mark in _marks(world).items() if mark != before[name]}
 
 
 def _in_full(world: World) -> object:

@@ -334,10 +334,16 @@ class Cluster:
             priorities = np.array([pod.template.priority for pod in counted])
             self._count_many(counted, numbers, list(map(index.__getitem__, ids)), list(by_id.values()), priorities)
 
-    def place_alike(self, alike: AlikePods, names: Sequence[str], uids: Sequence[str]) -> None:
-        """Count pods on the nodes of these names, as `place_many` does; what is alike is read once. uids: theirs."""
+    def place_alike(self, alike: AlikePods, names: Sequence[str], uids: Sequence[str], rows: Sequence[Any]) -> None:
+        """Count pods as `place_many` does; what is alike is read once.
+
+        Args:
+            alike: the pods.
+            names: of their nodes.
+            uids: theirs.
+            rows: of their nodes, None for one that is not known.
+        """
         pods, kinds, examples = alike.pods, alike.kinds, alike.examples
-        rows: list[Any] = list(map(self.nodes.rows.get, names))
         is_apart = any(example.volumes or host_ports(example.template) for example in examples)
         if is_apart or self._dry_run is not None or None in rows:
             self.place_many(pods)

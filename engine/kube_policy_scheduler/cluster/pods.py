@@ -6,7 +6,7 @@ Equal templates are one object, so that what follows from a template is computed
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
@@ -245,13 +245,13 @@ class Templates:
         """Return the pod as it is kept, with its template shared."""
         return self._made(pod) if isinstance(pod, objects.Pod) else self._alike(pod)
 
-    def pods(self, pods: objects.ListedPods) -> AlikePods:
-        """Return the pods as `pod` does each.
+    def pods(self, pods: objects.ListedPods, nodes: Sequence[str]) -> AlikePods:
+        """Return the pods as `pod` does each. nodes: the names of their nodes, interned.
 
         Raises:
             ValueError: one of them cannot be used.
         """
-        likes, names, uids, versions, nodes, created, started, restarts = pods.columns()
+        likes, names, uids, versions, _, created, started, restarts = pods.columns()
         number_of = dict(zip(dict.fromkeys(likes), count()))
         examples = [self._derived(like) for like in number_of]
         kinds, copies = list(map(number_of.__getitem__, likes)), [example.__copy__ for example in examples]
@@ -274,7 +274,7 @@ class Templates:
         found: PodInfo = self._derived(pod.like).__copy__()  # `copy.copy` takes three times as long
         found.uid = pod.uid
         found.name = pod.name
-        found.node_name = pod.node_name
+        found.node_name = intern(pod.node_name)
         found.created = pod.created or 0.0
         found.started = pod.started
         found.restarts = pod.restarts

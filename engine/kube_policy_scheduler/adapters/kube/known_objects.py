@@ -48,7 +48,7 @@ class KnownObjects(Generic[T]):
         pods: Any = objects
         if isinstance(pods, ListedPods) and all(pods.uids):
             namespaces = [like.namespace for like in pods.likes]
-            known = map(_Known, map(intern, namespaces), pods.names, pods.resource_versions)
+            known = map(_Known, namespaces, pods.names, pods.resource_versions)
             self._known.update(zip(pods.uids, known, strict=True))
             return
         for obj in objects:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from sys import intern
+from operator import add
 from typing import Any
 
 import msgspec
@@ -93,15 +93,19 @@ class SimilarPods(SimilarItems[objects.Pod]):
         """See `SimilarItems`; a pod that is like none is like itself."""
         names, uids, versions, nodes, created, started, *counts = columns
         times = self._times.__getitem__
+        restarts: Iterable[int] = map(self._other_restarts.__getitem__, numbers)
+        for texts in counts:
+            if set(texts) != {"0"}:
+                restarts = map(add, restarts, _numbers(texts))
         alike: tuple[list[Any], ...] = (
             list(map(self._likes.__getitem__, numbers)),
             names,
             uids,
             versions,
-            list(map(intern, nodes)),
+            nodes,
             list(map(times, created)),
             list(map(times, started)),
-            list(map(sum, zip(map(self._other_restarts.__getitem__, numbers), *map(_numbers, counts), strict=True))),
+            list(restarts),
         )
         if not decoded:
             return objects.ListedPods(*alike)
@@ -115,7 +119,7 @@ def _alone(pod: objects.Pod) -> tuple[Any, ...]:
     """Return the fields of a `ListedPod` for a pod that is like no other."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     times = unix_seconds(meta.creation_timestamp), unix_seconds(status.start_time)
-    own = meta.name, meta.uid, meta.resource_version, intern(spec.node_name), *times, objects.restarts_of(pod)
+    own = meta.name, meta.uid, meta.resource_version, spec.node_name, *times, objects.restarts_of(pod)
     return objects.PodLikeness(pod), *own
 
 

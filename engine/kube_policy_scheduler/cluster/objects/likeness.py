@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from sys import intern
 from typing import Any, overload
 
 import msgspec
@@ -18,7 +19,7 @@ class PodLikeness:
     def __init__(self, pod: Pod) -> None:
         """pod: one of them."""
         self.pod = pod
-        self.namespace = pod.metadata.namespace
+        self.namespace = intern(pod.metadata.namespace)
         self.derived: tuple[object, Any] | None = None
         """What was derived from the pod, after who derived it."""
 
@@ -31,7 +32,6 @@ class ListedPod(msgspec.Struct, gc=False):
     uid: str
     resource_version: str
     node_name: str
-    """Interned: a node has many pods."""
     created: float | None
     """Unix seconds."""
     started: float | None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -90,6 +91,11 @@ class EventHandlers:
             self._marks_made += 1
             self._marks[node_name] = self._marks_made
 
+    def _mark_all(self, node_names: Iterable[str]) -> None:
+        """Mark known nodes that others changed together: the number of each need only be another one than before."""
+        self._marks_made += 1
+        self._marks.update(dict.fromkeys(node_names, self._marks_made))
+
     def handler(self, kind: type) -> Handler[Any]:
         """Return the handler for one kind of object."""
         if kind is objects.Node:
@@ -166,15 +172,20 @@ class EventHandlers:
             return False
         if (self._foreign or len(self._queue) or self._cluster.nominated) and any(map(self._is_pending, uids)):
             return False
+        cluster = self._cluster
+        rows: list[Any] = list(map(cluster.nodes.rows.get, pods.node_names))
+        # one text for all pods of a node, which this finds sooner than `intern`
+        are_known = None not in rows
+        names = list(map(cluster.nodes.names.__getitem__, rows) if are_known else map(intern, pods.node_names))
         try:
-            alike = self._cluster.templates.pods(pods)
+            alike = cluster.templates.pods(pods, names)
         except ValueError:  # handled one by one, each pod that cannot be used is reported
             return False
         if any(example.terminal for example in alike.examples):
             return False
-        cluster, versions = self._cluster, set(pods.resource_versions)
-        place = partial(cluster.place_alike, alike, pods.node_names, uids)
-        self._assign_all(alike.pods, uids, pods.node_names, versions, place)
+        place = partial(cluster.place_alike, alike, names, uids, rows)
+        known_nodes = names if are_known else self._known_nodes(names)
+        self._assign_all(alike.pods, uids, known_nodes, set(pods.resource_versions), place)
         return True
 
     def _is_pending(self, uid: str) -> bool:
@@ -200,27 +211,28 @@ class EventHandlers:
     def _assign_many(self, infos: Sequence[PodInfo]) -> None:
         """Handle pods on nodes that were not known before."""
         if infos:
-            uids, names = [info.uid for info in infos], [info.node_name for info in infos]
-            versions = {info.resource_version for info in infos}
-            self._assign_all(infos, uids, names, versions, partial(self._cluster.place_many, infos))
+            uids, versions = [info.uid for info in infos], {info.resource_version for info in infos}
+            known_nodes = self._known_nodes([info.node_name for info in infos])
+            self._assign_all(infos, uids, known_nodes, versions, partial(self._cluster.place_many, infos))
+
+    def _known_nodes(self, names: Sequence[str]) -> Sequence[str]:
+        rows = self._cluster.nodes.rows
+        return [name for name in names if name in rows]  # a pod may name any
 
     def _assign_all(
         self,
         infos: Sequence[PodInfo],
         uids: Sequence[str],
-        names: Sequence[str],
+        known_nodes: Sequence[str],
         versions: Iterable[str],
         place: Callable[[], None],
     ) -> None:
-        """Handle such pods with these uids, on the nodes of these names. place: counts them."""
+        """Handle such pods with these uids, on nodes of which these are known. place: counts them."""
         self.pods_seen = max(self.pods_seen, *map(version_number, versions))
         self._on_assigned(infos)
         self._on_left(uids)  # nothing waits with a place: it would be known
         place()
-        rows, made = self._cluster.nodes.rows, self._marks_made
-        marked = [name for name in names if name in rows]
-        self._marks.update(zip(marked, range(made + 1, made + 1 + len(marked)), strict=True))  # as `_mark`
-        self._marks_made = made + len(marked)
+        self._mark_all(known_nodes)
 
     def _saw(self, version: str) -> None:
         if (number := version_number(version)) > self.pods_seen:
@@ -395,9 +407,7 @@ class EventHandlers:
         if not new:
             return
         self._cluster.add_nodes(list(new.values()))
-        made = self._marks_made
-        self._marks.update(zip(new, range(made + 1, made + 1 + len(new)), strict=True))  # as `_mark`
-        self._marks_made = made + len(new)
+        self._mark_all(new)
         self._waiting_pods.nodes_changed(new)
 
     def node_deleted(self, node: objects.Node) -> None:
