@@ -408,6 +408,25 @@ def test_a_member_that_must_be_beside_another_one_does_not_keep_it_from_evicting
     assert [name for _, victims in found.values() for name in victims] == ["low0"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "rule"),
+    [
+        ([2], 'filter any(p in node.pods where p.label.role == "cache") if pod.label.role == "near"\n'),
+        ([1, 1], 'filter any(p in cluster.pods where p.label.role == "cache") if pod.label.role == "near"\n'),
+    ],
+)
+def test_a_gang_evicts_nobody_whom_one_of_its_members_needs(nodes: list[int], rule: str) -> None:
+    """One member is placed beside a pod, which is the only one that could make room for the other member."""
+    stage = Stage({f"n{number}": cores for number, cores in enumerate(nodes)}, [], text=GANG + rule)
+    stage.cluster.place(pod(stage.cluster, "low", labels={"role": "cache"}), f"n{len(nodes) - 1}")
+    for name in ("near", "other"):
+        labels = {"job": "g", "size": "2", "role": name}
+        stage.queue.add(pod(stage.cluster, name, priority=10, labels=labels), NOW)
+    first = stage.queue.pop(NOW)
+    assert first is not None
+    assert stage.tried(first) is None
+
+
 def test_a_member_for_which_nobody_makes_room_keeps_no_gang_from_evicting_that_can_do_without_it() -> None:
     stage = Stage({"n0": 2, "n1": 2}, [(2, 0, "n0"), (2, 0, "n1")])
     found = stage.tried(stage.gang([9, 2, 2], size=2))

@@ -534,7 +534,7 @@ class Attempt:
             return False
         for change in back:
             self._take_back(change)
-        if all(map(self._still_fits, self._beside(back, members))):
+        if all(map(self.still_fits, self._beside(back, members))):
             stays = {change.pod.uid for change in back}
             self._changes = [each for each in self._changes if each.placed is not None or each.pod.uid not in stays]
             self._shown = self._seen = len(self._changes)
@@ -544,10 +544,14 @@ class Attempt:
             self._do(change)
         return False
 
-    def _beside(self, back: Sequence[_Change], members: Sequence[QueuedPod]) -> Iterator[QueuedPod]:
-        """Yield the members that may not fit beside pods: those on their nodes, and any for whom others matter too."""
-        nodes = {change.node_name for change in back}
-        are_alone = all(are_independent(change.pod.template) for change in back)
+    def that_may_need_victims(self, members: Sequence[QueuedPod]) -> Iterator[QueuedPod]:
+        """Yield the placed members that may have fitted only because others were there, who are displaced by now."""
+        return self._beside([each for each in self._changes if each.placed is None and not each.is_listed], members)
+
+    def _beside(self, others: Sequence[_Change], members: Sequence[QueuedPod]) -> Iterator[QueuedPod]:
+        """Yield the members to whom other pods may matter: those on their nodes, and any for whom others matter too."""
+        nodes = {change.node_name for change in others}
+        are_alone = all(are_independent(change.pod.template) for change in others)
         for member in members:
             if self.placed[member.pod.uid] in nodes or not are_alone or self._looks_elsewhere(member):
                 yield member
@@ -559,7 +563,9 @@ class Attempt:
             self._elsewhere[template] = self._algorithm.looks_elsewhere(member)
         return self._elsewhere[template]
 
-    def _still_fits(self, member: QueuedPod) -> bool:
+    def still_fits(self, member: QueuedPod) -> bool:
+        """Return whether a placed member fits where it is, with all that is tried."""
+        self.show()
         return self._algorithm.still_fits(member, self.placed[member.pod.uid], beside_nominated=True)
 
     def hide(self) -> None:

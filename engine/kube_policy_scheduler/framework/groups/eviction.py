@@ -69,7 +69,12 @@ def evictions(
         yield attempt.step()
     if not found or gang.lacks(requirement):
         return {}
-    found = yield from _without_spared(attempt, found, members, rules)
+    seated = [member for member in members if member.pod.uid in attempt.placed]
+    found = yield from _without_spared(attempt, found, seated, rules)
+    for member in attempt.that_may_need_victims(seated):
+        if not attempt.still_fits(member):
+            return {}
+        yield attempt.step()
     waits = {member.pod.uid for member in awaiting}
     return {uid: found.get(uid) or Preemption(host) for uid, host in attempt.placed.items() if uid not in waits}
 
@@ -113,14 +118,13 @@ def _place_nominated(attempt: Attempt, gang: GangMembers, member: QueuedPod) -> 
 
 
 def _without_spared(
-    attempt: Attempt, found: Nominations, members: Sequence[QueuedPod], rules: Callable[[], EvictionRules]
+    attempt: Attempt, found: Nominations, placed: Sequence[QueuedPod], rules: Callable[[], EvictionRules]
 ) -> Generator[int, None, Nominations]:
     """Return evictions without those victims that may stay after all, as later ones made enough room.
 
     The last one that was chosen is looked at first. What goes together stays only where all of it makes room for the
     same pod. Yields as `evictions`.
     """
-    placed = [member for member in members if member.pod.uid in attempt.placed]
     victims = [victim for each in found.values() for victim in each.victims]
     if len(victims) * len(placed) > MOST_SPARED:
         return found
