@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -378,6 +378,12 @@ def test_a_surplus_pod_stays_though_another_one_of_its_gang_goes() -> None:
     assert sorted(name for _, victims in found.values() for name in victims) == ["a3", "low0", "low1", "low2", "low3"]
 
 
+EVEN = {
+    "maxSkew": 1,
+    "topologyKey": "rack",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+}
 QUIET = "filter count(p in cluster.pods where p.priority <= 0) < 1 if pod.priority > 0\n"
 
 
@@ -388,6 +394,29 @@ def test_a_gang_evicts_pods_on_several_nodes_where_no_node_alone_makes_room_for_
     assert found is not None
     assert sorted(name for _, victims in found.values() for name in victims) == ["low0", "low1"]
     assert len(found) == 2, "no room is made for a member that the gang can do without"
+
+
+def test_a_victim_stays_if_one_that_is_asked_later_makes_that_possible() -> None:
+    """Two in rack a are too many, by maxSkew, until the one in rack b has come back, which is less important."""
+    stage = Stage({}, [], text=GANG + QUIET)
+    for name, rack in (("n0", "a"), ("n1", "b")):
+        stage.cluster.set_node(node(name, cpu="8", rack=rack, host=name))
+        stage.run(f"noisy-{rack}", name, cores=1, priority=0)
+    for name, host, priority, labels in (
+        ("pair0", "n0", 5, {"job": "r", "size": "2"}),
+        ("pair1", "n0", 5, {"job": "r", "size": "2"}),
+        ("one", "n1", 3, {}),
+    ):
+        stage.cluster.place(pod(stage.cluster, name, priority=priority, labels=labels | {"app": "x"}), host)
+    for number in range(2):
+        labels = {"job": "g", "size": "2", "app": "g"}
+        made = pod(stage.cluster, f"g{number}", priority=10, labels=labels, topologySpreadConstraints=[EVEN])
+        stage.queue.add(made, NOW)
+    first = stage.queue.pop(NOW)
+    assert first is not None
+    found = stage.tried(first)
+    assert found is not None
+    assert sorted(name for _, victims in found.values() for name in victims) == ["noisy-a", "noisy-b"]
 
 
 def test_a_member_that_must_be_beside_another_one_does_not_keep_it_from_evicting() -> None:
@@ -487,14 +516,8 @@ def looking_elsewhere(draw: st.DrawFn) -> tuple[Stage, QueuedPod]:
             left[at] -= 1
             low = pod(stage.cluster, f"low{number}", priority=priority, labels=labels, **spec)
             stage.cluster.place(low, f"n{at}")
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "rack",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
-    }
     spec = draw(
-        st.sampled_from([{}, {}, apart("rack", "noisy"), apart("host", "g"), {"topologySpreadConstraints": [spread]}])
+        st.sampled_from([{}, {}, apart("rack", "noisy"), apart("host", "g"), {"topologySpreadConstraints": [EVEN]}])
     )
     size = draw(st.integers(2, 4))
     for number in range(size + draw(st.integers(0, 1))):
@@ -689,6 +712,7 @@ def test_if_members_can_be_seated_they_are(
     most=st.integers(2, 12),
     roles=st.sampled_from(["", " with 1 of role=leader", " with 1 of role=leader, 1 of role=keeper"]),
 )
+@example([(2, "keeper"), (1, "keeper"), (2, "leader")], 2, 3, " with 1 of role=leader")
 def test_if_a_queue_has_quota_for_members_that_complete_a_gang_they_are_seated(
     members: list[tuple[int, str]], size: int, most: int, roles: str
 ) -> None:

@@ -553,10 +553,10 @@ class Attempt:
         nodes = {change.node_name for change in others}
         are_alone = all(are_independent(change.pod.template) for change in others)
         for member in members:
-            if self.placed[member.pod.uid] in nodes or not are_alone or self._looks_elsewhere(member):
+            if self.placed[member.pod.uid] in nodes or not are_alone or self.looks_elsewhere(member):
                 yield member
 
-    def _looks_elsewhere(self, member: QueuedPod) -> bool:
+    def looks_elsewhere(self, member: QueuedPod) -> bool:
         """Return whether pods on other nodes may have a say about where members of a template fit."""
         template = member.pod.template
         if template not in self._elsewhere:

@@ -148,7 +148,9 @@ def spared(
 ) -> Generator[int, None, set[str]]:
     """Return the uids of displaced pods that stay after all, as all members still fit beside them.
 
-    A surplus member of a gang stays only beside those that the gang needs. Yields as `evictions`.
+    A surplus member of a gang stays only beside those that the gang needs. If members look at other nodes, too, one pod
+    that stays may be what lets another one stay, as maxSkew counts both: the others are tried again then, unlike in
+    kube-scheduler. Yields as `evictions`.
 
     Args:
         attempt: where all of them are displaced, and members are placed.
@@ -156,8 +158,15 @@ def spared(
         members: that must fit.
     """
     stay: set[str] = set()
-    for unit in units:
-        if not any(map(attempt.is_displaced, unit.core)) and attempt.spares(unit.pods, members):
-            stay |= {pod.uid for pod in unit.pods}
-        yield attempt.step()
+    left = list(units)
+    while left:
+        gone: list[EvictedTogether] = []
+        for unit in left:
+            if not any(map(attempt.is_displaced, unit.core)) and attempt.spares(unit.pods, members):
+                stay |= {pod.uid for pod in unit.pods}
+            else:
+                gone.append(unit)
+            yield attempt.step()
+        is_short = len(gone) < len(left) and len(gone) * len(members) <= MOST_SPARED
+        left = gone if is_short and any(map(attempt.looks_elsewhere, members)) else []
     return stay

@@ -74,7 +74,8 @@ class SeatSearch:
         if missing > len(members):
             return False
         there: Iterable[object] = map(self._alike, attempt.rows()) if self._independent else self._seated
-        state = len(members), missing, frozenset(Counter(there).items())
+        roles = Counter(requirement.role_of(template) for template, _ in self._seated)
+        state = len(members), missing, frozenset(Counter(there).items()), frozenset(roles.items())
         if state in self._failed:
             return False
         member, rest = members[0], members[1:]
