@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kube_policy_scheduler.fleet.model import (
     AffinityTerm,
@@ -74,9 +75,18 @@ SPREADS = st.lists(
     ),
     max_size=2,
 ).map(tuple)
+
+
+def _as_karmada_admits(placement: Placement) -> Placement:
+    """Return a placement whose replicas are divided by room where affinities overflow: Karmada's API refuses others."""
+    overflows = any(term.overflow for term in placement.terms)
+    is_by_room = placement.scheduling in (DYNAMIC, AGGREGATED)
+    return replace(placement, scheduling=DYNAMIC) if overflows and not is_by_room else placement
+
+
 PLACEMENTS = st.one_of(
     st.builds(Placement, affinity=st.none() | AFFINITIES, spread=SPREADS, scheduling=SCHEDULINGS),
-    st.builds(Placement, terms=TERMS, spread=SPREADS, scheduling=SCHEDULINGS),
+    st.builds(Placement, terms=TERMS, spread=SPREADS, scheduling=SCHEDULINGS).map(_as_karmada_admits),
 )
 CLUSTERS = st.builds(
     cluster,
