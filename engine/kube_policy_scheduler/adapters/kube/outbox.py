@@ -14,6 +14,7 @@ up or lost is counted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 from collections import OrderedDict
@@ -40,7 +41,6 @@ from kube_policy_scheduler.adapters.kube.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from kube_policy_scheduler.adapters.process.alarm import Alarm
 from kube_policy_scheduler.adapters.process.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -274,7 +274,6 @@ class Outbox(Generic[Key, Item]):
         self._loop: asyncio.AbstractEventLoop | None = None
         """The running one, once there was an item: to ask which one runs is a call of the kernel."""
         self._stirred = asyncio.Event()
-        self._alarm = Alarm(self._stirred)
         self._is_polling = False
         """Whether `run` waits for others who are busy: what comes meanwhile is looked at with what waits already."""
         self._drained = asyncio.Event()
@@ -356,7 +355,9 @@ class Outbox(Generic[Key, Item]):
                 while (turn := self._take_next(now)) is not None:
                     if not self._begin_turn(turn):
                         sends.create_task(self._deliver_in_turn(turn))
-                await self._alarm.wait(self._next_look(now))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._next_look(now)):
+                        await self._stirred.wait()
 
     def _recover(self) -> None:
         """Put back what was being sent when the last run ended."""

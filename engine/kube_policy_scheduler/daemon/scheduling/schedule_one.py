@@ -8,6 +8,7 @@ fails.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +23,6 @@ import numpy as np
 from kube_policy_scheduler import remembered
 from kube_policy_scheduler.adapters.http.extender_error import ExtenderError
 from kube_policy_scheduler.adapters.kube.binding import Begun, Bound, Outcome, Outdated, Refused, Unknown
-from kube_policy_scheduler.adapters.process.alarm import Alarm
 from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
@@ -102,7 +102,6 @@ class Scheduler:
         self.leading = leading
         self.queue.keeps_histories = logger.isEnabledFor(logging.DEBUG)
         self._clock, self._stopwatch = context.clock, context.stopwatch
-        self._alarm = Alarm(context.wakeups.requested)
         self.pace = Pace(context.stopwatch, leading=leading)
         self._reporter = context.reporter
         self._work = search_work(context.cluster.store)
@@ -257,7 +256,9 @@ class Scheduler:
         dues = (due, self.waiting_pods.next_due(), self.waiting_pods.backfill.next_due(), nominates, evicts)
         ends = [at - self._clock() for at in dues if at is not None]
         pause = min(REPORT_AFTER_SECONDS, *ends, REPORT_AFTER_SECONDS)
-        await self._alarm.wait(asyncio.get_running_loop().time() + max(pause, 0.001))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(pause, 0.001)):
+                await self.context.wakeups.requested.wait()
 
     def keep_queue(self) -> None:
         """Do the work that is due by time, without an event."""
