@@ -261,6 +261,8 @@ class Rebalancer(Observer):
             pod = cluster.pods.get(candidate.uid)
             if pod is None or pod.terminating or pod.uid in cluster.assumed:
                 continue  # what is not shown on its node yet may still be cancelled, or have come this moment
+            if cluster.node_of(pod.uid) not in cluster.nodes.rows:
+                continue  # its node was removed since the search
             if self._scheduler.evictions.standing(pod.uid) is not Standing.BOUND:
                 continue
             if any(kept.victim.uid == pod.uid for kept in self._reservations.all()):
