@@ -80,6 +80,12 @@ def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace(
     assert {"move evicted", "move landed"} - met.keys() == set(), "never happened"
 
 
+def test_a_node_that_is_removed_while_a_move_is_searched_ends_nothing() -> None:
+    """The pod that was to move has a node without a row then, until the watch shows that the pod is gone."""
+    met = MovingSimulation(520063, steps=150).run()
+    assert "move evicted" in met, "never happened"
+
+
 @pytest.mark.timeout(120)
 def test_a_standby_that_knows_of_a_gang_without_some_of_its_pods_waits_for_events() -> None:
     """It evicts nobody; what it leaves undone was due in each turn of its loop, a thousand times a second for ever."""
