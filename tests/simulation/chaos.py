@@ -363,8 +363,9 @@ class Chaos(ABC):
             )
 
     def _fill(self, replica: Replica) -> None:
-        if replica not in self.replicas or not replica.connection.is_cut:
-            return  # replicas may decide at this moment
+        heard_at = asyncio.get_running_loop().time() + self.server.lag_seconds  # which may lag more since the cut
+        if replica not in self.replicas or not replica.connection.is_cut or replica.connection.cut_until < heard_at:
+            return  # replicas may decide at this moment, or before they can know
         sharding = replica.scheduler.context.sharding
         for node in self.server.nodes:
             millis = self.server.free_millis(node) - self.random.choice((0, 0, 500))

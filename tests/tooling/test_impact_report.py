@@ -19,6 +19,7 @@ from kube_policy_scheduler.tooling.impact.report import (
     Impact,
     Load,
     Spread,
+    cell,
     figures,
     headline,
     lines,
@@ -193,3 +194,17 @@ def test_the_price_is_that_of_the_nodes_in_use() -> None:
     assert figured(nodes, [{"cpu": 1, "node": "a"}]).price == Cost(3.0, 1, 0)
     assert figured(nodes, []).price == Cost(0.0, 0, 0)
     assert figured([{"name": "a", "cpu": 4}], [{"cpu": 1, "node": "a"}]).price is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("`a < b` or <b>", "`a < b` or &lt;b>"),
+        ("`<b>``", "`&lt;b>``"),
+        ("``<b>`", "``&lt;b>`"),
+        (r"\`<b>`", r"\`&lt;b>`"),
+        ("`a | b`", r"`a \| b`"),
+    ],
+)
+def test_a_cell_shows_code_as_it_is_and_begins_no_tag(text: str, shown: str) -> None:
+    assert cell(text) == shown

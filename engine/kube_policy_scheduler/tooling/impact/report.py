@@ -22,7 +22,8 @@ from kube_policy_scheduler.wording import plural, signed
 
 ZONE = "topology.kubernetes.io/zone"
 RESOURCES = ("cpu", "memory")
-_CODE_OR_TAG = re.compile(r"`[^`]*`|<")
+_CODE_OR_TAG = re.compile(r"(?<![\\`])`[^`]+`(?!`)|<")
+"""Code between single backticks, or what may begin a tag: other backticks may not pair as they seem to."""
 
 
 @dataclass(frozen=True, slots=True)
