@@ -112,6 +112,10 @@ class ApiServer:
         """Return unix seconds."""
         return EPOCH + asyncio.get_running_loop().time()
 
+    def scheduler_clock(self) -> float:
+        """Return unix seconds as the clock of the scheduler's machine shows them: somebody may have set it."""
+        return self.now() + self.clock_ahead
+
     def listing(self, kind: str) -> list[Json]:
         """Return all objects of a kind; pods that ended are not listed."""
         return list(self.nodes.values()) if kind == "nodes" else [p for p in self.pods.values() if not _over(p)]

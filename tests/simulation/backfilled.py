@@ -48,8 +48,11 @@ class BackfillSimulation(Simulation):
         return False
 
     def _is_real(self, beside: BesideReservation, queued: QueuedPod, could: set[str]) -> bool:
-        """Return whether a reservation is what it says: for pods that wait, and fit by then; and a pod ends later."""
-        now, (cluster, pods) = self.server.now(), self._truth()
+        """Return whether a reservation is what it says: for pods that wait, and fit by then; and a pod ends later.
+
+        Its moment is one of the scheduler's clock, by which also the pods end.
+        """
+        now, (cluster, pods) = self.server.scheduler_clock(), self._truth()
         by_uid = {pod.uid: pod for pod in pods}
         reservation = beside.reservation
         holders = [by_uid[seat.pod.uid] for seat in reservation.seats if seat.pod.uid in by_uid]

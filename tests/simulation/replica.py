@@ -217,8 +217,8 @@ class Replica:
         self.connection = Connection(server, sending=self._judge_fence, unreachable=self._doubt)
         self._transport: Any = self.connection
         transport, random, steady = self._transport, Random(seed), asyncio.get_running_loop().time
-        clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
-        began = server.now() + server.clock_ahead - steady()
+        clock = SettableClock(wall=server.scheduler_clock, steady=steady)
+        began = server.scheduler_clock() - steady()
         self._peek: Callable[[], Steady] = lambda: Steady(began + steady())  # who reads `clock` makes it notice a jump
         self.fence = fence = ReplicaFence(election, shares=shares, slept=lambda: 0.0)
         self._elects = election.enabled and not shares

@@ -260,7 +260,7 @@ class Simulation(Chaos):
         """Return the pods that are to be evicted for a pod."""
         profile = self.policies.profile(pod)
         assert profile is not None
-        found = cycle.decide(Frame(pod, cluster, self.server.now()), profile).preemption
+        found = cycle.decide(Frame(pod, cluster, self.server.scheduler_clock()), profile).preemption
         return [victim.name for victim in found.victims] if found is not None else []
 
     def _racks_of(self, job: str, cluster: Cluster) -> list[str]:
@@ -279,4 +279,4 @@ class Simulation(Chaos):
             profile = msgspec.structs.replace(
                 profile, filters=(GangTopology((Domain("rack", rack),)), *profile.filters)
             )
-        return cycle.decide(Frame(pod, cluster, self.server.now()), profile).host
+        return cycle.decide(Frame(pod, cluster, self.server.scheduler_clock()), profile).host
