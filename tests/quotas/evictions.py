@@ -202,20 +202,22 @@ def rule_for(state: State, asker: Asker, victim: Unit, after: State) -> Rule | N
 def victim_units(state: State, short: Shortage) -> list[Unit]:
     """Return the units that could go next: of a gang its next surplus member, or all that is left of it.
 
-    Surplus members that hold nothing of what is short are passed over.
+    Surplus members that hold nothing of what is short are passed over. Members that were promised room have nothing to
+    lose: they go with nobody, and keep nobody.
     """
     found, surplus = [], dict[str, list[Unit]]()
-    units = [unit for unit in state.units() if unit.holds]
+    units = list(state.units())
     for unit in units:
-        if unit.surplus:
+        if unit.surplus and unit.holds:
             surplus.setdefault(unit.gang, []).append(unit)
     for unit in units:
-        if unit.surplus:
+        there = tuple(pod for pod in unit.pods if pod.holds)
+        if unit.surplus or not there:
             continue
         beyond = surplus.get(unit.gang, [])
         found += [each for each in beyond if short.touches(state, each)][:1]
-        pods = unit.pods + tuple(pod for each in beyond for pod in each.pods)
-        found.append(Unit(pods, core=unit.names) if beyond else unit)
+        pods = there + tuple(pod for each in beyond for pod in each.pods)
+        found.append(Unit(pods, core=unit.names))
     return found
 
 

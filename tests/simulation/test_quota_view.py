@@ -70,6 +70,19 @@ def test_what_runs_is_guaranteed_before_what_was_promised_room() -> None:
     assert list(state.guaranteed("one")) == [frozenset({"second"})]
 
 
+def test_what_is_left_of_a_gang_may_go_though_others_of_it_were_promised_room() -> None:
+    text = 'queue one for pods where pod.namespace == "one" min cpu 1\n'
+    text += "gang by pod.label.job size number(pod.label.size) within 5min if pod label job\n"
+    each = {"cpu": 2_000, "pods": 1}
+    left = Pod("left", each, "one", gang="g", size=2, node="n")
+    back = Pod("back", each, "one", gang="g", size=2, promised="gone")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 2_000, "pods": 9}), left, back)
+    (victim,) = cluster.pods.values()
+    for priority, may in ((10, True), (0, False)):
+        asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", priority=priority)))
+        assert (why_not(cluster, asks, (victim,), "n", Steady(0.0)) == "") is may
+
+
 @pytest.mark.parametrize(("guaranteed", "may"), [(3, True), (2, False)])
 def test_a_gang_asks_for_what_each_of_its_members_requests(guaranteed: int, may: bool) -> None:
     """Not for as many times what the one requests for which pods are evicted."""
