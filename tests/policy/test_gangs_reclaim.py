@@ -62,15 +62,18 @@ class World:
         made = self.cluster.templates.pod(self.pod(name, queue, **more))
         self.cluster.place(msgspec.structs.replace(made, started=started), where)
 
-    def reclaim(self, members: Sequence[objects.Pod], on: str, *, without: Collection[str]) -> Reclaimed:
-        """Return whom a gang evicts that fits on a node once some pods are gone, whatever else is in its way there."""
+    def reclaim(self, members: Sequence[objects.Pod], *on: str, without: Collection[str]) -> Reclaimed:
+        """Return whom a gang evicts that fits once some pods are gone, whatever else is in its way.
+
+        on: the node of each member, or that of all.
+        """
         assert self.policies.queues is not None
         pods: list[PodInfo] = [self.cluster.templates.pod(each) for each in members]
 
         def places() -> dict[str, str] | None:
             if any(self.cluster.node_of(uid) for uid in without):
                 return None
-            return {pod.uid: on for pod in pods}
+            return {pod.uid: node for pod, node in zip(pods, on * (len(pods) // len(on)), strict=True)}
 
         return reclaim(Frame(pods[0], self.cluster, NOW), self.policies.queues, pods, places)
 
@@ -124,6 +127,21 @@ def test_what_is_guaranteed_by_a_weaker_resource_goes_only_where_the_stronger_on
     assert (found.why, names(found)) == (NotReclaimed.NO_VICTIMS, [])
     world.run("more", "", "n0", gpu=3)
     assert names(world.reclaim(gang, "n0", without=["guaranteed"])) == ["guaranteed"], "now GPUs are short, too"
+
+
+def test_a_gang_is_short_of_nothing_that_a_nominated_pod_loses_to_one_of_its_members() -> None:
+    """The members differ: in the place of two like `large` the other one would wait, and not of two like `small`."""
+    world = World(BOTH.replace("gpu 2", "gpu 3") + 'queue c for pods where pod.label.queue == "c"\n')
+    world.run("guaranteed", "b", "n0", cpu=1, gpu=1)
+    world.run("own", "", "n0", cpu=3)
+    nominated = world.cluster.templates.pod(world.pod("nominated", "c", priority=3, gpu=2))
+    world.cluster.nominate(nominated, "n0")
+    large, small = world.pod("large", "a", cpu=0.5, gpu=2), world.pod("small", "a", cpu=0.5, gpu=1, priority=10)
+    for gang in ([large, small], [small, large]):
+        found = world.reclaim(gang, "n0", without=["guaranteed"])
+        assert (found.why, names(found)) == (NotReclaimed.NO_VICTIMS, []), "short of cpu alone"
+    found = world.reclaim([large, small], "n0", "n1", without=["guaranteed"])
+    assert names(found) == ["guaranteed"], "from the member that is alone there the other pod keeps its GPUs"
 
 
 def test_who_holds_claimed_devices_goes_for_a_gang_that_is_short_of_them() -> None:

@@ -98,6 +98,19 @@ def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
     assert {"queue borrows", "pod of a queue placed"} - met.keys() == set(), "never happened"
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("seed", "steps"),
+    [
+        (530028, 140),  # a gang was short of what a nominated pod lost to one member of it, and kept from the other
+        (530035, 400),  # one member is left of a gang, and others of it are nominated
+    ],
+)
+def test_gangs_evict_and_are_evicted_by_the_rules_of_queues_beside_nominated_pods(seed: int, steps: int) -> None:
+    met = QueueSimulation(seed, steps=steps).run()
+    assert {"eviction judged by the rules of queues", "gang bound"} - met.keys() == set(), "never happened"
+
+
 def test_in_strict_orders_pods_that_are_backfilled_delay_nobody_and_none_is_lost() -> None:
     met = BackfillSimulation(18, steps=60).run()
     assert {"bound", "unschedulable", "preempted"} - met.keys() == set(), "never happened"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -353,8 +354,9 @@ class _Attempt:
         found: list[tuple[int, Quota]] = []
         earlier: list[tuple[Quota, Amounts]] = []
         gang = frozenset(pod.uid for pod in self.asks.pods)
+        first = max(self.asks.pods, key=lambda pod: pod.priority)  # what others lose to it, they lose to all
         for queue, amounts in self.asks.parts:
-            before = nominated_before(self.cluster, self.usage, queue, self.frame.pod, amounts, gang=gang)
+            before = nominated_before(self.cluster, self.usage, queue, first, amounts, gang=gang)
             with self.usage.counting([*before, *earlier]):
                 found += self.usage.short(queue, amounts)
             earlier.append((queue, amounts))
@@ -370,22 +372,31 @@ class _Attempt:
         places |= requested & set(tree.classes.values())
         return _Short(frozenset(every), frozenset(places), by_quota)
 
-    def _free(self, name: str, rows: IntArray) -> IntArray:
-        """Return `int64[rows]`: what is free of a resource beside what is promised to nominated pods."""
+    def _free(self, name: str, rows: IntArray, pods: Sequence[PodInfo] | None = None) -> IntArray:
+        """Return `int64[rows]`: what is free of a resource beside what nominated pods keep.
+
+        pods: of those that ask, those that are to be there; None: maybe all.
+        """
         nodes = self.cluster.nodes
         if name == "pods":
             free = nodes.allocatable(name)[rows] - nodes.pod_count[rows]
         else:
             free = nodes.allocatable(name)[rows] - nodes.requested(name)[rows]
-        own = {pod.uid for pod in self.asks.pods}
         for node_name in self.cluster.nominated:
             row = nodes.rows.get(node_name, -1)
             at = int(rows.searchsorted(row))
             if row >= 0 and at < len(rows) and rows[at] == row:
-                for other in nominated_for(self.frame, node_name):
-                    if other.uid not in own:
-                        free[at] -= 1 if name == "pods" else other.demand.requests.get(name, 0)
+                for other in self._kept_from(pods or self.asks.pods, node_name):
+                    free[at] -= 1 if name == "pods" else other.demand.requests.get(name, 0)
         return free
+
+    def _kept_from(self, pods: Sequence[PodInfo], node_name: str) -> Iterable[PodInfo]:
+        """Return the pods nominated to a node that lose it to none of those that ask: who loses it to one, loses it."""
+        kept = {pod.uid: pod for pod in self.cluster.nominated[node_name].values()}
+        for pod in {pod.template: pod for pod in pods}.values():
+            known = nominated_for(msgspec.structs.replace(self.frame, pod=pod), node_name)
+            kept = {other.uid: other for other in known if other.uid in kept}
+        return [other for uid, other in kept.items() if all(uid != pod.uid for pod in self.asks.pods)]
 
     # --- a pod alone -------------------------------------------------------------------------------------
 
@@ -564,19 +575,17 @@ class _Attempt:
 
     def _short_on(self, places: Mapping[str, str]) -> set[str]:
         """Return what is short on chosen nodes for the pods placed there."""
-        there: dict[int, dict[str, int]] = {}
+        there: dict[int, list[PodInfo]] = {}
         by_uid = {pod.uid: pod for pod in self.asks.pods}
         for uid, node_name in places.items():
             row, pod = self.cluster.nodes.rows.get(node_name), by_uid.get(uid)
             if row is not None and pod is not None:
-                total = there.setdefault(row, {})
-                for name, amount in {**pod.demand.requests, "pods": 1}.items():
-                    total[name] = total.get(name, 0) + amount
+                there.setdefault(row, []).append(pod)
         return {
             name
-            for row, total in there.items()
-            for name, amount in total.items()
-            if self._free(name, np.array([row]))[0] < amount
+            for row, pods in there.items()
+            for name, amount in _requested(pods).items()
+            if self._free(name, np.array([row]), pods)[0] < amount
         }
 
     def _is_legal(self, units: Sequence[Unit], short: _Short) -> bool:
@@ -839,6 +848,14 @@ class _Attempt:
     def _give_back(self, units: Iterable[Unit]) -> None:
         for unit in reversed(list(units)):
             self.away.put_back(unit.pods)
+
+
+def _requested(pods: Iterable[PodInfo]) -> Mapping[str, int]:
+    """Return what pods request of a node together, with `pods`."""
+    total = Counter[str]()
+    for pod in pods:
+        total.update({**pod.demand.requests, "pods": 1})
+    return total
 
 
 class _Kind(msgspec.Struct, frozen=True, eq=False):
