@@ -61,3 +61,55 @@ def test_a_restart_finds_the_same_reservation() -> None:
         assert calm.on_nodes() == ["runs", "short"]
 
     story(POLICY, tell, cpus=(2,))
+
+
+def test_those_that_wait_for_a_reservation_are_tried_once_it_is_somewhere_else() -> None:
+    """What moves it are pods of others: these take room, so they help nobody else."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs-0", millis=500, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("runs-1", millis=2000, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=2000, priority=8)
+        await calm.after(2)
+        calm.pod("long", millis=300, runtime="30m")
+        await calm.after(30)
+        assert "1 node(s) reserved for default/big" in calm.told.why["long"]
+        node = next(pod["spec"]["nodeName"] for name, pod in calm.server.pods.items() if name == "runs-0")
+        calm.server.place("stays", node, millis=1000)
+        await calm.after(12)
+        assert calm.on_nodes() == ["long", "runs-0", "runs-1", "stays"]
+
+    story(POLICY, tell, cpus=(2, 2))
+
+
+def test_those_that_wait_for_a_reservation_are_tried_once_another_pod_is_the_first_that_waits() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs", millis=1000, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=2000, priority=8)
+        calm.pod("long", millis=500, runtime="30m")
+        await calm.after(30)
+        assert RESERVED in calm.told.why["long"]
+        calm.pod("huge", millis=9000, priority=10)  # it fits nowhere, at any time, so nothing is reserved for it
+        await calm.after(12)
+        assert calm.on_nodes() == ["long", "runs"]
+
+    story(POLICY, tell, cpus=(2,))
+
+
+def test_a_pod_that_ends_in_time_keeps_no_other_one_from_the_room_that_is_left() -> None:
+    """Until it is on its node, nobody expects that it will be gone when the first one starts."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs", millis=500, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=1600, priority=8)
+        await calm.after(2)
+        calm.pod("short", millis=300, runtime="5m")
+        calm.pod("long", millis=300, runtime="30m")
+        await calm.after(15)
+        assert calm.on_nodes() == ["long", "runs", "short"]
+
+    story(POLICY, tell, cpus=(2,))

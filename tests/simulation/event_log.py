@@ -148,6 +148,7 @@ class _Replayed(Waiting):
         self._simulated.advance(max(at, self._simulated.now))
         self._look()
         self._waiting_pods.expire(self._simulated.now)
+        self._waiting_pods.backfill.look(self._simulated.now)
 
     def decide(self, uid: str) -> None:
         """Decide pods until one is decided, if it is to be decided at all."""

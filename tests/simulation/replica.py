@@ -405,19 +405,21 @@ class Replica:
         """Yield the pods that wait for an event, though a scheduler without any memory would find a node for them now.
 
         Left out are gangs, which wait for more than an event, what waits for time to pass, pods that we give back to
-        the replica that passed them on and whose update we do not see yet, and the moments in which a pod is assumed:
-        it wakes others when the watch shows it.
+        the replica that passed them on and whose update we do not see yet, the moments in which a pod is assumed: it
+        wakes others when the watch shows it, and those before the scheduler looks at what it has reserved.
         """
         scheduler, policies = self.scheduler, self.scheduler.algorithm.policies
         waiting = [queued for queued in scheduler.queue if queued.place is Place.UNSCHEDULABLE and not queued.groups]
-        is_moving = scheduler.cluster.assumed or scheduler.queue.has_to_move(self._peek())
+        now, backfill = self._peek(), scheduler.waiting_pods.backfill
+        is_moving = scheduler.cluster.assumed or scheduler.queue.has_to_move(now) or backfill.has_to_look(now)
         if not waiting or policies is None or is_moving:
             return
         afresh = LiveAlgorithm(msgspec.structs.replace(scheduler.context, clock=self._peek))
         afresh.cycle, afresh.policies, afresh.signals = Cycle(), policies, scheduler.algorithm.signals
         seats, filters = scheduler.waiting_pods.seats, afresh.filters_of
-        backfill = Backfill(scheduler.cluster, scheduler.queue, frame=afresh.frame, seats=seats, filters=filters)
-        afresh.beside = backfill.beside
+        afresh.beside = Backfill(
+            scheduler.cluster, scheduler.queue, frame=afresh.frame, seats=seats, filters=filters
+        ).beside
         for queued in waiting:
             wakes = queued.wake_events
             if not afresh.serves(queued.pod):

@@ -32,8 +32,3 @@ def test_a_pod_that_waits_for_a_reservation_is_not_lost_where_a_clock_is_set(ahe
     simulation = _OneWaits(1, steps=0)
     simulation.clock_ahead = ahead
     assert simulation.run()["pod waits for a reservation"] > 0
-
-
-@pytest.mark.timeout(120)
-def test_pods_wait_for_a_reservation_while_the_scheduler_is_hours_ahead() -> None:
-    assert BackfillSimulation(510001, steps=400).run()["pod waits for a reservation"] > 0

@@ -43,7 +43,7 @@ class ClusterEvent(Enum):
     OWN_UPDATE = "UnscheduledPodUpdate"
     """The pod itself was changed; nobody else hears of it."""
     RESERVATION = "ReservationChange"
-    """The pod that room was reserved for waits no longer, or has to wait longer (`backfill`)."""
+    """The pod that room was reserved for waits no longer, starts elsewhere, or has to wait longer (`backfill`)."""
     TAKEN = "Taken"
     """Room, devices or a volume were taken: decisions may be others now, but no rejected pod is helped."""
 

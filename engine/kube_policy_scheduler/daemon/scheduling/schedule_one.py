@@ -251,9 +251,11 @@ class Scheduler:
         due = self.queue.next_due() if self._may_schedule() else None
         waits_since = self.waiting_pods.unnominated_since
         nominates = waits_since + NOMINATE_AFTER_SECONDS if waits_since is not None else None
-        # a standby evicts nobody: what it leaves undone must not keep its loop busy
-        evicts = self.waiting_pods.short.next_due() if self.leading and self.algorithm.policies is not None else None
-        dues = (due, self.waiting_pods.next_due(), self.waiting_pods.backfill.next_due(), nominates, evicts)
+        # a standby evicts nobody and reserves nothing: what it leaves undone must not keep its loop busy
+        acts = self.leading and self.algorithm.policies is not None
+        evicts = self.waiting_pods.short.next_due() if acts else None
+        reserves = self.waiting_pods.backfill.next_due() if acts else None
+        dues = (due, self.waiting_pods.next_due(), reserves, nominates, evicts)
         ends = [at - self._clock() for at in dues if at is not None]
         pause = min(REPORT_AFTER_SECONDS, *ends, REPORT_AFTER_SECONDS)
         with contextlib.suppress(TimeoutError):
@@ -279,6 +281,7 @@ class Scheduler:
             self.deferred_resizes.look(now)
             if self.algorithm.policies is not None:
                 self.short_gangs.look(now)
+                self.waiting_pods.backfill.look(now)
                 if now >= self.above_max.reclaim.look_at:
                     self.above_max.look(self.algorithm.policies, now)
             for assumed in self.waiting_pods.unnominated(since=now - NOMINATE_AFTER_SECONDS):

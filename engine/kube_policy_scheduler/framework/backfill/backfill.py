@@ -47,10 +47,16 @@ class _Kept(msgspec.Struct, frozen=True):
     """None: nothing is reserved."""
     look_at: float
     """When it has to be found again, though nothing happened, Unix seconds."""
+    wake_at: float
+    """When those that wait are tried again, Unix seconds: they may have met what was found before this."""
 
 
 class Backfill:
-    """The reservations of the orders of a queue. One is kept until something happens that could make it another one."""
+    """The reservations of the orders of a queue. One is kept until something happens that could make it another one.
+
+    That may be anything: whoever takes room may take that of the first pod, which then starts elsewhere. Those that
+    wait hear of it by `look`, which finds what is kept again even if no pod asks.
+    """
 
     def __init__(
         self, cluster: Cluster, queue: SchedulingQueue, *, frame: FrameOf, seats: SeatsOf, filters: FiltersOf
@@ -84,8 +90,23 @@ class Backfill:
         if self._cluster.ledger.is_silent:  # something is tried out, which is no news
             return kept.beside if kept is not None and kept.first is first else None
         if kept is None or not self._still_holds(kept, first, rule, frame.now):
-            kept = self._kept[line] = self._found(first, rule, frame)
+            kept = self._find(line, first, rule, frame)
         return kept.beside
+
+    def _find(self, line: str, first: QueuedPod, rule: BackfillRule, frame: Frame) -> _Kept:
+        """Find what is reserved, and keep it; see when to try those again that waited for what was kept before."""
+        before, found = self._kept.get(line), self._found(first, rule, frame)
+        if before is not None:
+            wake_at = frame.now if self._lets_more_pass(found.beside, before.beside) else before.wake_at
+            found = msgspec.structs.replace(found, wake_at=min(wake_at, found.wake_at))
+        self._kept[line] = found
+        return found
+
+    def _lets_more_pass(self, beside: BesideReservation | None, before: BesideReservation | None) -> bool:
+        """Return whether a pod that must not pass the pod that room was reserved for may pass now."""
+        if before is None:
+            return False
+        return beside is None or beside.reservation.leaves_more(self._cluster, before.reservation)
 
     def _still_holds(self, kept: _Kept, first: QueuedPod, rule: BackfillRule, now: float) -> bool:
         if kept.first is not first or kept.pod is not first.pod or kept.rule is not rule or now >= kept.look_at:
@@ -110,25 +131,47 @@ class Backfill:
         pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
         look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
         beside = BesideReservation(rule, reservation, self._filters(first)) if reservation is not None else None
-        return _Kept(first, first.pod, rule, epoch, beside, look_at)
+        return _Kept(first, first.pod, rule, epoch, beside, look_at, wake_at=look_at)
 
     # --- time ----------------------------------------------------------------------------------------
 
     def look(self, now: Steady) -> None:
-        """Wake those that wait for reservations that have begun: pods are late, so the next ones begin later."""
+        """Wake those that wait for reservations that are others now, or have begun: of late pods, the next is later."""
         if not self._kept:
             return
-        ended = [line for line, kept in self._kept.items() if kept.look_at - self._cluster.ahead <= now]
+        ended = [line for line, kept in self._kept.items() if self._has_ended(line, kept, now)]
         for line in ended:
             del self._kept[line]
         if ended:
             self._cluster.ledger.note(ClusterEvent.RESERVATION)
 
+    def _has_ended(self, line: str, kept: _Kept, now: Steady) -> bool:
+        """Return whether those that wait for what is kept are to be tried again; find what may be another one."""
+        if not self._may_be_another(line, kept, now):
+            return False
+        found = self._queue.first_of(line)
+        if found is None or kept.wake_at <= now + self._cluster.ahead:
+            return True
+        first, rule = found
+        frame = self._frame(first)
+        return self._find(line, first, rule, frame).wake_at <= frame.now
+
+    def _may_be_another(self, line: str, kept: _Kept, now: Steady) -> bool:
+        at = now + self._cluster.ahead
+        if kept.wake_at <= at or kept.beside is None:  # nobody waits where nothing is reserved
+            return kept.wake_at <= at
+        found = self._queue.first_of(line)
+        return found is None or not self._still_holds(kept, *found, at)
+
+    def has_to_look(self, now: Steady) -> bool:
+        """Return whether `look` has work."""
+        return any(self._may_be_another(line, kept, now) for line, kept in self._kept.items())
+
     def next_due(self) -> float | None:
-        """Return when `look` has something to do, on the steady clock."""
+        """Return when `look` has something to do even if nothing happens, on the steady clock."""
         if not self._kept:
             return None
-        times = (kept.look_at - self._cluster.ahead for kept in self._kept.values())
+        times = (kept.wake_at - self._cluster.ahead for kept in self._kept.values())
         return min((at for at in times if at < math.inf), default=None)
 
 

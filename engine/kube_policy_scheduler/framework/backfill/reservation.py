@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.departures import Departures
@@ -90,6 +90,22 @@ class StartReservation(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             for node_name, amounts in self.needed.items()
             for resource in amounts
         )
+
+    def leaves_more(self, cluster: Cluster, before: StartReservation) -> bool:
+        """Return whether a pod that would delay what was reserved before might not delay this.
+
+        That is so if this is elsewhere, or for other pods, or if more of those are expected to be gone by then that
+        leave something to others beside it: room on its nodes, or quota of queues. When it begins does not count.
+        """
+        if self._taken() != before._taken():
+            return True
+        gone = {end.uid for end in self.gone}.difference(end.uid for end in before.gone)
+        if cluster.quota_usage is not None:
+            return bool(gone)
+        return any(cluster.node_of(uid) in self.needed for uid in gone)
+
+    def _taken(self) -> Counter[tuple[PodTemplate, str]]:
+        return Counter((seat.pod.template, seat.node_name) for seat in self.seats)
 
 
 def reserve(

@@ -555,7 +555,6 @@ class WaitingPods(Generic[AssumedT]):
 
     def expire(self, now: Steady) -> None:
         """Have those give their places back whose plan was not carried out in time, and wake a gang that paused."""
-        self.backfill.look(now)
         if (group := self.gangs.due(now)) is not None:
             self._wake_one(group)
         if self._starts and not self._next:

@@ -160,6 +160,11 @@ class ActiveQueue:
                 found |= {queued.pod.uid: blocker.item for queued in self._ordered.of((line, False))}
         return found
 
+    def first_of(self, line: str) -> QueuedPod | None:
+        """Return the first pod that waits of a strict line; None: there is none."""
+        first = self._ordered.firsts(self._now).get((line, True)) if self._ordered is not None else None
+        return first.item if first is not None else None
+
     def first_waiting(self, position: QueuePosition) -> QueuedPod | None:
         """Return the first pod that waits of a strict line, if it comes before a position; None: there is none."""
         if self._ordered is None:

@@ -207,6 +207,12 @@ class SchedulingQueue:
             return None
         return position.line, first, position.backfill
 
+    def first_of(self, line: str) -> tuple[QueuedPod, BackfillRule] | None:
+        """Return the first pod that waits of a line, with what lets others pass it; None: nobody waits, or nothing."""
+        first = self._active.first_of(line) if self._active.backfills else None
+        rule = self._position(first).backfill if first is not None else None
+        return (first, rule) if first is not None and rule is not None else None
+
     def has_to_ask(self) -> bool:
         """Return whether `ask_again` has work."""
         return bool(self._ask_again)

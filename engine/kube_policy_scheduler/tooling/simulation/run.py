@@ -580,6 +580,7 @@ class Waiting:
                 following += 1
             self._look()
             self._waiting_pods.expire(now)
+            self._waiting_pods.backfill.look(now)
             for gang in self._waiting_pods.short.due(now):
                 self._evict_each(gang.rest, by=None, why="its gang has lost pods")
             if (above := self._above_max.due(lambda: self._algorithm.rules.queues, now)) is not None:
