@@ -212,6 +212,22 @@ def test_pending_pods_go_first() -> None:
     story(SPREAD, tell, cpus=(8, 8))
 
 
+def test_what_a_pass_tries_wakes_no_pod_that_waits() -> None:
+    """Each step of the search took pods off their nodes for a moment, and each pod that waited was tried again."""
+
+    async def tell(calm: Calm) -> None:
+        await crowd(calm, "a", "b", "c", "d")
+        calm.pod("huge", millis=9000, app="web")
+        await calm.after(150)
+        assert on(calm) == {"n0": 2, "n1": 2}
+        tries = calm.told.told["unschedulable"]
+        assert tries > 0
+        await calm.after(100)  # five passes
+        assert calm.told.told["unschedulable"] == tries
+
+    story(SPREAD, tell, cpus=(8, 8))
+
+
 def test_bare_pods_stay() -> None:
     async def tell(calm: Calm) -> None:
         calm.process.use_policies(calm.policies_of(ONE_NODE))

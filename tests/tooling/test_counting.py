@@ -112,3 +112,14 @@ def test_pods_on_their_way_take_room() -> None:
         place_assumed(there, [(pod, 3)])
         assert count_copies(there, pod, most=100) == Fitting(1)
     assert count_copies(there, pod, most=100) == Fitting(4)
+
+
+def test_where_changes_are_silent_no_rejection_is_remembered() -> None:
+    """Nothing tells then that there is room again: whoever was rejected before would stay so."""
+    there = seats([node("n", 4)])
+    large, small = a_pod(there, cpu=4), a_pod(there)
+    with there.cluster.ledger.silent(), there.trying():
+        with there.trying():
+            place_assumed(there, [(small, 1)])
+            assert count_copies(there, large, most=100) == Fitting(0)
+        assert count_copies(there, large, most=100) == Fitting(1)

@@ -163,7 +163,7 @@ class Answers:
             seed: breaks ties.
             cycle: one with columns that are kept already, in place of a new one with this seed.
             remembers: whether rejections are kept while nothing changes in the cluster: for callers whose rules,
-                metrics and clock stay the same.
+                metrics and clock stay the same. Where changes are silent, nothing tells of them, and none is kept.
         """
         self._cycle = cycle or Cycle(seed=seed)
         self._rejected = RejectionMemo() if remembers else None
@@ -286,9 +286,10 @@ class Answers:
         return Unschedulable(inputs=inside, requirements=requirements, decision=decision)
 
     def _decide(self, inputs: DecisionInputs, *, preempts: bool, verdict: ExtenderVerdict | None) -> Decision:
-        if self._rejected is None or verdict is not None:
+        ledger = inputs.cluster.ledger
+        if self._rejected is None or verdict is not None or ledger.is_silent:
             return self._cycle.decide(inputs.frame(), inputs.profile, preempts=preempts, verdict=verdict)
-        pod, profile, epoch = inputs.pod, inputs.profile, inputs.cluster.ledger.epoch
+        pod, profile, epoch = inputs.pod, inputs.profile, ledger.epoch
         known = self._rejected.get(pod, profile, epoch, preempts=preempts)
         if known is not None:
             return known

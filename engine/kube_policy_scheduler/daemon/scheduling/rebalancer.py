@@ -1,7 +1,8 @@
 """Moves pods continuously, where policies say `rebalance`: plans in steps, evicts, reserves room, and judges itself.
 
 The planner is that of `policyctl rebalance`. It tries pods on the scheduler's own cluster, and undoes all of it before
-the event loop runs again. Each move is proved once more right before its eviction.
+the event loop runs again. Pods that wait hear nothing of that, as none of them gets room. Each move is proved once more
+right before its eviction.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ class Rebalancer(Observer):
             reserves=True,
         )  # fmt: skip
         state = ClusterState(context.cluster, {})
-        answers = Answers(cycle=cycle, remembers=True)
+        answers = Answers(cycle=cycle)
         return Planner(Seats(state, ruleset, signals=signals, now=now, answers=answers), options)
 
     async def one_pass(self) -> tuple[Move, ...]:
@@ -290,13 +291,13 @@ class Rebalancer(Observer):
     def _step(self, steps: Iterable[None]) -> bool:
         """Search for a short time; return whether that was the end."""
         end = self._stopwatch() + SLICE_SECONDS
-        return all(self._stopwatch() < end for _ in steps)
+        with self._context.cluster.ledger.silent():
+            return all(self._stopwatch() < end for _ in steps)
 
     def _prove(self, planner: Planner, pod: PodInfo, made: Iterable[tuple[Move, PodInfo]]) -> Move | None:
         """Return the move of a pod if it is proved beside all moves that are still on their way."""
         seats, cluster, now = planner.seats, self._context.cluster, self._context.wall()
-        mark = seats.mark()
-        try:
+        with cluster.ledger.silent(), seats.trying():
             on_the_way = [(each.move, each.victim, each.stand_in) for each in self._reservations.all()]
             if self._settings.dry_run:
                 on_the_way += [(move, victim, replacement_of(victim, now)) for move, victim in made]
@@ -306,8 +307,6 @@ class Rebalancer(Observer):
                 if move.target in cluster.nodes.rows:
                     planner.assume(replacement, move.target)
             found = planner.prove(pod)
-        finally:
-            seats.undo_to(mark)
         return found if isinstance(found, Move) else None
 
     async def _evict(self, move: Move, pod: PodInfo, *, rest_seconds: float) -> bool:
