@@ -68,6 +68,8 @@ class Reports(Observer):
     waits: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     moves: list[PodMoved] = field(default_factory=list)
+    tries: Counter[str] = field(default_factory=Counter)
+    """By name: how often a pod got no node."""
     found: list[str] = field(default_factory=list)
     """What should not have happened."""
 
@@ -77,6 +79,7 @@ class Reports(Observer):
 
     def unschedulable(self, decision: Any) -> None:
         self.told["unschedulable"] += 1
+        self.tries[decision.pod.name] += 1
         self.why[decision.pod.name] = decision.message
         found = decision.preemption
         nominated = None if found is None or found.keeps_nomination else found.nominated_node or ""
@@ -156,6 +159,16 @@ class WorldScheduler(Scheduler):
         job, waiting = pod.labels.get("job"), set(self.waiting_pods.waiting)
         members = [p for p in self.cluster.pods.values() if p.labels.get("job") == job] if job is not None else []
         return [member for member in members if member.uid not in waiting]
+
+
+class WorldRebalancer(Rebalancer):
+    """A rebalancer that tells how long it leaves workloads alone."""
+
+    def rests_until(self) -> float:
+        """Return when the last workload has rested, seconds of the event loop; 0 if none rests."""
+        now = asyncio.get_running_loop().time()
+        kept = self._ledger.kept(now, unix=now, policies="")
+        return max((workload.rests_until for workload in kept.workloads.values()), default=0.0)
 
 
 class Replica:
@@ -252,7 +265,7 @@ class Replica:
             leading=not fence.is_needed,
         )
         clock.on_set(self.scheduler.clock_was_set)
-        self.rebalancer = Rebalancer(
+        self.rebalancer = WorldRebalancer(
             self.scheduler,
             MOVES,
             evictor=PodEvictor(transport, fence=Fence(fence.allows, view)),

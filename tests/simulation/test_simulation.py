@@ -86,6 +86,12 @@ def test_a_node_that_is_removed_while_a_move_is_searched_ends_nothing() -> None:
     assert "move evicted" in met, "never happened"
 
 
+def test_a_workload_moves_on_when_it_has_rested_from_a_replacement_that_came_too_late() -> None:
+    """It rests for an hour, so it moves long after everything else is calm; and then there is peace."""
+    met = MovingSimulation(510035, steps=400).run()
+    assert {"move pending", "move in the calm"} - met.keys() == set(), "never happened"
+
+
 @pytest.mark.timeout(120)
 def test_a_standby_that_knows_of_a_gang_without_some_of_its_pods_waits_for_events() -> None:
     """It evicts nobody; what it leaves undone was due in each turn of its loop, a thousand times a second for ever."""
