@@ -212,20 +212,23 @@ def test_pending_pods_go_first() -> None:
     story(SPREAD, tell, cpus=(8, 8))
 
 
-def test_what_a_pass_tries_wakes_no_pod_that_waits() -> None:
-    """Each step of the search took pods off their nodes for a moment, and each pod that waited was tried again."""
+def test_what_a_pass_tries_wakes_no_pod_that_waits_so_it_does_not_end_itself() -> None:
+    """Each step of the search took pods off their nodes for a moment. Pods that waited were tried again, and went
+    first: where several fitted nowhere, nothing ever moved."""
 
     async def tell(calm: Calm) -> None:
-        await crowd(calm, "a", "b", "c", "d")
-        calm.pod("huge", millis=9000, app="web")
-        await calm.after(150)
-        assert on(calm) == {"n0": 2, "n1": 2}
+        await crowd(calm, "a", "b", "c", "d", "e", "f", "g", "h")
+        for name in ("huge", "larger", "largest"):
+            calm.pod(name, millis=90_000, app="web")
+        await calm.after(120)
+        assert on(calm) == {"n0": 2, "n1": 2, "n2": 2, "n3": 2}
+        assert moved(calm) == {"evicted": 6, "landed": 6}
+        await calm.after(60)
         tries = calm.told.told["unschedulable"]
-        assert tries > 0
         await calm.after(100)  # five passes
         assert calm.told.told["unschedulable"] == tries
 
-    story(SPREAD, tell, cpus=(8, 8))
+    story(SPREAD, tell, cpus=(8, 8, 8, 8))
 
 
 def test_bare_pods_stay() -> None:
