@@ -116,6 +116,57 @@ def test_room_is_reserved_for_the_replacement_until_it_comes() -> None:
     story(policy, tell, cpus=(4, 4))
 
 
+def test_room_that_is_reserved_counts_once_so_that_moves_of_one_pass_go_beside_each_other() -> None:
+    def only(first: str, second: str) -> str:
+        return f'filter fits(cpu, mem) and (node.name == "{first}" or node.name == "{second}")\n'
+
+    policy = only("n2", "n3") + "rebalance rest 0s\n"
+
+    async def tell(calm: Calm) -> None:
+        calm.process.use_policies(calm.policies_of(only("n0", "n1")))
+        for name in ("a", "b"):
+            calm.pod(name, millis=3000, owner=name)
+        await calm.after(5)
+        calm.server.replaces_after = 10.0
+        calm.process.use_policies(calm.policies_of(policy))
+        while not calm.server.evicted:
+            await calm.after(1)
+        await calm.after(2)
+        assert moved(calm) == {"evicted": 2}, "both at once, though each target has room for one"
+        await calm.after(20)
+        assert on(calm) == {"n2": 1, "n3": 1}
+
+    story(policy, tell, cpus=(4, 4, 4, 4))
+
+
+def test_a_replacement_lands_although_the_answer_to_its_binding_is_lost() -> None:
+    policy = 'filter fits(cpu, mem)\nfilter node.name != "n0" if pod.label.app == "web"\nrebalance\n'
+
+    async def tell(calm: Calm) -> None:
+        answer = calm.server.answer
+
+        def lost(verb: str, path: str, body: bytes) -> bytes:
+            found = answer(verb, path, body)
+            if "/pods/" in path and (verb == "GET" or path.endswith("/binding")):
+                raise refusal(503, "no answer")
+            return found
+
+        calm.process.use_policies(calm.policies_of(ONE_NODE))
+        calm.pod("big", millis=3000, owner="big", app="web")
+        await calm.after(5)
+        calm.server.answer = lost  # type: ignore[method-assign]
+        calm.process.use_policies(calm.policies_of(policy))
+        while not calm.server.evicted:
+            await calm.after(1)
+        await calm.after(10)
+        assert on(calm) == {"n1": 1}
+        assert calm.process.scheduler.reservations.all() == []
+        await calm.after(100)
+        assert moved(calm) == {"evicted": 1, "landed": 1}
+
+    story(policy, tell, cpus=(4, 4))
+
+
 def test_room_for_a_replacement_that_never_comes_is_given_back_and_counts_as_a_miss() -> None:
     policy = 'filter fits(cpu, mem)\nfilter node.name != "n0" if pod.label.app == "web"\nrebalance\n'
 

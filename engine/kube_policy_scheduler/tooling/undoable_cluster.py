@@ -72,15 +72,18 @@ class UndoableCluster:
         """
         cluster = self.cluster
         self._log.append(take_claims(cluster, pod, host, now=self.now, order=order))
-        cluster.place(pod, host, devices=devices or None)
+        self._count(pod, host, devices or None)
+
+    def put(self, pod: PodInfo, host: str) -> None:
+        """Count a pod on a node without a decision, as one that belongs to the node; it keeps no room any more."""
+        self._count(pod, host, None)
+
+    def _count(self, pod: PodInfo, host: str, devices: Mapping[str, Chosen] | None) -> None:
+        cluster = self.cluster
+        cluster.place(pod, host, devices=devices)
         self._log.append(lambda: cluster.displace(pod.uid))
         if cluster.is_nominated(pod.uid):
             self.nominate(pod, "")
-
-    def put(self, pod: PodInfo, host: str) -> None:
-        """Count a pod on a node without a decision, as one that belongs to the node."""
-        self.cluster.place(pod, host)
-        self._log.append(lambda: self.cluster.displace(pod.uid))
 
     def take_off(self, pod: PodInfo, *, ends: bool = False) -> PodInfo:
         """Take a pod off its node; return it as it would wait.

@@ -298,13 +298,14 @@ class Rebalancer(Observer):
         """Return the move of a pod if it is proved beside all moves that are still on their way."""
         seats, cluster, now = planner.seats, self._context.cluster, self._context.wall()
         with cluster.ledger.silent(), seats.trying():
-            on_the_way = [(each.move, each.victim, each.stand_in) for each in self._reservations.all()]
+            kept = self._reservations
+            on_the_way = [(each.move, each.victim, kept.replacement(each)) for each in kept.all()]
             if self._settings.dry_run:
                 on_the_way += [(move, victim, replacement_of(victim, now)) for move, victim in made]
             for move, victim, replacement in on_the_way:
                 if cluster.node_of(victim.uid) is not None:
                     seats.take_off(victim)
-                if move.target in cluster.nodes.rows:
+                if cluster.node_of(replacement.uid) is None and move.target in cluster.nodes.rows:
                     planner.assume(replacement, move.target)
             found = planner.prove(pod)
         return found if isinstance(found, Move) else None
@@ -339,17 +340,24 @@ class Rebalancer(Observer):
 
     def on_bound(self, bound: PodBound) -> None:
         """Note where a replacement is."""
-        kept = self._reservations.settle(bound.pod.uid)
+        self._settle(bound.pod.uid, bound.node_name)
+
+    def _settle(self, uid: str, node_name: str) -> None:
+        kept = self._reservations.settle(uid)
         if kept is not None:
-            hit = bound.node_name == kept.move.target
-            self._note(kept.move, MoveOutcome.LANDED if hit else MoveOutcome.ELSEWHERE, bound.node_name)
+            hit = node_name == kept.move.target
+            self._note(kept.move, MoveOutcome.LANDED if hit else MoveOutcome.ELSEWHERE, node_name)
 
     def _expire(self) -> None:
+        cluster = self._context.cluster
         for kept in self._reservations.all():
+            if kept.claimed_by in cluster.assumed:
+                continue  # its binding is under way
+            if (node_name := cluster.node_of(kept.claimed_by)) is not None:
+                self._settle(kept.claimed_by, node_name)  # the watch shows it, and the answer to its binding was lost
+                continue
             if _now() < kept.until:
                 continue
-            if kept.claimed_by and kept.claimed_by in self._context.cluster.assumed:
-                continue  # its binding is under way
             self._reservations.release(kept)
             if not kept.in_doubt or self._is_leaving(kept.victim):
                 self._note(kept.move, MoveOutcome.PENDING)

@@ -64,6 +64,12 @@ class Reservations:
         if queued is not None and queued.pod.nominated_node == reservation.move.target:
             context.nominate(queued, "")
 
+    def replacement(self, reservation: Reservation) -> PodInfo:
+        """Return the pod that the room is for: the replacement once it is here, until then the stand-in."""
+        uid, context = reservation.claimed_by, self._context
+        queued = context.queue.get(uid)
+        return queued.pod if queued is not None else context.cluster.pods.get(uid, reservation.stand_in)
+
     def settle(self, uid: str) -> Reservation | None:
         """Return the reservation that a bound pod had claimed, and drop it."""
         found = next((each for each in self._kept.values() if each.claimed_by == uid), None) if self._kept else None
