@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kube_policy_scheduler.daemon.scheduling import gated_pods
 from tests.simulation.calm import Calm, story
 
@@ -55,3 +57,20 @@ def test_without_strict_nothing_is_said() -> None:
         assert "waiting until" not in calm.told.why.get("small", "")
 
     story(STRICT.replace(" strict", ""), tell, cpus=(2,))
+
+
+@pytest.mark.parametrize("ordered", ["", ' if pod.label.line == "x"'], ids=["same", "other"])
+def test_members_start_with_the_one_whose_turn_it_is_though_they_are_behind_another_pod(ordered: str) -> None:
+    """Otherwise two gangs of which each has the first pod of another order would wait for each other for ever."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("big", millis=9000, priority=8, line="x")
+        await calm.after(12)
+        calm.pod("small", line="x")
+        calm.pod("second", line="x", job="j")
+        calm.pod("first", priority=9, job="j")
+        await calm.after(12)
+        assert calm.on_nodes() == ["first", "second"]
+
+    gang = "gang by pod.label.job size 2 if pod label job\n"
+    story(STRICT.replace("strict", f"strict{ordered}") + gang, tell, cpus=(4,))
