@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.steps import UNFINISHED, in_turn
 from kube_policy_scheduler.daemon.scheduling import schedule_one
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.groups import plan
+from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
 from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import policies_of
@@ -636,6 +639,43 @@ def test_room_is_kept_for_a_gang_while_pods_are_evicted_for_it_by_reclaim(cores:
         assert len(there) == 4
 
     story(f"{GANG}{queues}reclaim\n", tell, cpus=(6,))
+
+
+OVER_QUOTA = (
+    "queue both for pods where pod label team max cpu 6\nqueue a of both for pods where pod label team=a min cpu 6\n"
+    "queue b of both for pods where pod label team=b\nreclaim\n"
+)
+
+
+async def evicting_for_quota(calm: Calm) -> None:
+    """Have pods nominated whose queue has no quota for their gang until the pod that was evicted for it is gone."""
+    calm.pod("big", millis=6000, team="b")
+    await calm.after(5)
+    calm.server.stuck.add("big")
+    for number in range(6):
+        calm.pod(f"g{number}", job="g", size="6", team="a")
+    await calm.after(10)
+
+
+def test_that_pods_are_about_to_make_room_is_found_once_for_a_whole_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a gang of 70 took 20 s each time that its members were tried again."""
+    asked, reclaim = list[str](), plan.reclaim
+
+    def counted(frame: Frame, *rest: Any, **more: Any) -> Reclaimed:
+        asked.append(frame.pod.name)
+        return reclaim(frame, *rest, **more)
+
+    monkeypatch.setattr(plan, "reclaim", counted)
+
+    async def tell(calm: Calm) -> None:
+        await evicting_for_quota(calm)
+        assert len(asked) == 2, "once for the victim, and once whether it makes the room"
+        assert calm.told.why["g5"].endswith("reclaim: waits until evicted pods are gone.")
+        calm.server.release("big")
+        await calm.after(5)
+        assert calm.on_nodes() == [f"g{number}" for number in range(6)]
+
+    story(GANG + OVER_QUOTA, tell, cpus=(7,))
 
 
 @settings(max_examples=15, deadline=None)

@@ -60,6 +60,8 @@ class Plans(msgspec.Struct, eq=False):
     """Since when the queues of its members could guarantee it, and it was rejected; None: that has not been."""
     reclaims_again_at: float = 0.0
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
+    reclaim_waits: Hashable = None
+    """Of everything, when it was seen last that pods that end will make the room that `reclaim` asks for."""
     wanted_at: float | None = None
     """When it is to be planned again though no event says so; None: never."""
 
@@ -203,6 +205,7 @@ class GangTable(GroupTable[GangRecord]):
             restarts=before.restarts,
             entitled_since=before.entitled_since,
             reclaims_again_at=before.reclaims_again_at,
+            reclaim_waits=before.reclaim_waits,
         )
 
     # --- time ----------------------------------------------------------------------------------------

@@ -224,6 +224,9 @@ class Planner:
         if rules is None or not rules.reclaims or requirement is None:
             return short
         record = self._gangs.of(requirement.group)
+        state = self.algorithm.state, self._queue.group_version(requirement.group), time // RETRY_SECONDS
+        if record.plans.reclaim_waits == state:  # another member has found so: each of them is tried
+            return msgspec.structs.replace(short, reclaim=Reclaimed(why=NotReclaimed.WAITS))
         # one that is nominated may wait for pods that end, whatever an attempt found before
         pauses = record.plans.reclaims_again_at > time and not self.cluster.is_nominated(queued.pod.uid)
         if pauses or self._queue.is_letting_in(requirement.group):
@@ -265,6 +268,7 @@ class Planner:
             record.plans.entitled_since = time
         if found.found_nobody:
             record.plans.reclaims_again_at = time + RETRY_SECONDS
+        record.plans.reclaim_waits = state if found.waits else None
         return msgspec.structs.replace(short, reclaim=found)
 
     def _that_may_reclaim(
