@@ -17,6 +17,7 @@ from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.groups import plan
 from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
+from kube_policy_scheduler.framework.queue import scheduling_queue
 from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import policies_of
@@ -674,6 +675,23 @@ def test_that_pods_are_about_to_make_room_is_found_once_for_a_whole_gang(monkeyp
         calm.server.release("big")
         await calm.after(5)
         assert calm.on_nodes() == [f"g{number}" for number in range(6)]
+
+    story(GANG + OVER_QUOTA, tell, cpus=(7,))
+
+
+def test_a_gang_that_is_let_in_little_by_little_keeps_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restart: its first members are there before the rest."""
+    monkeypatch.setattr(scheduling_queue, "ASKED_AT_ONCE", 1)
+
+    async def tell(calm: Calm) -> None:
+        await evicting_for_quota(calm)
+        calm.restart()
+        calm.pod("small", team="b")
+        for _ in range(20):
+            await calm.after(0.2)
+        assert {name: len(there) for name, there in calm.process.scheduler.cluster.nominated.items()} == {"n0": 6}
+        assert calm.told.why["g0"].endswith("reclaim: waits until evicted pods are gone.")
+        assert calm.on_nodes() == ["big"]
 
     story(GANG + OVER_QUOTA, tell, cpus=(7,))
 

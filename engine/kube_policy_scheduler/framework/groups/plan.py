@@ -152,9 +152,13 @@ class Planner:
             queued: a member.
             requirements: of its groups, not all of which are complete.
         """
+        incomplete = tuple(filter(self.members.lacks, requirements))
+        while self._queue.is_letting_in(outermost_first(incomplete)[0].group):
+            yield ENDS_TURN
+            self._queue.ask_again()
         found: Plan | Shortfall | None = self._over_quota(queued, requirements)
         if found is None:
-            found = yield from self._plan_within_quota(queued, requirements)
+            found = yield from self._plan_within_quota(queued, requirements, incomplete)
         if isinstance(found, Plan) or found.reclaim is not None or (found.awaits_victims and queued.pod.nominated_node):
             return found
         return self._reclaim(queued, requirements, found)
@@ -228,8 +232,7 @@ class Planner:
         if record.plans.reclaim_waits == state:  # another member has found so: each of them is tried
             return msgspec.structs.replace(short, reclaim=Reclaimed(why=NotReclaimed.WAITS))
         # one that is nominated may wait for pods that end, whatever an attempt found before
-        pauses = record.plans.reclaims_again_at > time and not self.cluster.is_nominated(queued.pod.uid)
-        if pauses or self._queue.is_letting_in(requirement.group):
+        if record.plans.reclaims_again_at > time and not self.cluster.is_nominated(queued.pod.uid):
             return msgspec.structs.replace(short, reclaim=Reclaimed(look_later=True))
         incomplete = tuple(filter(self.members.lacks, requirements))
         asked = self._that_may_reclaim(queued, requirement, self.cluster.track_usage(rules.tree))
@@ -287,13 +290,11 @@ class Planner:
 
     # --- nodes -----------------------------------------------------------------------------------------
 
-    def _plan_within_quota(self, queued: QueuedPod, requirements: Sequence[GangRequirement]) -> Steps:
-        """Plan a gang unless it pauses, and note what comes of it."""
-        incomplete = tuple(filter(self.members.lacks, requirements))
+    def _plan_within_quota(
+        self, queued: QueuedPod, requirements: Sequence[GangRequirement], incomplete: Sequence[GangRequirement]
+    ) -> Steps:
+        """Plan a gang unless it pauses, and note what comes of it; arguments as for `_planning`."""
         group, time = outermost_first(incomplete)[0].group, self._clock()
-        while self._queue.is_letting_in(group):
-            yield ENDS_TURN
-            self._queue.ask_again()
         state = self.algorithm.state, self._queue.group_version(group)
         record, began = self._gangs.of(group), self.algorithm.work
         awaits = any(map(self.members.await_victims, incomplete))
