@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.writing import yaml_text
@@ -248,7 +247,7 @@ def test_the_simulated_daemon_says_the_same(drawn: Drawn) -> None:
 def test_the_same_policies_change_nothing_and_who_is_where_it_would_go_has_not_drifted(drawn: Drawn) -> None:
     world = drawn.world
     steps = steps_of(world.state(), (world.rules, world.rules), now=NOW)
-    found = replay(world.things, world.rules, world.rules, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    found = replay(world.things, world.rules, world.rules, steps=steps)
     assert found.changes == ()
     drifted = {one.pod for one in drift(world.state(), DriftOptions(world.rules, 0.0, NOW)).drifted}
     limited = "limit" in world.text or "queue" in world.text  # whose maximum is exceeded is looked at for all together

@@ -11,7 +11,6 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
 from kube_policy_scheduler.tooling.impact.replay import Change, Reason, Replay, State, recorded_steps, replay, steps_of
@@ -26,7 +25,7 @@ def replayed(
     things = things_of(nodes, pods)
     sides = (ruleset("old", old), ruleset("new", new))
     steps = steps_of(cluster_state(things), sides, now=0.0)
-    return replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    return replay(things, *sides, steps=steps)
 
 
 def only(found: Replay) -> Change:
@@ -129,7 +128,7 @@ def test_replayed_pods_and_unchanged_pods() -> None:
     daemon.metadata.owner_references = [owner]
     sides = (ruleset("old", "score 1"), ruleset("new", "score 1"))
     assert [step.key for step in steps_of(cluster_state(things), sides, now=0.0)] == ["default/p1"]
-    found = replay(things, *sides, steps=steps_of(cluster_state(things), sides, now=0.0), signals=(Signals.EMPTY,) * 2)
+    found = replay(things, *sides, steps=steps_of(cluster_state(things), sides, now=0.0))
     assert found.left == 2
 
 
@@ -161,7 +160,7 @@ def test_room_kept_for_a_pod_that_is_decided_later_is_free_until_then() -> None:
     things[-1].status.nominated_node_name = "a"
     sides = (ruleset("old", f"filter fits(cpu, mem)\n{ON_A}"),) * 2
     steps = steps_of(cluster_state(things), sides, now=0.0)
-    found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    found = replay(things, *sides, steps=steps)
     assert (found.were, found.as_was, found.placed) == (1, 1, (2, 2))
 
 
@@ -440,7 +439,7 @@ def test_other_devices_of_the_same_node_are_a_change_of_their_own(is_bound: bool
         things[-1].spec.node_name = ""
     there = cluster_state(things)
     steps = steps_of(there, sides, now=0.0)
-    found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    found = replay(things, *sides, steps=steps)
     change = only(found)
     assert (change.kind, change.old.node, change.old.devices, change.new.devices) == ("devices", "n", ("a",), ("c",))
     assert (change.reason.kind, change.reason.clause) == ("devices", 'devices by device_value("memory") desc')

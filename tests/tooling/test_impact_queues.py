@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.impact import evictions as evictions_module
 from kube_policy_scheduler.tooling.impact.evictions import Evictions, evictions
@@ -45,7 +44,7 @@ def evicted(pods: Sequence[dict[str, Any]], old: str, new: str) -> Evictions:
 def evicted_of(things: Sequence[Any], old: str, new: str) -> Evictions:
     sides = (ruleset("old", old), ruleset("new", new))
     steps = steps_of(cluster_state(things), sides, now=1000.0)
-    return evictions(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY), now=1000.0)
+    return evictions(things, *sides, steps=steps, now=1000.0)
 
 
 def changes(pods: Sequence[dict[str, Any]], old: str, new: str) -> list[QueueChange]:
@@ -183,11 +182,10 @@ def impact(pods: Sequence[dict[str, Any]], old: str, new: str, *, limits: Limits
     things = things_of(NODES, pods)
     sides = (ruleset("old", old), ruleset("new", new))
     steps = steps_of(cluster_state(things), sides, now=1000.0)
-    signals = (Signals.EMPTY, Signals.EMPTY)
-    done = replay(things, *sides, steps=steps, signals=signals)
+    done = replay(things, *sides, steps=steps)
     uids = [step.pod.metadata.uid for step in steps]
     before, after = (figures(side.cluster, uids) for side in (done.old, done.new))
-    evictions_found = evictions(things, *sides, steps=steps, signals=signals, now=1000.0)
+    evictions_found = evictions(things, *sides, steps=steps, now=1000.0)
     return Impact("old", "new", done, before, after, limits, evictions=evictions_found,
                   queues=tuple(changes(pods, old, new)))  # fmt: skip
 
@@ -222,7 +220,7 @@ def test_a_pod_over_the_quota_of_its_queue_is_said_to_be(queue: str, name: str, 
     sides = ruleset("old", FITS), ruleset("new", f"{queue}\n{FITS}")
     things = things_of(NODES, running("a", 3))
     steps = steps_of(cluster_state(things), sides, now=1000.0)
-    found = replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+    found = replay(things, *sides, steps=steps)
     (change,) = [change for change in found.changes if not change.new.node]
     assert change.reason.clause == f"queue {name}"
     assert change.reason.place.endswith("1:1")

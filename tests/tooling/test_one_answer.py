@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.playground.session import OpenedCluster, Origin, PodChoice, RequestError, Session
 from kube_policy_scheduler.policy.answer import Answer, Answers, GangWaits, Held, NoDomain, Placed, Unschedulable
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, unbound
@@ -97,7 +96,7 @@ class World:
     def impact(self, other: str) -> dict[str, Reason]:
         new = World(self.things, other).rules
         steps = steps_of(self.state(), (self.rules, new), now=NOW)
-        found = replay(self.things, self.rules, new, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+        found = replay(self.things, self.rules, new, steps=steps)
         return {change.pod: change.reason for change in found.changes}
 
 

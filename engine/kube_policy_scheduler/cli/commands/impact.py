@@ -159,7 +159,7 @@ def command(
     steps = _steps(record, records, there, sides, now=moment)
     with status_line() as show:
         done = replay(
-            cluster.objects, *sides, steps=steps, signals=(signals, signals), seed=seed, kubernetes=kubernetes,
+            cluster.objects, *sides, steps=steps, signals=signals, seed=seed, kubernetes=kubernetes,
             progress=lambda at, of: show(f"{at:,} of {of:,} pods decided twice"),
         )  # fmt: skip
     uids = [step.pod.metadata.uid for step in steps]
@@ -178,7 +178,7 @@ def command(
             cluster.objects,
             *sides,
             steps=steps,
-            signals=(signals, signals),
+            signals=signals,
             now=moment,
             seed=seed,
             kubernetes=kubernetes,

@@ -74,8 +74,8 @@ def evictions(
     new: Ruleset,
     *,
     steps: Sequence[Step],
-    signals: tuple[Signals, Signals],
     now: float,
+    signals: Signals = Signals.EMPTY,
     seed: int = 0,
     kubernetes: KubernetesRules = DEFAULT_RULES,
 ) -> Evictions:
@@ -86,8 +86,8 @@ def evictions(
         old: the policies in force.
         new: those that would be.
         steps: pods of the cluster that some policy governs.
-        signals: metrics as the old and the new policies read them.
         now: Unix seconds.
+        signals: the metrics that both read.
         seed: draws among nodes that are equally good.
         kubernetes: by whose rules.
     """
@@ -105,11 +105,9 @@ def evictions(
         starts_at=now,
         kubernetes=kubernetes,
     )
-    sides = (
-        _evicted(scenario, side, read, seed=seed) if taken or _evicts_for_nobody(side) else ()
-        for side, read in zip((old, new), signals, strict=True)
+    before, after = (
+        _evicted(scenario, side, signals, seed=seed) if taken or _evicts_for_nobody(side) else () for side in (old, new)
     )
-    before, after = sides
     return Evictions(before, after, len(taken), len(pending) - len(taken))
 
 

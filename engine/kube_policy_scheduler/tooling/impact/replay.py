@@ -63,8 +63,8 @@ def reason(old: DecisionInputs, new: DecisionInputs, *, to_node: str, new_messag
     """Return why the pod, decided by both over the same cluster, ends at `to_node`.
 
     Args:
-        old: the cluster with the metrics as the old policies read them.
-        new: the same cluster, as the new policies read it.
+        old: the cluster under the old policies.
+        new: the same cluster under the new ones.
         to_node: where the pod goes; "" for nowhere.
         new_message: why it goes nowhere.
         answers: of both rules over the new cluster; kept from pod to pod.
@@ -352,7 +352,7 @@ def replay(
     new: Ruleset,
     *,
     steps: Sequence[Step],
-    signals: tuple[Signals, Signals],
+    signals: Signals = Signals.EMPTY,
     seed: int = 0,
     kubernetes: KubernetesRules = DEFAULT_RULES,
     progress: Callable[[int, int], None] = lambda done, whole: None,
@@ -364,15 +364,12 @@ def replay(
         old: the policies in force.
         new: those that would be.
         steps: the pods, in order.
-        signals: metrics as the old and the new policies read them.
+        signals: the metrics that both read.
         seed: draws among nodes that are equally good.
         kubernetes: by whose rules.
         progress: called with the number of decided pods and of all.
     """
-    before, after = (
-        ReplayedPolicies(side, things, read, seed=seed, kubernetes=kubernetes)
-        for side, read in zip((old, new), signals, strict=True)
-    )
+    before, after = (ReplayedPolicies(side, things, signals, seed=seed, kubernetes=kubernetes) for side in (old, new))
     for side in (before, after):
         for step in steps:
             side.free(step)
@@ -452,7 +449,7 @@ def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, was: 
         return _of_devices(old, new, was, now)
     inputs = after.inputs(step, new)
     return reason(
-        msgspec.structs.replace(inputs, rules=old, signals=before.signals), inputs,
+        msgspec.structs.replace(inputs, rules=old), inputs,
         to_node=now.node, new_message=now.message, answers=after.other,
     )  # fmt: skip
 
