@@ -70,6 +70,13 @@ def test_the_clause_that_made_the_difference_is_named(
     assert change.reason == Reason(kind, clause, place, text)
 
 
+def test_ties_by_another_rule_are_named() -> None:
+    change = next(change for change in replayed([{"cpu": 1}] * 9, "score 1", "score 1\nties by name").changes)
+    assert (change.old.node, change.new.node) == ("b", "a")
+    assert change.reason == Reason("tie", "ties by name", text="selects one of equally good nodes")
+    assert replayed([{"cpu": 1}], "score 1\nties by name", "score 2\nties by name").changes == ()
+
+
 def test_each_placement_changes_the_cluster_for_those_that_follow() -> None:
     """The first pod goes elsewhere by a clause about it alone; the second, which the clause is not about, follows."""
     old = "filter fits(cpu, mem)\nscore 1 if label disk=ssd"

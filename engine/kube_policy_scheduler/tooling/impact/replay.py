@@ -49,8 +49,8 @@ class Reason:
     """What made the difference."""
 
     kind: str
-    """`filter`, `score`, `tie`, `devices` (the order of devices), `earlier` (the pods before it), `held`, `gang` (it is
-    not complete) or `ungoverned`."""
+    """`filter`, `score`, `tie` (`ties by`), `devices` (the order of devices), `earlier` (the pods before it), `held`,
+    `gang` (it is not complete) or `ungoverned`."""
     clause: str
     """The clause as written, or Kubernetes' name of the rule; for `earlier` a few words."""
     place: str = ""
@@ -129,7 +129,7 @@ def _scores(old: DecisionInputs, new: DecisionInputs, *, from_node: str, to_node
     # of two that count alike, the clause that is new says more than the one that is gone
     name, most = max(grown.items(), key=lambda item: (item[1], item[0] in after), default=("", 0))
     if most <= 0:
-        return Reason("tie", "a draw among equally good nodes")
+        return Reason("tie", f"ties by {new.profile.ties.value}", text="selects one of equally good nodes")
     if name in after:
         lead, clause = after[name]
         had = f", was {signed(before[name][0])}" if name in before else ""
