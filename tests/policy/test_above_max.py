@@ -125,6 +125,20 @@ def test_a_gang_goes_with_surplus_that_holds_nothing_of_what_is_used_too_much() 
     assert evicted(cluster, rules) == ["j0", "j1", "j2"]
 
 
+@pytest.mark.parametrize(
+    ("where", "gone"), [("", ["a", "b", "none"]), (' evict where victim.name != "none"', ["alone"])], ids=["", "spared"]
+)
+def test_a_gang_goes_with_members_in_other_queues_and_in_none(where: str, gone: list[str]) -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n", cpu="32"))
+    for name, queue, priority in (("a", "a", 0), ("b", "b", 0), ("none", "", 0), ("alone", "a", 9)):
+        labels = {"queue": queue, **({"job": "j"} if name != "alone" else {})}
+        cluster.place(pod(cluster, name, labels=labels, priority=priority), "n")
+    queues = "queue a for pods where pod label queue=a max cpu 1\nqueue b for pods where pod label queue=b max cpu 9\n"
+    gang = GANG.replace("size 2", "size 3")
+    assert evicted(cluster, rules_of(f"{queues}{gang}reclaim above max{where}\n")) == gone
+
+
 @pytest.mark.parametrize(("mode", "gone"), [("Pod", ["j2"]), ("PodGroup", [])])
 def test_a_podgroup_that_preemption_leaves_where_it_is_stays(mode: str, gone: list[str]) -> None:
     cluster = Cluster()

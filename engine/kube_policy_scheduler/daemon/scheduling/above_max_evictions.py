@@ -26,7 +26,7 @@ class AboveMaxEvictions:
         evictions: Evictions,
         counts: QueueEvictions,
         *,
-        serves: Callable[[PodInfo], bool],
+        decides_queues: Callable[[], bool],
     ) -> None:
         """Begin.
 
@@ -35,19 +35,24 @@ class AboveMaxEvictions:
             in_flight: what is under way.
             evictions: evict.
             counts: count who was evicted.
-            serves: whether this replica decides a pod, as one replica does for all pods of queues.
+            decides_queues: whether this replica decides the pods of queues, as one does for all of them.
         """
-        self._context, self._in_flight, self._evictions, self._serves = context, in_flight, evictions, serves
-        self._counts = counts
+        self._context, self._in_flight, self._evictions, self._counts = context, in_flight, evictions, counts
+        self._decides_queues = decides_queues
         self.reclaim = AboveMaxReclaim(context.cluster)
         self.evicted = 0
         """Pods that were evicted."""
 
     def look(self, policies: Policies, now: Steady) -> None:
-        """Start the eviction that is due. If it fails, the next look tries it again."""
+        """Start the eviction that is due. If it fails, the next look tries it again.
+
+        Pods of other schedulers go like any others: they count in the queue, too.
+        """
+        if not self._decides_queues():
+            return
         each = (profile.queues for profile in policies.profiles if profile.queues is not None)
         found = self.reclaim.due(lambda: next(each, None), now)
-        if found is None or not self._serves(found.pods[0]):
+        if found is None:
             return
         extra = {"queue": found.queue, "pods": [pod.key for pod in found.pods], "why": found.why}
         logger.info("Evicting pods of a queue above its max", extra=extra)

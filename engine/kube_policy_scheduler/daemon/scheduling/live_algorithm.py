@@ -76,6 +76,10 @@ class LiveAlgorithm(ScheduleAlgorithm):
             return False
         return self._sharding is None or self._sharding.is_ours(pod)
 
+    def decides_queues(self) -> bool:
+        """Return whether pods of queues are this replica's to decide."""
+        return self._sharding is None or self._sharding.decides_queues
+
     def is_nominated_to_ours(self, pod: PodInfo) -> bool:
         """Return whether a pending pod of another replica is nominated to one of our nodes."""
         if self._sharding is None or self.policies is None or not self.policies.serves(pod):

@@ -20,7 +20,6 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaTree
 from kube_policy_scheduler.daemon.observing.live_metrics import PastUsageState
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
-from kube_policy_scheduler.policy.units import COUNTED
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +84,7 @@ class PastUsageKeeper:
 
     def _writes(self) -> bool:
         """Return whether it is this replica that stores: the one that decides the pods of queues."""
-        sharding = self._scheduler.context.sharding
-        if sharding is not None and sharding.ring.owner(COUNTED) != sharding.identity:
-            return False
-        return self._scheduler.leading
+        return self._scheduler.leading and self._scheduler.algorithm.decides_queues()
 
     async def _look(self, now: float) -> None:
         tree = self._tree()

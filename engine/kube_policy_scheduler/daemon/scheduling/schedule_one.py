@@ -137,7 +137,7 @@ class Scheduler:
         self.short_gangs = ShortGangEvictions(context, self.waiting_pods.short, self.in_flight, self.evictions)
         self.queue_evictions = QueueEvictions(self.cluster)
         self.above_max = AboveMaxEvictions(
-            context, self.in_flight, self.evictions, self.queue_evictions, serves=self.algorithm.serves
+            context, self.in_flight, self.evictions, self.queue_evictions, decides_queues=self.algorithm.decides_queues
         )
         self.extenders = context.extenders
         self.extender_lock = ExtenderLock(context.queue)

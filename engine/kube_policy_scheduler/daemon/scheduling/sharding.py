@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Rejection
+from kube_policy_scheduler.policy.units import COUNTED
 
 _MOST_KEPT = 65536
 NOT_OURS = "node(s) belong to another replica of the scheduler"
@@ -98,6 +99,11 @@ class Sharding:
         policies = self._policies
         unit = policies.unit(pod, by_pod=self._by_pod) if policies is not None else f"namespace/{pod.namespace}"
         return self.ring.owner(unit) == self.identity
+
+    @property
+    def decides_queues(self) -> bool:
+        """Whether this replica decides the pods of queues: one does for all of them."""
+        return self.ring.owner(COUNTED) == self.identity
 
     def is_ours(self, pod: PodInfo) -> bool:
         """Return whether a pending pod is this replica's to decide: by the node it was passed on for, or its unit."""
