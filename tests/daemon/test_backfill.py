@@ -113,3 +113,33 @@ def test_a_pod_that_ends_in_time_keeps_no_other_one_from_the_room_that_is_left()
         assert calm.on_nodes() == ["long", "runs", "short"]
 
     story(POLICY, tell, cpus=(2,))
+
+
+def test_a_gang_that_starts_is_not_stopped_by_room_that_is_reserved_meanwhile() -> None:
+    """`first` backs off for longer than its gang. Once it has a node, `big` is the first pod that waits."""
+
+    async def tell(calm: Calm) -> None:
+        for number in range(3):
+            calm.pod(f"runs-{number}", millis=1500, priority=9)
+            calm.pod(f"small-{number}", millis=100, priority=9)
+        await calm.after(2)
+        calm.pod("first", millis=2000, priority=8, job="a")
+        calm.pod("big", millis=2000, priority=7)
+        calm.pod("middle", millis=2000, priority=2, job="a")
+        calm.pod("last", millis=2000, priority=1, job="a")
+        for number in range(3):
+            await calm.after(12)
+            calm.server.delete_pod(f"small-{number}")
+        await calm.after(12)
+        for name in ("middle", "last"):
+            calm.server.delete_pod(name)
+        await calm.after(1)
+        calm.pod("middle", millis=2000, priority=2, job="a")
+        calm.pod("last", millis=2000, priority=1, job="a")
+        await calm.after(2)
+        for number in range(3):
+            calm.server.delete_pod(f"runs-{number}")
+        await calm.after(20)
+        assert calm.on_nodes() == ["first", "last", "middle"]
+
+    story(f"{POLICY}gang by pod.label.job size 3 within 60s if pod label job\n", tell, cpus=(2, 2, 2))

@@ -42,6 +42,7 @@ from kube_policy_scheduler.framework.groups.attempt import WaitingPod
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
 from kube_policy_scheduler.framework.groups.short_gangs import ShortGangs
 from kube_policy_scheduler.framework.groups.state import GangState, gang_state
+from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.preempt.gang_units import rows_of
 from kube_policy_scheduler.framework.preempt.preemption import Preemption
 from kube_policy_scheduler.framework.queue.scheduling_queue import (
@@ -134,7 +135,7 @@ class WaitingPods(Generic[AssumedT]):
         )
         self.members = self.planner.members
         self.backfill = Backfill(cluster, queue, frame=algorithm.frame, seats=self.seats, filters=algorithm.filters_of)
-        algorithm.beside = self.backfill.beside
+        algorithm.beside = self._beside
         self.gangs = algorithm.gangs
         self._next: deque[str] = deque()
         """Members to decide before all other pods, by uid."""
@@ -142,6 +143,14 @@ class WaitingPods(Generic[AssumedT]):
         """The plans that are being carried out, the oldest first."""
         self._start_of: dict[str, _Start] = {}
         """By uid of their members."""
+
+    def _beside(self, queued: QueuedPod) -> FilterPlugin | None:
+        """Return the filter of a pod that must not delay another one, as `Backfill.beside`.
+
+        None for one with a node by a plan: the plan took reservations into account as they were. Once the first of its
+        gang is assumed, there may be another one, for a pod that comes after the gang.
+        """
+        return self.backfill.beside(queued) if queued.pod.uid not in self._start_of else None
 
     # --- before a member is decided ------------------------------------------------------------------
 
@@ -363,11 +372,20 @@ class WaitingPods(Generic[AssumedT]):
         assert decision.host is not None
         if start.epoch != self._algorithm.state:
             if not self._algorithm.passes(queued, decision.host):
-                self._break(start, "a node that was found for one of its pods is taken")
-                return None
+                return self._lose(start, queued)
             decision = self._algorithm.on_row(queued, self._cluster.nodes.rows[decision.host])
         start.epoch = self._algorithm.state + 1  # once it is assumed, and nothing else has changed
         return decision
+
+    def _lose(self, start: _Start, queued: QueuedPod) -> Decision | None:
+        """Give up a plan of which one node is taken; return the rejection of its member, None if it may plan anew.
+
+        Once members have given places back, it backs off with them: a plan that is made and broken again and again
+        would keep all other pods from being decided.
+        """
+        why, gives_back = "a node that was found for one of its pods is taken", start.left != start.decisions.keys()
+        self._break(start, why)
+        return self._reject(queued, f"{queued.groups[0]}; {why}") if gives_back else None
 
     @property
     def waiting(self) -> Mapping[str, AssumedT]:
