@@ -31,4 +31,5 @@ class _OneWaits(BackfillSimulation):
 def test_a_pod_that_waits_for_a_reservation_is_not_lost_where_a_clock_is_set(ahead: float) -> None:
     simulation = _OneWaits(1, steps=0)
     simulation.clock_ahead = ahead
-    assert simulation.run()["pod waits for a reservation"] > 0
+    met = simulation.run()
+    assert (met["pod waits for a reservation"], met["bound"]) == (1, 1)

@@ -122,14 +122,6 @@ def test_in_strict_orders_pods_that_are_backfilled_delay_nobody_and_none_is_lost
     assert {"bound", "unschedulable", "preempted"} - met.keys() == set(), "never happened"
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [510001, 520044])
-def test_pods_wait_rightly_for_a_reservation_by_a_clock_that_is_hours_ahead(seed: int) -> None:
-    """The judge took their reservation for one hours away, which nobody would delay."""
-    met = BackfillSimulation(seed, steps=400).run()
-    assert {"pod waits for a reservation", "clock set"} - met.keys() == set(), "never happened"
-
-
 def test_a_run_is_replayed_by_its_seed() -> None:
     met = Simulation(5, steps=100).run()
     assert len(met) > 40
