@@ -66,6 +66,29 @@ def test_a_binding_that_waits_for_a_volume_is_cancelled_and_its_pod_stays() -> N
     story(POLICY, tell, cpus=(4,))
 
 
+def test_a_pod_that_changes_while_it_is_being_bound_is_decided_by_its_new_labels_if_that_fails() -> None:
+    """Nothing shows it again: no status can be written for a while."""
+
+    async def tell(calm: Calm) -> None:
+        for zone in "ab":
+            calm.server.set_node(f"in-{zone}", cpu=4, labels={"zone": zone})
+        calm.pod("low", zone="a", provisioning=SLOW)
+        await calm.after(3.0)
+        assert state(calm, "low") is PodState.BINDING
+        calm.server.pods["low"]["metadata"]["labels"]["zone"] = "b"
+        calm.server.touch_pod("low")
+        calm.server.set_node("other", cpu=4, labels={"zone": "a"})
+        await calm.after(3.0)
+        calm.server.denials["low"] = 503
+        calm.server.delete_node("in-a")
+        await calm.after(30.0)
+        del calm.server.denials["low"]
+        await calm.after(60.0)
+        assert calm.server.pods["low"]["spec"]["nodeName"] == "in-b"
+
+    story("filter node.label.zone == pod.label.zone\n", tell, cpus=(4,))
+
+
 @pytest.mark.parametrize(
     "limit", ["limit count() by pod.label.app to 1\n", "limit sum(request.cpu) by pod.label.app to 1\n"]
 )

@@ -120,7 +120,9 @@ class EventHandlers:
             self._pod_pending(info)
         elif info.terminating:
             self._pod_gone(info.uid)  # its binding will be rejected, so forget it at once
-        elif info.uid in self.passes and self.passes.is_since(info):
+        elif info.uid not in self.passes:
+            self._queue.show(info)
+        elif self.passes.is_since(info):
             self._passed_changed(info)
 
     def pods_changed(self, pods: Sequence[objects.Pod | objects.ListedPod]) -> None:
@@ -280,15 +282,11 @@ class EventHandlers:
                 self._foreign[info.uid] = info
         else:
             known = self._queue.get(info.uid)
-            is_shown = bool(info.nominated_node)
-            if known is not None and not is_shown and not known.is_nomination_shown:
-                # our own nomination, which the API server does not show yet
-                info = msgspec.structs.replace(info, nominated_node=known.pod.nominated_node)
+            if known is not None:
+                info = known.take(info)
             self._cluster.nominate(info, info.nominated_node)
             self.claimants.add(info)
             self._queue.add(info, self._clock())
-            if (queued := self._queue.get(info.uid)) is not None:
-                queued.is_nomination_shown = is_shown
             self._wakeups.requested.set()
 
     def still_passed_here(self, uid: str) -> PodInfo | None:

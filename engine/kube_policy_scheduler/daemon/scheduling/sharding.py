@@ -149,8 +149,12 @@ class Sharding:
 
 
 def is_passed_on(pod: PodInfo) -> bool:
-    """Return whether the owner of the node that a pod is nominated to is to bind it."""
-    return bool(pod.nominated_node) and any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions)
+    """Return whether the owner of the node that a pod is nominated to is to bind it.
+
+    The condition names the node: beside it there may be a nomination of our own that the API server does not show yet.
+    """
+    node = pod.nominated_node
+    return bool(node) and any(c.type == PASSED_ON and c.status == "True" and c.message == node for c in pod.conditions)
 
 
 class NodeOwnership(FilterPlugin):

@@ -111,6 +111,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     """The reason for waiting, gated or with a node, that was last reported as an event and a condition."""
     is_nomination_shown: bool = False
     """Whether the API server shows the nomination of the pod, so that a pod without one has lost it."""
+    shown: PodInfo | None = None
+    """How the API server shows the pod since it is assumed; if it does not stay on its node, it is decided as that."""
     entitled_since: Steady | None = None
     """Since when its queue could guarantee it, and it was rejected; None: that has not been."""
     groups: tuple[Group, ...] = ()
@@ -131,6 +133,14 @@ class QueuedPod(msgspec.Struct, eq=False):
     """The first transition that it made against the table; "": none."""
     history: list[PodState] | None = None
     """Its last states, the newest last; None: they are not kept."""
+
+    def take(self, pod: PodInfo) -> PodInfo:
+        """Return the pod as the API server shows it, with our own nomination if it does not show that yet."""
+        is_shown = bool(pod.nominated_node)
+        if not is_shown and not self.is_nomination_shown:
+            pod = msgspec.structs.replace(pod, nominated_node=self.pod.nominated_node)
+        self.is_nomination_shown = is_shown
+        return pod
 
     def frame(self, cluster: Cluster, now: Steady, *, signals: Signals, ahead: float = 0.0) -> Frame:
         """Return what rules may read of the pod: with its waiting time, and its number of attempts.

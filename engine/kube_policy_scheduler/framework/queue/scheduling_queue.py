@@ -282,7 +282,9 @@ class SchedulingQueue:
         known = self._pods.get(pod.uid)
         if known is None:
             history: list[PodState] | None = [] if self.keeps_histories else None
-            queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now, history=history)
+            queued = self._pods[pod.uid] = QueuedPod(
+                pod, queued=now, timestamp=now, history=history, is_nomination_shown=bool(pod.nominated_node)
+            )
             self._templates.hold(pod.template)
             self._enqueue(queued)
             self._let_in(queued)
@@ -306,6 +308,11 @@ class SchedulingQueue:
             self._leave(known)
             self._enqueue(known)
             self._let_in(known)
+
+    def show(self, pod: PodInfo) -> None:
+        """Note how the API server shows a pod that is assumed: `_land` puts it back as that."""
+        if (known := self._pods.get(pod.uid)) is not None:
+            known.shown = pod
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Delete a pod from the queue (deleted, or no longer served by this scheduler)."""
@@ -769,6 +776,9 @@ class SchedulingQueue:
         """End an attempt; return whether the pod is still pending."""
         if self._pods.get(queued.pod.uid) is not queued:
             return False
+        if (shown := queued.shown) is not None:
+            queued.shown = None
+            self.add(queued.take(shown), now)
         self._leave(queued)
         self._groups.set_place(queued, False)
         queued.timestamp = now
