@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from math import inf
 from typing import Any
 
 import pytest
@@ -84,3 +85,47 @@ def test_a_gang_evicts_after_several_turns_of_one_attempt(decisions: Decisions) 
     story(f"{gang}use kubernetes scores\n", tell, cpus=(4,) * NODES)
     parts = [decision for decision in decisions if isinstance(decision, Unfinished)]
     assert NODES // 3 <= len(parts) < 2 * NODES  # turns of the plan, and of the searches for victims
+
+
+@pytest.mark.parametrize(
+    ("most", "fewer", "more"),
+    [(schedule_one.WORK_IN_A_TURN, None, (1, 0)), (64, (1, 0), (20, 0)), (64, (20, 0), (20, 20))],
+    ids=["at least some", "more with more nodes", "more with more pods"],
+)
+def test_a_search_that_is_set_back_in_every_turn_is_finished_in_one(
+    most: int, fewer: tuple[int, int] | None, more: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt has so many turns that in them every pod could have been asked about."""
+    monkeypatch.setattr(schedule_one, "WORK_IN_A_TURN", most)
+    turns = _turns_of_two_attempts(*more, monkeypatch)
+    assert turns[1] >= turns[0], "there is a node more by then"
+    assert turns[0] > (_turns_of_two_attempts(*fewer, monkeypatch)[0] if fewer is not None else 0)
+
+
+def _turns_of_two_attempts(nodes: int, pods: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return in how many turns each attempt is set back before the one in which it is finished."""
+    turns = [0]
+
+    def set_back(steps: Generator[int, None, Any], *, most: float) -> Any:
+        if most == inf:
+            turns.append(0)
+            return in_turn(steps, most=most)
+        steps.close()
+        turns[-1] += 1
+        return UNFINISHED
+
+    async def tell(calm: Calm) -> None:
+        for number in range(pods):
+            calm.pod(f"small{number}", millis=100)
+        await calm.after(30.0)
+        assert len(calm.on_nodes()) == pods
+        monkeypatch.setattr(schedule_one, "in_turn", set_back)
+        calm.pod("large", millis=8000)
+        await calm.after(30.0)
+        calm.server.set_node("large", cpu=8, labels={})
+        await calm.after(30.0)
+        assert "large" in calm.on_nodes()
+
+    monkeypatch.setattr(schedule_one, "in_turn", in_turn)
+    story("use kubernetes scores\n", tell, cpus=(4,) * nodes)
+    return turns[:2]

@@ -656,6 +656,62 @@ def test_sorting_by_new_rules_in_steps_ends_as_at_once_does(
     assert popped(at_once, 30.0) == popped(in_steps, 30.0)
 
 
+@pytest.mark.parametrize("what", ["is gone", "is being tried", "has changed, and is to be held"])
+def test_new_rules_leave_a_pod_alone_that_was_served_before_its_turn_to_be_sorted(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling_queue, "MOVED_AT_ONCE", 1)
+    is_night, queue, group = False, SchedulingQueue(), Group("gang", "default", "policy-scheduler", "job")
+    for name in "ab":
+        queue.add(make_pod(name), 0.0)
+    queue.use(
+        position=priority_position,
+        hold=lambda queued: "by day only" if is_night and queued.pod.name == "b" else None,
+        membership=lambda queued: Membership((group,)),
+    )
+    if what == "is gone":
+        queue.remove("b")
+    elif what == "is being tried":
+        assert queue.take("b") is not None
+    else:
+        queue.add(make_pod("b", priority=1), 0.0)
+        is_night = True
+    while queue.move_some(0.0):
+        pass
+    assert queue.misplaced() == []
+    assert list(queue.group(group)) == (["a"] if what == "is gone" else ["a", "b"])
+    monkeypatch.undo()
+    assert popped(queue, 0.0) == ["a"]
+
+
+@pytest.mark.parametrize("place", [Place.BACKOFF, Place.UNSCHEDULABLE])
+def test_by_new_rules_a_strict_line_waits_for_a_pod_that_waited_for_its_next_attempt_before(place: Place) -> None:
+    queue = SchedulingQueue()
+    for name in "ab":
+        queue.add(make_pod(name), 0.0)
+    first = queue.pop(0.0)
+    assert first is not None
+    if place is Place.BACKOFF:
+        queue.returned(first, 0.0)
+    else:
+        queue.rejected(first, FIT, 0.0, wakes=WAKES)
+    assert first.place is place
+    queue.use(
+        position=lambda queued: QueuePosition("by name", ((), queued.pod.name), strict=True), hold=lambda queued: None
+    )
+    assert popped(queue, 0.5) == []
+    queue.move_on_event(ClusterEvent.POD_DELETE, 20.0)
+    assert popped(queue, 20.0) == ["a", "b"]
+
+
+def test_by_new_rules_a_pod_that_is_gated_for_a_reason_of_its_own_is_in_no_group() -> None:
+    queue, group = SchedulingQueue(), Group("gang", "default", "policy-scheduler", "job")
+    queue.add(make_pod("a"), 0.0)
+    queue.add(make_pod("b", gates=("quota",)), 0.0)
+    queue.use(position=priority_position, hold=lambda queued: None, membership=lambda queued: Membership((group,)))
+    assert list(queue.group(group)) == ["a"]
+
+
 def test_new_rules_for_very_many_pods_are_left_to_steps() -> None:
     queue = SchedulingQueue()
     for number in range(3 * MOVED_AT_ONCE):
