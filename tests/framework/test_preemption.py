@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from functools import cache
 from math import inf
@@ -19,6 +20,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.steps import UNFINISHED, Unfinished, in_turn, now
+from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
@@ -30,7 +32,7 @@ from kube_policy_scheduler.framework.preempt.preemption import (
     Preemption,
     RejectedPod,
 )
-from kube_policy_scheduler.framework.preempt.trials import NODE_WORK
+from kube_policy_scheduler.framework.preempt.trials import NODE_WORK, VERDICT_WORK
 from kube_policy_scheduler.framework.preempt.victims import Budgets, KeptVictims
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.quota import QueueQuota
@@ -323,6 +325,24 @@ def test_whatever_filters_read_a_search_in_turns_finds_the_same(kind: str, data:
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
+@pytest.mark.parametrize("is_nominated", [False, True])
+def test_pods_that_search_in_turns_do_not_set_each_other_back(kind: str, is_nominated: bool) -> None:
+    """Nor does a pod that is nominated to a free node, which is tried there for each of them."""
+    cluster, cycle, (spec, policy) = full_cluster(50), Cycle(), SEARCHES[kind]
+    if is_nominated:
+        cluster.displace("low1")
+        cluster.nominate(pod(cluster, "nominated", priority=20), "n001")
+    frames = [Frame(pod(cluster, name, priority=10, **spec), cluster, 1e9) for name in ("high", "higher")]
+    turns = Counter[str]()
+    while frames:
+        frame = frames.pop(0)
+        turns[frame.pod.name] += 1
+        assert turns[frame.pod.name] <= 50 // 3 + 2
+        if isinstance(in_turn(cycle.deciding(frame, profile_of(policy)), most=6 * VERDICT_WORK), Unfinished):
+            frames.append(frame)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
 @settings(max_examples=20)
 @given(st.data())
 def test_after_changes_between_turns_the_victims_are_those_of_now(kind: str, data: st.DataObject) -> None:
@@ -373,6 +393,28 @@ def test_nodes_that_change_meanwhile_are_searched_again() -> None:
     assert not isinstance(found, Unfinished)
     assert found == preempted(cluster)
     assert found.nominated_node == "n003"
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0), (1, 2), (2, 1)])
+def test_nodes_to_which_others_are_nominated_meanwhile_or_no_longer_are_searched_again(before: int, after: int) -> None:
+    cluster, kept, profile = Cluster(), KeptVictims(), kubernetes_profile()
+    for number in range(10):
+        body = {"metadata": {"name": f"n{number:03}"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}}
+        cluster.set_node(msgspec.convert(body, objects.Node))
+        for each in range(4):
+            cluster.place(pod(cluster, f"low{number}-{each}"), f"n{number:03}")
+
+    def nominate(most: int) -> None:
+        for number in range(0, 10, 2):
+            for each in range(2):
+                other = pod(cluster, f"nominated{number}-{each}", priority=10)
+                cluster.nominate(other, f"n{number:03}" if each < most else "")
+
+    nominate(before)
+    assert in_turn(steps_of(cluster, profile=profile, kept=kept), most=3 * (NODE_WORK + 4)) is UNFINISHED
+    nominate(after)
+
+    assert now(steps_of(cluster, profile=profile, kept=kept)) == preempted(cluster)
 
 
 def test_with_many_nodes_what_earlier_pods_found_changes_no_candidates() -> None:

@@ -194,7 +194,7 @@ class Cycle:
             return Decision(frame.pod, None, message=NO_NODES)
         frame.cluster.counters.make_room()
         cache = self._kept.of(frame, profile.whole)
-        passing = _passes(frame, profile, cache)
+        passing = self._passing(frame, profile, cache)
         if verdict is not None:
             ok = cache.ok if passing is None else passing
             passing = ok & verdict.passing(nodes)
@@ -202,7 +202,8 @@ class Cycle:
                 return Decision(frame.pod, None, total=nodes.size, asks_again=True, verdict=verdict)
         count = cache.count if passing is None else int(np.count_nonzero(passing))
         if not count:
-            rejected = yield from self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
+            no_fit = self._no_fit(frame, profile, cache=cache, preempts=preempts, verdict=verdict)
+            rejected = yield from self._beside_searches(frame.cluster, no_fit)
             return rejected if verdict is None else msgspec.structs.replace(rejected, verdict=verdict)
         # most pods have no nomination and several nodes: nobody asks then which nodes pass
         only = _only(frame, cache, passing, count) if count == 1 or frame.pod.nominated_node else None
@@ -221,6 +222,31 @@ class Cycle:
             device_order=profile.devices,
             verdict=verdict,
         )
+
+    def _passing(self, frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray | None:
+        """Return `bool[nodes]`, as `_passes`; that nominated pods are tried is no change, see `_beside_searches`."""
+        if not (frame.cluster.nominated and self._victims.are_searched):
+            return _passes(frame, profile, cache)
+        self.take_in_changes(frame.cluster)
+        try:
+            return _passes(frame, profile, cache)
+        finally:
+            self.pass_over_changes()
+
+    def _beside_searches(
+        self, cluster: Cluster, steps: Generator[int, None, Decision]
+    ) -> Generator[int, None, Decision]:
+        """Try something for a pod: it is undone, so for searches for victims that are under way nothing has changed.
+
+        Else two pods that search in turns would set each other back for ever, and pods that are nominated all of them.
+        """
+        if not self._victims.are_searched:
+            return (yield from steps)
+        self.take_in_changes(cluster)
+        try:
+            return (yield from steps)
+        finally:
+            self.pass_over_changes()
 
     def _choice(
         self,
@@ -404,6 +430,7 @@ class Cycle:
         preemption = None
         if preempts:
             rejection = RejectedPod(frame, profile, prepared, diagnosis, standing)
+            self.pass_over_changes()  # those of `reclaim`, which were undone
             preemption = yield from self._preemption.post_filter(rejection)
         after = (preemption.message if preemption is not None else "", reclaimed.message)
         return Decision(

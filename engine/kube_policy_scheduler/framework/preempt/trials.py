@@ -110,8 +110,7 @@ class Trial:
         self.work = self._told = 0
         """Of this turn, see `NODE_WORK`, and how much of it steps have told."""
         self._search = search if search is not None else Search(frame.cluster.nodes)
-        if self._nominated:
-            self._search.forget(np.array(list(self._nominated), np.int64))  # other pods may be nominated by now
+        self._search.begin_turn(self._nominated)
         self._now: set[int] = set()
         """Rows that were tried in this turn."""
         self._kept: FoundVictims | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 from weakref import ref
@@ -311,6 +311,8 @@ class Search:
         """Whether nodes have changed since rows were rejected: filters may read more than the row itself."""
         self._columns: FoundVictims | None = None
         """The others, where nothing is kept for other pods."""
+        self._nominated: Collection[int] = ()
+        """Rows with nominated pods in the last turn."""
         self._changes = ChangedRows(nodes, nodes.static_changes, nodes.dynamic_changes)
 
     def columns(self) -> FoundVictims:
@@ -336,6 +338,15 @@ class Search:
         self.has[rows] = self.is_rejected[rows] = False
         if self._columns is not None:
             self._columns.forget(rows)
+
+    def begin_turn(self, nominated: Collection[int]) -> None:
+        """Forget what was found on rows with nominated pods, in the last turn or now: these may be others by now.
+
+        nominated: the rows with nominated pods now.
+        """
+        if self._nominated or nominated:
+            self.forget(np.array(list({*self._nominated, *nominated}), np.int64))
+            self._nominated = tuple(nominated)
 
     def pause(self) -> None:
         """Pass over the changes of this turn: those of dry runs, which were undone."""
@@ -370,6 +381,11 @@ class KeptVictims:
         )
         self._selectors: tuple[object, _Selectors] = (None, _Selectors(-1, {}))
         """Of which store of objects, and what they are."""
+
+    @property
+    def are_searched(self) -> bool:
+        """Return whether searches go on in another turn."""
+        return len(self._searches) > 0
 
     def search(self, nodes: NodeTable, key: Hashable) -> Search:
         """Return what earlier turns of a search found, to be added to; key: of the pod and its rules."""
