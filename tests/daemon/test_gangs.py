@@ -322,6 +322,19 @@ def test_what_changes_while_members_are_assumed_has_the_gang_planned_again(
     run(tell())
 
 
+def test_no_member_gets_a_node_that_another_pod_took_since_the_gang_was_planned() -> None:
+    async def tell() -> None:
+        stage = await some_are_assumed(32)
+        fill_a_node(stage)
+        await asyncio.sleep(0.5)
+        assert (len(stage.scheduler.waiting_pods.waiting), stage.told.times["bound"]) == (0, 0)
+        stage.delete("other")
+        await asyncio.sleep(60)
+        assert stage.told.times["bound"] == 32
+
+    run(tell())
+
+
 def test_a_member_that_fails_on_the_way_gives_all_places_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assume, failed = Scheduler.assume, list[str]()
 

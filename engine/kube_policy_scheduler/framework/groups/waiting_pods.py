@@ -91,7 +91,8 @@ class _Start(msgspec.Struct, eq=False):
     due: float
     """When all of them give their places back if some are not assumed by then."""
     epoch: int
-    """The epoch of the cluster for which the decisions hold; it goes on with each member that is assumed."""
+    """The epoch of the cluster for which the decisions hold; it goes on with each member that is assumed, and no more
+    once something else has changed."""
     left: set[str]
     """Members that are not assumed yet."""
 
@@ -370,12 +371,13 @@ class WaitingPods(Generic[AssumedT]):
             return None
         decision = start.decisions[queued.pod.uid]
         assert decision.host is not None
-        if start.epoch != self._algorithm.state:
-            if not self._algorithm.passes(queued, decision.host):
-                return self._lose(start, queued)
-            decision = self._algorithm.on_row(queued, self._cluster.nodes.rows[decision.host])
-        start.epoch = self._algorithm.state + 1  # once it is assumed, and nothing else has changed
-        return decision
+        if start.epoch == self._algorithm.state:
+            start.epoch += 1  # once it is assumed, and nothing else has changed
+            return decision
+        # from then on each member is asked about: what changed may be the node of any of them
+        if not self._algorithm.passes(queued, decision.host):
+            return self._lose(start, queued)
+        return self._algorithm.on_row(queued, self._cluster.nodes.rows[decision.host])
 
     def _lose(self, start: _Start, queued: QueuedPod) -> Decision | None:
         """Give up a plan of which one node is taken; return the rejection of its member, None if it may plan anew.
