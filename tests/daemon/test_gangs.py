@@ -712,6 +712,8 @@ def test_a_gang_that_is_let_in_little_by_little_keeps_its_room(monkeypatch: pyte
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(2, 6))
 @example([4, 1, 1], 5)
+@example([1, 1, 1], 3)
+@example([2, 2, 1, 2, 1], 8)
 def test_a_gang_gets_what_its_queue_is_guaranteed_if_that_is_enough_for_members_that_complete_it(
     cores: list[int], guaranteed: int
 ) -> None:
@@ -732,6 +734,31 @@ def test_a_gang_gets_what_its_queue_is_guaranteed_if_that_is_enough_for_members_
         assert sum(name.startswith("b") for name in calm.on_nodes()) + sum(cores[number] for number in started) <= 6
 
     story(f"{GANG}{queues}reclaim\n", tell, cpus=(6,))
+
+
+@pytest.mark.parametrize("limit", ["", " max cpu 6"])
+def test_nobody_goes_for_members_that_a_gang_can_do_without_before_it_starts(limit: str) -> None:
+    """Whether members are in flight, as pods are evicted for them, or wait until these are gone."""
+    queues = f"queue both for pods where true{limit}\nqueue a of both for pods where pod.label.job min cpu 4\n"
+    queues += "queue b of both for pods where not pod.label.job\n"
+
+    async def tell(calm: Calm) -> None:
+        for number in range(6):
+            calm.pod(f"b{number}")
+        await calm.after(5)
+        calm.server.stuck.update(calm.on_nodes())
+        gang(calm, "g", 2, members=3)
+        await calm.after(20)
+        calm.pod("g3", job="g", size="2")
+        await calm.after(20)
+        going = [name for name, pod in calm.server.pods.items() if "deletionTimestamp" in pod["metadata"]]
+        assert len(going) == 2
+        for name in calm.on_nodes():
+            calm.server.release(name)
+        await calm.after(30)
+        assert [name for name in calm.on_nodes() if name.startswith("g")] == ["g0", "g1", "g2", "g3"]
+
+    story(f"{GANG}{queues}reclaim\n", tell, cpus=(8,) if limit else (6,))
 
 
 @pytest.mark.parametrize("comes_first", [True, False])

@@ -88,8 +88,10 @@ def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: 
         return ""  # the model has no gangs of several queues
     state, kind = seen(cluster, usage, now), _pending(usage, pod)
     ours = [p for p in state.pods.values() if kind.gang and p.gang == kind.gang]
-    state = state.evicted([p.name for p in ours if not p.holds] + [pod.uid] * (pod.uid in state.pods))
-    missing = max(1, kind.size - sum(p.holds and not p.leaving for p in ours)) if kind.gang else 1
+    lacks = kind.size - sum(p.holds and not p.leaving for p in ours) if kind.gang else 0
+    asking = {pod.uid, *(p.name for p in ours if not p.holds and lacks > 0)}  # beyond its size each is on its own
+    state = state.evicted(asking & state.pods.keys())
+    missing = max(1, lacks)
     others = [p for p in ours if not p.holds and p.name != pod.uid][: missing - 1]
     alike = [replace(kind, name=f"{pod.uid} and {number}") for number in range(1, missing - len(others))]
     members = [replace(each, promised="") for each in (kind, *others, *alike)]  # the rest is taken to be as this one

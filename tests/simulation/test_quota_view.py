@@ -95,3 +95,19 @@ def test_a_gang_asks_for_what_each_of_its_members_requests(guaranteed: int, may:
     large = cluster.templates.pod(pod_object(Pod("large", {"cpu": 2_000, "pods": 1}, "one", gang="g", size=2)))
     (victim,) = cluster.pods.values()
     assert (why_not(cluster, large, (victim,), "n", Steady(0.0)) == "") is may
+
+
+def test_members_beyond_the_size_of_a_gang_ask_for_room_beside_each_other() -> None:
+    """What one of them was promised, another one does not get."""
+    text = 'queue one for pods where pod.namespace == "one" min cpu 4\n'
+    text += 'queue two for pods where pod.namespace == "two"\n'
+    text += "gang by pod.label.job size number(pod.label.size) within 5min if pod label job\nreclaim\n"
+    each = {"cpu": 1_000, "pods": 1}
+    needed = [Pod(f"needed-{number}", each, "one", gang="g", size=2, node="n") for number in range(2)]
+    beyond = Pod("beyond", each, "one", gang="g", size=2, promised="n")
+    cluster, _ = cluster_of(
+        text, Node("n", {"cpu": 4_000, "pods": 9}), *needed, beyond, Pod("runs", each, "two", node="n")
+    )
+    asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", gang="g", size=2)))
+    (victim,) = (pod for pod in cluster.pods.values() if pod.name == "runs")
+    assert why_not(cluster, asks, (victim,), "n", Steady(0.0)) == ""

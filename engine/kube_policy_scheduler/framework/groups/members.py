@@ -125,6 +125,15 @@ class GangMembers:
             if member.pod.nominated_node and not member.errors and uid not in self._cluster.pods:
                 yield member
 
+    def evicting(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> list[QueuedPod]:
+        """Return the other members of a pod's groups that are nominated and in flight: pods are being evicted for them.
+
+        They are not among the `pending`, and get their places once these pods are gone.
+        """
+        awaiting = (member for requirement in requirements for member in self.awaiting_victims(requirement))
+        in_flight = {id(member): member for member in awaiting if member.place is Place.IN_FLIGHT}
+        return [member for member in in_flight.values() if member is not queued]
+
     def victims_of(self, member: QueuedPod) -> list[str]:
         """Return the uids of the pods that end on the node that a member is nominated to, and that it may have evicted.
 

@@ -164,13 +164,24 @@ class Planner:
         return self._reclaim(queued, requirements, found)
 
     def places(
-        self, queued: QueuedPod, requirements: Sequence[GangRequirement], *, settles: bool = True
+        self,
+        queued: QueuedPod,
+        requirements: Sequence[GangRequirement],
+        *,
+        beside: Sequence[QueuedPod] = (),
+        settles: bool = True,
     ) -> dict[str, str] | None:
         """Return free nodes by uid for all that the groups of a pod need, as the cluster stands; None: none.
 
-        settles: whether the groups are to be placed there from now on.
+        Args:
+            queued: a member.
+            requirements: of its groups.
+            beside: members that get the nodes to which they are nominated, where they fit there; not in the answer.
+            settles: whether the groups are to be placed there from now on.
         """
         with self._trying(len(self.members.siblings(requirements)) + 1) as attempt:
+            for member in beside:
+                attempt.place_if_it_fits(member, member.pod.nominated_node)
             short = now(self.seating.place(attempt, queued, requirements))
             found = {uid: each.host for uid, each in attempt.decisions.items() if each.host is not None}
             if short is not None or not settles:
@@ -235,7 +246,8 @@ class Planner:
         if record.plans.reclaims_again_at > time and not self.cluster.is_nominated(queued.pod.uid):
             return msgspec.structs.replace(short, reclaim=Reclaimed(look_later=True))
         incomplete = tuple(filter(self.members.lacks, requirements))
-        asked = self._that_may_reclaim(queued, requirement, self.cluster.track_usage(rules.tree))
+        evicting = self.members.evicting(queued, incomplete)
+        asked = self._that_may_reclaim(queued, requirement, evicting, self.cluster.track_usage(rules.tree))
         found = NOTHING_RECLAIMED
         for members in asked:
             frame = self.algorithm.frame(members[0])
@@ -245,7 +257,7 @@ class Planner:
                 frame,
                 rules,
                 [member.pod for member in members],
-                lambda: self.places(queued, incomplete),
+                lambda: self.places(queued, incomplete, beside=evicting),
                 own=frozenset(each.group for each in requirements),
             )
             first, places = members[0].pod.uid, tried.places
@@ -275,17 +287,28 @@ class Planner:
         return msgspec.structs.replace(short, reclaim=found)
 
     def _that_may_reclaim(
-        self, queued: QueuedPod, requirement: GangRequirement, usage: QuotaUsage
+        self, queued: QueuedPod, requirement: GangRequirement, evicting: Sequence[QueuedPod], usage: QuotaUsage
     ) -> list[list[QueuedPod]]:
-        """Return members that complete a group: those that come first, and if others ask for less, these."""
-        members, places = self.members.pending(queued, (requirement,)), range(len(usage.tree.resources))
-        first = self.members.filling(members, requirement) or [queued]
+        """Return members that complete a group: those that come first, and if others ask for less, these.
+
+        Those that are nominated come first, and `evicting` before them, which fill a place and are not in the answer:
+        once pods go for as many as a group needs, none go for others instead of these.
+        """
+        places, pending = range(len(usage.tree.resources)), self.members.pending(queued, (requirement,))
+        members = sorted(pending, key=lambda member: not self.cluster.is_nominated(member.pod.uid))
+        known = set(map(id, evicting))
+
+        def completing(members: Sequence[QueuedPod]) -> list[QueuedPod]:
+            found = self.members.filling([*evicting, *members], requirement)
+            return [member for member in found if id(member) not in known]
+
+        first = completing(members) or [queued]
 
         def asks(member: QueuedPod) -> list[int]:
             amounts = dict(usage.amounts(member.pod))
             return [amounts.get(place, 0) for place in places]
 
-        least = self.members.filling(sorted(members, key=asks), requirement)
+        least = completing(sorted(members, key=asks))
         return [first, least] if least and not _are_same(first, least) else [first]
 
     # --- nodes -----------------------------------------------------------------------------------------
