@@ -417,6 +417,30 @@ def test_nodes_to_which_others_are_nominated_meanwhile_or_no_longer_are_searched
     assert now(steps_of(cluster, profile=profile, kept=kept)) == preempted(cluster)
 
 
+def test_a_node_that_needs_more_victims_since_a_change_elsewhere_is_the_best_no_more() -> None:
+    cluster, kept = Cluster(), KeptVictims()
+    for name, zone, app, priority in (
+        ("n000", "a", "x", 0),
+        ("n001", "b", "x", 20),
+        ("n002", "b", "z", 0),
+        ("n003", "b", "z", 1),
+    ):
+        metadata = {"name": name, "labels": {"zone": zone}}
+        body = {"metadata": metadata, "status": {"allocatable": {"cpu": "4", "pods": "9"}}}
+        cluster.set_node(msgspec.convert(body, objects.Node))
+        for number in range(4):
+            cluster.place(pod(cluster, f"{name}-{number}", app=app, priority=priority), name)
+    assert in_turn(searching(cluster, "spread", kept=kept), most=6 * VERDICT_WORK) is UNFINISHED
+    for number in range(2):
+        cluster.displace(f"n001-{number}")
+        cluster.place(pod(cluster, f"other-{number}", app="z", priority=20), "n001")
+
+    found = now(searching(cluster, "spread", kept=kept))
+
+    assert found == now(searching(cluster, "spread"))
+    assert (found.nominated_node, len(found.victims)) == ("n002", 1)
+
+
 def test_with_many_nodes_what_earlier_pods_found_changes_no_candidates() -> None:
     rng, cluster, kept, profile = Random(0), full_cluster(400), KeptVictims(), kubernetes_profile()
     for serial in range(25):
