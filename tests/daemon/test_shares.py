@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.scheduling.sharding import Ring, Sharding
-from tests.simulation.chaos import compiled
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.policy_set import load
+from tests.simulation.chaos import NAMES, compiled
 
 MEMBERS = st.frozensets(st.sampled_from([f"r{number}" for number in range(8)]), min_size=1, max_size=6)
 
@@ -77,7 +80,8 @@ def test_a_nomination_keeps_room_and_only_one_that_says_so_passes_the_pod_on() -
         ("score node.free.cpu\n", True, "pod/u1"),
         ("limit count() by pod.label.tenant to 5\n", True, "counted"),
         ("limit count() by pod.namespace to 5\n", False, "namespace/team"),
-        ("gang by pod.label.job size 3 within 60s if pod.label.job\n", True, "namespace/team"),
+        ("gang by pod.label.tenant size 3 within 60s if pod.label.tenant\n", True, "namespace/team"),
+        ("gang by pod.label.job size 3 within 60s if pod.label.job\n", True, "pod/u1"),
         ("filter count(p in zone.pods) < 5\n", False, "counted"),
         ("spread by pod.label.tenant over zone max skew 1\n", False, "counted"),
         ("queue team by pod.namespace max cpu 5\n", True, "counted"),
@@ -88,6 +92,71 @@ def test_pods_that_are_counted_together_are_one_unit(policy: str, by_pod: bool, 
     policies = compiled(policy)
     assert policies is not None, policy
     assert policies.unit(pod(), by_pod=by_pod) == unit
+
+
+GANG = "gang by pod.label.tenant size 3 within 60s if pod.label.tenant\n"
+NO_GANG = "gang by pod.label.job size 3 within 60s if pod.label.job\n"
+
+
+@pytest.mark.parametrize("by_pod", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "group", "unit"),
+    [
+        # the queue of a member is told by what others of the gang may have
+        (f'{GANG}queue a for pods where pod.label.role == "driver" max cpu 5\n', "", "counted"),
+        (f"{GANG}queue a by pod.label.team max cpu 5\n", "", "counted"),
+        (
+            f"{GANG}queue all for pods where pod.priority > 5\nqueue a of all by pod.namespace max cpu 5\n",
+            "",
+            "counted",
+        ),
+        ('queue a for pods where pod.label.role == "driver" max cpu 5\n', "train", "counted"),
+        # no pod of the namespace is of the queue
+        (f'{GANG}queue a for pods where pod.namespace == "other" max cpu 5\n', "", "namespace/team"),
+        (
+            f'{GANG}queue a for pods where pod.namespace == "other" and pod.label.role == "driver" max cpu 5\n',
+            "",
+            "namespace/team",
+        ),
+        (f'{GANG}queue a for pods where startswith(pod.namespace, "other-") max cpu 5\n', "", "namespace/team"),
+        (
+            'queue a for pods where pod.namespace == "other" max cpu 5\n'
+            'queue b of a for pods where pod.label.role == "driver" max cpu 5\n',
+            "train",
+            "namespace/team",
+        ),
+    ],
+)
+def test_what_members_of_a_gang_have_in_common_says_their_unit(
+    policy: str, group: str, unit: str, *, by_pod: bool
+) -> None:
+    policies = compiled(policy)
+    assert policies is not None, policy
+    member = pod(schedulingGroup={"podGroupName": group}) if group else pod()
+    assert policies.unit(member, by_pod=by_pod) == unit
+
+
+@pytest.mark.parametrize("by_pod", [False, True])
+@pytest.mark.parametrize(
+    ("head", "unit"),
+    [
+        ('for pods where pod.label.role == "driver"', "counted"),
+        ('for pods where pod.namespace == "other"', "namespace/team"),
+        ("scheduler another", "namespace/team"),
+    ],
+)
+def test_a_group_may_have_members_under_another_policy_that_counts_more(head: str, unit: str, *, by_pod: bool) -> None:
+    texts = {"counts": f"{head}\npriority 1\nlimit count() by pod.label.tenant to 5\n", "others": ""}
+    found = load([Source(f"{name}.policy", text) for name, text in texts.items()], default_schedulers=NAMES).policy_set
+    assert found is not None
+    policies = LivePolicies(found, scheduler_names=NAMES)
+    assert policies.unit(pod(schedulingGroup={"podGroupName": "train"}), by_pod=by_pod) == unit
+
+
+def test_pods_of_no_gang_stay_where_they_are() -> None:
+    policies = compiled(f'{NO_GANG}queue a for pods where pod.label.role == "driver" max cpu 5\n')
+    assert policies is not None
+    assert policies.unit(pod(), by_pod=False) == "namespace/team"
 
 
 @pytest.mark.parametrize(

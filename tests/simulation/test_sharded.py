@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
+from kube_policy_scheduler.policy.units import COUNTED
 from tests.simulation.api_server import ApiServer, cpu_millis
-from tests.simulation.chaos import containers, policies_of
+from tests.simulation.chaos import QUEUED, containers, policies_of
 from tests.simulation.network import REQUEST_FAULTS
 from tests.simulation.replica import Replica
 from tests.simulation.sharded import SharedSimulation
@@ -150,6 +151,32 @@ def test_a_pod_that_cannot_be_given_back_is_decided_again_where_it_was_passed_on
             server.finish_pod("fills-theirs")
         await asyncio.sleep(120.0)
         assert server.pods["p"]["spec"].get("nodeName"), "it is forgotten"
+        assert server.violations == []
+
+    run(main())
+
+
+def test_a_gang_with_members_in_a_queue_and_in_none_starts() -> None:
+    """One replica decides the pods of queues, and the other one those of the namespace: each had half of the gang."""
+
+    async def main() -> None:
+        server, policies = ApiServer(Random(1)), policies_of(QUEUED)
+        server.lag_seconds = 0.01
+        for number in range(6):
+            server.set_node(f"n{number}", cpu=4, labels={})
+        first, _ = (Replica(server, policies, name=f"r{n}", seed=n, shares=True) for n in (1, 2))
+        await asyncio.sleep(40.0)
+        sharding = first.scheduler.context.sharding
+        assert sharding is not None
+        ring = sharding.ring
+        elsewhere = next(
+            n for n in (f"team{n}" for n in range(20)) if ring.owner(f"namespace/{n}") != ring.owner(COUNTED)
+        )
+        for number in range(4):
+            labels = {"job": "j", "size": "4"} | ({"tenant": "a"} if number % 2 else {})
+            server.create_pod(f"j-{number}", {"priority": 0} | containers(500), labels, namespace=elsewhere)
+        await asyncio.sleep(120.0)
+        assert {name for name, pod in server.pods.items() if not pod["spec"].get("nodeName")} == set()
         assert server.violations == []
 
     run(main())

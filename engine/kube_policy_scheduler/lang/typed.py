@@ -14,7 +14,7 @@ import msgspec
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.types import Info, Shape
+from kube_policy_scheduler.lang.types import Depends, Info, Shape
 
 
 class Constant(msgspec.Struct, frozen=True, eq=False):
@@ -361,6 +361,13 @@ def conjuncts(value: Typed) -> tuple[Typed, ...]:
     if isinstance(meant, Logic) and meant.operator == "and":
         return tuple(part for operand in meant.operands for part in conjuncts(operand))
     return (value,)
+
+
+def reads_only(value: Typed, path: str) -> bool:
+    """Return whether a value follows from one field of a pod's template, or from nothing."""
+    return not value.info.depends & ~Depends.TEMPLATE and all(
+        part.field.path == path for part in below(value) if isinstance(part, Read)
+    )
 
 
 def reads_its_node(value: Typed) -> bool:

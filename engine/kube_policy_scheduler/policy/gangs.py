@@ -22,14 +22,18 @@ class GangOf(NamedTuple):
 
     def __call__(self, template: PodTemplate) -> Group | None:
         """Return the gang of pods of this template; None where the clause does not concern them."""
-        clause, item = self.clause, Item(template)
-        if clause.condition is not None and not clause.depends & ~Depends.TEMPLATE and not clause.condition(item):
-            return None
-        return self.group(template, clause.key(item))
+        return self.group(template, self.clause.key(Item(template))) if concerns(self.clause, template) else None
 
     def group(self, template: PodTemplate, key: str | None) -> Group:
         """Return the gang with a key."""
         return Group(f"{self.policy}/{self.clause.name}", template.namespace, template.spec.scheduler_name, key)
+
+
+def concerns(clause: CompiledGang, template: PodTemplate) -> bool:
+    """Return whether pods of a template count as members of a gang of a clause."""
+    if clause.condition is None or clause.depends & ~Depends.TEMPLATE:
+        return True
+    return bool(clause.condition(Item(template)))
 
 
 class RoleOf(NamedTuple):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.previous_nodes import workload
@@ -43,6 +44,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledScore,
     CompiledTest,
 )
+from kube_policy_scheduler.lang.compiling.policy import namespace_test
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import (
     DomainLimitClause,
@@ -129,6 +131,11 @@ class Policy(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
             return False
         canary = self.canary
         return canary is None or takes(frame, share=canary.share, salt=canary.of, gangs=self._gangs_of_both)
+
+    @cached_property
+    def may_govern(self) -> Callable[[PodTemplate], bool]:
+        """Return the test whether it may govern some pod of the namespace of a template. As `governs` otherwise."""
+        return namespace_test(self.compiled.checked.governs, environment())
 
     @cached_property
     def distinguishes_pods(self) -> bool:

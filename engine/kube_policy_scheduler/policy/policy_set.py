@@ -139,6 +139,10 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return the schedulerNames that one of its policies serves."""
         return served_by(policy, self.default_schedulers)
 
+    def serves(self, policy: Policy, pod: PodInfo) -> bool:
+        """Return whether one of its policies serves the scheduler of a pod."""
+        return not self.served_by(policy).isdisjoint(self.stands_in_as | {pod.scheduler_name})
+
     @cached_property
     def queries(self) -> tuple[Query, ...]:
         """Return the metric queries that the policies read, each once."""

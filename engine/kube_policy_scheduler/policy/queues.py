@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.quota import AboveMaxRule, QueueQuota, Quot
 from kube_policy_scheduler.framework.quota_promises import QueuePromises
 from kube_policy_scheduler.lang.checked import CheckedPolicy, QueueDeclaration, Reclaim
 from kube_policy_scheduler.lang.checking.queues import declared_queues
-from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, template_test, template_text
+from kube_policy_scheduler.lang.compiling.policy import compile_reclaim, namespace_test, template_test, template_text
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.quantities.quantity import column_scale
 
@@ -89,6 +89,7 @@ def _spec(
         queue.name,
         places[queue.tree.parent] if queue.tree.parent is not None else None,
         template_test(queue.pods, compiled) if queue.pods is not None else None,
+        namespace_test(queue.pods, compiled),
         template_text(queue.key, compiled) if queue.key is not None else None,
         guaranteed,
         tuple(_column(name, queue.maximum[name]) if name in queue.maximum else NO_LIMIT for name in resources),

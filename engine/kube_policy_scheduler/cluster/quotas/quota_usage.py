@@ -60,6 +60,8 @@ class QuotaSpec(msgspec.Struct, frozen=True, eq=False):
     """Its place in `QuotaTree.queues`, before its own; None: directly below the cluster."""
     takes: Callable[[PodTemplate], bool] | None
     """Whether it takes pods of a template that its parent takes; None: all of them."""
+    may_take: Callable[[PodTemplate], bool]
+    """Whether it may take some pod of the namespace of a template, whose parent takes it."""
     key: Callable[[PodTemplate], str | None] | None
     """There is one queue for each value; pods without a value are not taken."""
     minimum: tuple[int, ...]
@@ -134,6 +136,10 @@ class QuotaTree(msgspec.Struct, frozen=True, eq=False, dict=True):
     def find(self, template: PodTemplate) -> tuple[int, str | None] | None:
         """Return the place of the queue that pods of a template belong to, with its key; None: no queue."""
         return self.asked(template).at
+
+    def may_find(self, template: PodTemplate) -> bool:
+        """Return whether some pod of the namespace of a template may belong to a queue."""
+        return any(spec.parent is None and spec.may_take(template) for spec in self.queues)
 
     def asked(self, template: PodTemplate) -> Asked:
         """Return what pods of a template ask for."""

@@ -24,7 +24,7 @@ from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
 from kube_policy_scheduler.policy.preparation import preparing
 from kube_policy_scheduler.policy.readings import missing_nodes, unusable
-from kube_policy_scheduler.policy.units import unit_of
+from kube_policy_scheduler.policy.units import PodUnits
 
 
 class LivePolicies:
@@ -45,6 +45,7 @@ class LivePolicies:
         self._scheduler_names = scheduler_names
         self._watched = watched
         self._set = policy_set
+        self._units = PodUnits(policy_set)
         self._names = scheduler_names | policy_set.schedulers if watched is None else watched
         self.queries: Sequence[Query] = policy_set.queries
 
@@ -115,7 +116,7 @@ class LivePolicies:
 
     def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
         """Return the unit of pods that one replica decides alone, as `kube_policy_scheduler.policy.units` has it."""
-        return unit_of(pod, self._set.governing(pod), by_pod=by_pod)
+        return self._units.unit(pod, by_pod=by_pod)
 
     def position(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return the position of the pod in the queue: as its policy orders its pods, or as Kubernetes does."""

@@ -216,6 +216,16 @@ def template_test(value: typed.Typed, environment: Environment) -> Callable[[Any
     return lambda template: bool(holds(Item(template)))
 
 
+def namespace_test(value: typed.Typed | None, environment: Environment) -> Callable[[Any], bool]:
+    """Return the test, by a pod's template, whether a truth about pods may hold for some pod of its namespace.
+
+    What else it says besides the namespace holds for some pod, as far as this knows.
+    """
+    joined = typed.conjuncts(value) if value is not None else ()
+    tests = [template_test(part, environment) for part in joined if typed.reads_only(part, "pod.namespace")]
+    return lambda template: all(test(template) for test in tests)
+
+
 def template_text(value: typed.Typed, environment: Environment) -> Callable[[Any], str | None]:
     """Return what gives the text of a pod's template; None where it is missing."""
     evaluate = Compiler(environment.pods, None).compile(value)
