@@ -193,7 +193,11 @@ class Chaos(ABC):
         loop = asyncio.get_running_loop()
         for number in range(size + random.choice((0, 0, 1))):
             late = random.random() * 15 if random.random() < 0.2 else 0.0
-            loop.call_later(late, self.server.create_pod, f"{name}-{number}", spec, labels)
+            loop.call_later(late, self.server.create_pod, f"{name}-{number}", spec, labels | self._own_labels(number))
+
+    def _own_labels(self, number: int) -> dict[str, str]:
+        """Return what a member of a gang has beside the labels of all members."""
+        return {}
 
     def _relabel(self) -> None:
         """Let a pod that waits leave its gang or come into one, or be another app; none that a scheduler is binding."""

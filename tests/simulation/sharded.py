@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 
 from kube_policy_scheduler.adapters.kube.shard_leases import KNOWS
-from tests.simulation.api_server import cpu_millis
-from tests.simulation.chaos import BASE, QUEUED, Action, Chaos, policies_of
+from tests.simulation.api_server import Json, cpu_millis
+from tests.simulation.chaos import BASE, QUEUED, QUOTA, Action, Chaos, policies_of
 from tests.simulation.replica import Replica
 
 TRACE_SECONDS = 16.0
@@ -15,7 +16,11 @@ TRACE_SECONDS = 16.0
 
 
 class SharedSimulation(Chaos):
-    """A run of up to four replicas at a time."""
+    """A run of up to four replicas at a time.
+
+    One of them decides all pods, as all are counted; in each third run only those of two queues. There, some members of
+    each gang are of a queue and others of none.
+    """
 
     options = "--sharded "
     _traces_until = 0.0
@@ -24,7 +29,8 @@ class SharedSimulation(Chaos):
     def _begin(self) -> None:
         self.server.lag_seconds = 0.05
         lends = "queue rest by pod.namespace min cpu 2\nreclaim after 5s\n"
-        self.policies = policies_of(self.random.choice((BASE, QUEUED + lends)))
+        text = self.random.choice((BASE, QUEUED + lends))
+        self.policies = policies_of(text if self.seed % 3 else QUEUED)
         self._lives = 0
         for number in range(self.random.randint(3, 7)):
             self._node(f"n{number}")
@@ -36,6 +42,9 @@ class SharedSimulation(Chaos):
         self.server.set_node(name, cpu=self.random.randint(2, 5), labels=labels, unschedulable=spare)
 
     # --- what happens ---------------------------------------------------------------------------------
+
+    def _own_labels(self, number: int) -> dict[str, str]:
+        return {"tenant": "a"} if self.seed % 3 == 0 and number % 2 else {}
 
     def _own_actions(self) -> list[Action]:
         return [
@@ -116,7 +125,7 @@ class SharedSimulation(Chaos):
         return found
 
     def _lost(self) -> list[str]:
-        """Return pending pods, in no gang and under no limit or constraint, for which there is a free node."""
+        """Return pods, under no limit or constraint, for which there is a free node, and gangs for which one is."""
         server = self.server
         free = {
             name: int(node["status"]["allocatable"]["cpu"]) * 1000
@@ -124,7 +133,7 @@ class SharedSimulation(Chaos):
             for name, node in server.nodes.items()
         }
         number = Counter(p["spec"].get("nodeName") for p in server.pods.values())
-        return [
+        alone = [
             name
             for name, pod in server.pods.items()
             if not pod["spec"].get("nodeName")
@@ -132,3 +141,43 @@ class SharedSimulation(Chaos):
             and "nodeSelector" not in pod["spec"]
             and any(room >= cpu_millis(pod) and number[node] < 8 for node, room in free.items())
         ]
+        return [*alone, *self._lost_gangs({node: room for node, room in free.items() if number[node] < 4})]
+
+    async def _settle(self) -> None:
+        for _ in range(3):  # of those that wait, few are whole: pods are deleted all the time
+            self._gang()
+        await super()._settle()
+
+    def _lost_gangs(self, free: dict[str, int]) -> list[str]:
+        """Return the members of gangs of which none runs, for all of which one node of their replica has room.
+
+        free: of nodes that may get four more pods.
+        """
+        gangs: dict[str, list[str]] = {}
+        for name, pod in self.server.pods.items():
+            labels = pod["metadata"]["labels"]
+            if "job" in labels and "near" not in labels:
+                gangs.setdefault(labels["job"], []).append(name)
+        shares = [replica.scheduler.context.sharding for replica in self.replicas]
+        decider = next((each for each in shares if each is not None and each.decides_queues), None)
+        found = []
+        for names in gangs.values():
+            pods = [self.server.pods[name] for name in names]
+            size = int(pods[0]["metadata"]["labels"]["size"])
+            has_quota = (
+                _of_a(pods) + _of_a(each for each in self.server.pods.values() if each["spec"].get("nodeName"))
+                <= QUOTA["a"]
+            )
+            if (
+                decider is not None
+                and len(pods) >= size
+                and has_quota
+                and not any(pod["spec"].get("nodeName") for pod in pods)
+                and any(room >= sum(map(cpu_millis, pods)) and decider.owns_node(node) for node, room in free.items())
+            ):
+                found += names
+        return found
+
+
+def _of_a(pods: Iterable[Json]) -> int:
+    return sum(pod["metadata"]["labels"].get("tenant") == "a" for pod in pods)
