@@ -14,6 +14,7 @@ from kube_policy_scheduler.framework.queue.pod_transitions import Standing
 from kube_policy_scheduler.framework.queue.queued_pod import PodState
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place, QueuedPod
 from tests.simulation.calm import Calm, story
+from tests.simulation.chaos import containers
 from tests.simulation.network import OurFaultError
 
 POLICY = "score node.free.cpu\n"
@@ -205,6 +206,79 @@ def test_a_gang_that_has_started_is_complete_although_a_member_ends_before_the_l
         assert ("x1" in calm.on_nodes()) == (meanwhile != "another gang breaks")
 
     story(GANG, tell, cpus=(4, 4, 4, 4))
+
+
+NEAR = GANG.replace("within 60s", "within 60s within one rack")
+
+
+def racks(calm: Calm) -> set[str]:
+    """Return the racks of all pods."""
+    nodes = calm.server.nodes
+    return {nodes[pod["spec"]["nodeName"]]["metadata"]["labels"]["rack"] for pod in calm.server.pods.values()}
+
+
+def test_a_member_whose_node_comes_to_another_rack_does_not_bind_there_whatever_was_loaded_meanwhile() -> None:
+    """A reload has the scheduler forget where gangs are."""
+
+    async def tell(calm: Calm) -> None:
+        for name in ("n0", "n1", "n2"):
+            calm.server.set_node(name, cpu=4, labels={"rack": "r1"})
+        await calm.after(1.0)
+        calm.pod("m0", millis=4000, job="j", size="2", near="yes")
+        calm.pod("m1", millis=4000, job="j", size="2", near="yes", provisioning=SLOW)
+        await calm.after(3.0)
+        assert calm.on_nodes() == ["m0"]
+        calm.process.use_policies(calm.policies)
+        calm.server.set_node(calm.node_of("m1"), cpu=4, labels={"rack": "r2"})
+        await calm.after(60.0)
+        assert calm.on_nodes() == ["m0", "m1"]
+        assert len(racks(calm)) == 1
+
+    story(NEAR, tell, cpus=())
+
+
+def test_members_whose_node_was_gone_go_where_others_of_their_gang_were_placed_meanwhile() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.server.set_node("n0", cpu=8, labels={"rack": "r1"})
+        await calm.after(1.0)
+        labels = {"job": "j", "size": "2", "near": "yes"}
+        for name in ("m0", "m1"):
+            calm.pod(name, millis=2000, **labels, provisioning=SLOW)
+        await calm.after(3.0)
+        calm.server.delete_node("n0")
+        calm.server.set_node("n1", cpu=8, labels={"rack": "r2"})
+        for name in ("m2", "m3"):
+            calm.pod(name, millis=2000, **labels)
+        await calm.after(5.0)
+        assert calm.on_nodes() == ["m2", "m3"]
+        calm.process.use_policies(calm.policies)
+        calm.server.set_node("n0", cpu=8, labels={"rack": "r1"})
+        await calm.after(60.0)
+        assert calm.on_nodes() == ["m0", "m1", "m2", "m3"]
+        assert racks(calm) == {"r2"}
+
+    story(NEAR, tell, cpus=())
+
+
+def test_a_gang_goes_where_others_have_placed_a_member_if_its_nodes_change_before_it_is_bound() -> None:
+    async def tell(calm: Calm) -> None:
+        for name, rack in {"n0": "r1", "n1": "r1", "n2": "r2"}.items():
+            calm.server.set_node(name, cpu=8, labels={"rack": rack})
+        await calm.after(1.0)
+        labels = {"job": "j", "size": "2", "near": "yes"}
+        calm.pod("m0", millis=3000, **labels, provisioning=SLOW)
+        calm.pod("m1", millis=3000, **labels, provisioning=SLOW)
+        await calm.after(3.0)
+        here = {node for name in ("m0", "m1") if (node := calm.node_of(name)) is not None}
+        there = "n0" if here == {"n2"} else "n2"
+        calm.server.create_pod("m2", {"nodeName": there} | containers(1000), labels)
+        for name in here:
+            calm.server.set_node(name, cpu=9, labels={"rack": calm.server.nodes[name]["metadata"]["labels"]["rack"]})
+        await calm.after(60.0)
+        assert calm.on_nodes() == ["m0", "m1", "m2"]
+        assert len(racks(calm)) == 1
+
+    story(NEAR, tell, cpus=())
 
 
 @pytest.mark.parametrize("how", ["refused", "no volume", "an error of ours"])

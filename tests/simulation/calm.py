@@ -48,6 +48,10 @@ class Calm:
         """Return the names of the pods that have a node."""
         return sorted(name for name, pod in self.server.pods.items() if pod["spec"].get("nodeName"))
 
+    def node_of(self, name: str) -> str | None:
+        """Return the node that a pod counts on for the scheduler; None: there is none."""
+        return self.process.view().get(self.server.pods[name]["metadata"]["uid"])
+
     def waiting(self) -> list[str]:
         """Return the names of the pods that hold a place and wait for others."""
         uids = set(self.process.scheduler.waiting_pods.waiting)

@@ -843,7 +843,7 @@ class Scheduler:
         """
         assumed, host = cycle.assumed, cycle.assumed.host
         now = self._basis(host)
-        if now != basis and not self.algorithm.still_fits(assumed.queued, host):
+        if now != basis and not self.waiting_pods.still_fits(assumed):
             return f"{host} changed before the binding was sent, and the pod no longer fits", basis
         if cycle.lost_members:
             if not self.waiting_pods.are_complete(assumed.requirements):

@@ -290,6 +290,24 @@ class WaitingPods(Generic[AssumedT]):
                 self.gangs.settle(requirement.group, domain)
         return ""
 
+    def still_fits(self, assumed: AssumedT) -> bool:
+        """Return whether a pod that counts on a node would still be placed there: where the others of its gangs are.
+
+        Where these are is looked at again: a reload forgets it, and others may have placed members elsewhere.
+        """
+        pod, host, cluster = assumed.queued.pod, assumed.host, self._cluster
+        confined = [each for each in assumed.requirements if each.levels]
+        if confined and host in cluster.nodes.rows:
+            with cluster.ledger.silent():
+                cluster.displace(pod.uid)
+                try:
+                    why = self._confine(filter(self.members.have_begun, confined))
+                finally:
+                    cluster.place(pod, host)
+            if why:
+                return False
+        return self._algorithm.still_fits(assumed.queued, host)
+
     # --- rejections ------------------------------------------------------------------------------------
 
     def _reject(self, queued: QueuedPod, why: str, *, by: frozenset[str] = frozenset()) -> Decision:
@@ -683,7 +701,7 @@ class WaitingPods(Generic[AssumedT]):
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
         there = self._cluster.pods_on(name) if self._waiting else ()
         for assumed in [self._waiting[uid] for uid in there if uid in self._waiting]:
-            if not self._algorithm.still_fits(assumed.queued, assumed.host):
+            if not self.still_fits(assumed):
                 self._observer.no_longer_fits(assumed)
                 start = self._start_of.get(assumed.queued.pod.uid)
                 self._withdraw(assumed)
