@@ -51,8 +51,8 @@ class ApiServer:
         self.remembers = True
         """Whether a watch may begin in the past; otherwise each that is not up to date gets 410."""
         self.bound: dict[str, str] = {}
-        self.bound_by_stale_views: set[str] = set()
         """Node by uid of every pod ever bound."""
+        self.bound_by_stale_views: set[str] = set()
         self.stuck: set[str] = set()
         """Names of pods that do not end when they are deleted: their containers hang, or they have a finalizer."""
         self.quota: dict[str, int] = {}

@@ -200,7 +200,10 @@ class Chaos(ABC):
         return {}
 
     def _relabel(self) -> None:
-        """Let a pod that waits leave its gang or come into one, or be another app; none that a scheduler is binding."""
+        """Let a pod that waits leave its gang or come into one, or be another app.
+
+        None that a replica is binding, but for one that leaves, or has not heard of it when it decides.
+        """
         random, pods = self.random, self.server.pods
         bound = {uid for replica in self.replicas for uid in replica.scheduler.cluster.assumed}
         waiting = [

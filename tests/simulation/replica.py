@@ -134,13 +134,27 @@ def provisioning_seconds(pod: Any) -> float:
     return float(pod.labels.get("provisioning", 0))
 
 
+@dataclass(frozen=True)
+class Began:
+    """What was known when the binding cycle of a pod began."""
+
+    number: int
+    job: str | None
+    """Its gang."""
+    placed: set[str]
+    """The members of its gang that had a place."""
+    seen: set[str]
+    """Those of them whose nodes were known."""
+
+
 class WorldScheduler(Scheduler):
     """A scheduler of pods whose volumes are a label."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
-        self.began_with: dict[str, set[str]] = {}
-        """By uid of pods: the members of its gang that had a place when its binding cycle began."""
+        self.began: dict[str, Began] = {}
+        """By uid of pods whose binding cycle began: the last one."""
+        self._numbers = itertools.count()
 
     def assume(self, queued: Any, decision: Any, host: str, *rest: Any) -> Any:
         """Assume a pod with its volume."""
@@ -151,14 +165,31 @@ class WorldScheduler(Scheduler):
 
     def start_binding_cycle(self, assumed: Any, **given: Any) -> None:
         """Start a binding cycle, and remember who of the pod's gang has a place now."""
-        self.began_with[assumed.queued.pod.uid] = {pod.uid for pod in self.placed_like(assumed.queued.pod)}
+        pod, rows = assumed.queued.pod, self.cluster.nodes.rows
+        job = pod.labels.get("job")
+        placed = {each.uid for each in self.placed_of(job)}
+        seen = {uid for uid in placed if self.cluster.node_of(uid) in rows}
+        self.began[pod.uid] = Began(next(self._numbers), job, placed, seen)
         super().start_binding_cycle(assumed, **given)
 
-    def placed_like(self, pod: Any) -> list[Any]:
-        """Return the pods of a pod's gang that have a place and do not wait for others; none if it has no gang."""
-        job, waiting = pod.labels.get("job"), set(self.waiting_pods.waiting)
+    def placed_of(self, job: str | None) -> list[Any]:
+        """Return the pods of a gang that have a place, wait for no others and do not end; None: there is no gang."""
+        waiting = set(self.waiting_pods.waiting)
         members = [p for p in self.cluster.pods.values() if p.labels.get("job") == job] if job is not None else []
-        return [member for member in members if member.uid not in waiting]
+        return [member for member in members if member.uid not in waiting and not member.terminating]
+
+    def must_be_near(self, uid: str, other: str) -> bool:
+        """Return whether a pod that binds must be near another one that is now in its gang.
+
+        It must, if that one was seen on a node when its binding cycle began, or if that one was decided later, as a
+        member, and did not see this one, whose node was gone. One that came into the gang otherwise may be anywhere.
+        """
+        mine, theirs = self.began[uid], self.began.get(other)
+        if uid == other or other in mine.seen:
+            return True
+        if theirs is None or theirs.job != mine.job or theirs.number < mine.number:
+            return False
+        return uid not in theirs.seen
 
 
 class WorldRebalancer(Rebalancer):
@@ -340,9 +371,9 @@ class Replica:
         if pod is None or "job" not in pod.labels or self._refused_at == asyncio.get_running_loop().time():
             return  # not of a group, or one that was released with it was refused before this one began
         members = [p for p in cluster.pods.values() if p.labels.get("job") == pod.labels["job"]]
-        there = {member.uid for member in self.scheduler.placed_like(pod)}
+        there = {member.uid for member in self.scheduler.placed_of(pod.labels["job"])}
         # who was bound, and has ended while this one waited for its volume, had started: the gang was complete
-        ended = {other for other in self.scheduler.began_with[uid] if other in self.server.bound} - there
+        ended = {other for other in self.scheduler.began[uid].placed if other in self.server.bound} - there
         if ended:
             self.server.met["member ended while another was being bound"] += 1
         placed = len(there) + len(ended)
@@ -350,7 +381,8 @@ class Replica:
             self.server.violations.append(f"{name} binds, though only {placed} of its group have a place")
         self.server.met["gang bound"] += 1
         if "near" in pod.labels:
-            racks = {self._rack(member.uid) for member in members} - {None}
+            near = [each for each in members if not each.terminating and self.scheduler.must_be_near(uid, each.uid)]
+            racks = {self._rack(member.uid) for member in near} - {None}
             if len(racks) > 1:
                 self.server.violations.append(f"{name} binds, though its gang is in the racks {racks}")
             self.server.met["gang bound in one rack"] += 1
