@@ -289,6 +289,34 @@ def test_what_a_pod_that_evicts_anybody_found_does_not_count_for_one_that_spares
     assert preempted(cluster, kept=kept, profile=sparing).nominated_node is None
 
 
+def test_what_a_pod_found_does_not_count_for_one_of_lower_priority() -> None:
+    cluster, kept, profile = full_cluster(1), KeptVictims(), kubernetes_profile()
+    body = {"metadata": {"name": "n000"}, "status": {"allocatable": {"cpu": "2", "pods": "9"}}}
+    cluster.set_node(msgspec.convert(body, objects.Node))
+    cluster.place(pod(cluster, "middle", app="y", priority=5), "n000")
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "x"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
+    for priority, victim in ((10, "middle"), (3, "low0"), (10, "middle")):
+        frame = Frame(pod(cluster, "new", priority=priority), cluster, 1e9)
+        assert [each.name for each in now(post_filter(frame, profile, kept=kept)).victims] == [victim]
+
+
+def test_what_a_pod_found_does_not_count_for_one_whose_policy_evicts_gangs_whole() -> None:
+    cluster, kept = full_cluster(2, priority=5), KeptVictims()
+    for number in range(2):
+        cluster.displace(f"low{number}")
+        cluster.place(
+            pod(cluster, f"member{number}", labels={"job": "a"}, schedulerName="policy-scheduler"), f"n00{number}"
+        )
+    for policy in (KUBERNETES, SEARCHES["gangs"][1]):
+        profile = profile_of(policy)
+        assert preempted(cluster, kept=kept, profile=profile) == preempted(cluster, profile=profile)
+
+
 @pytest.mark.parametrize("most_work", [1, 40, 400])
 @pytest.mark.parametrize("budget", [None, 0, 1])
 def test_a_search_in_turns_finds_the_same(most_work: int, budget: int | None) -> None:
