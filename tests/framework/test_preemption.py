@@ -404,7 +404,8 @@ def mixed_cluster(data: st.DataObject) -> Cluster:
         for place in range(4):
             labels = {"job": data.draw(st.sampled_from(["one", "two"]))} if data.draw(st.integers(0, 5)) == 0 else {}
             app, priority = data.draw(st.sampled_from("xy")), data.draw(st.sampled_from([0, 0, 1, 20]))
-            low = pod(cluster, f"low{number}-{place}", cpu="250m", app=app, priority=priority, labels=labels)
+            spec = {"priority": priority, "schedulerName": "policy-scheduler"}  # else it is in no gang
+            low = pod(cluster, f"low{number}-{place}", cpu="250m", app=app, labels=labels, **spec)
             cluster.place(low, f"n{number:03}")
     return cluster
 
