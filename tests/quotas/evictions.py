@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 
-from tests.quotas.accounts import State, Unit
+from tests.quotas.accounts import Pod, State, Unit
 
 
 class Reclaim(StrEnum):
@@ -85,6 +85,63 @@ def shortage(state: State, unit: Unit, places: Mapping[str, str]) -> Shortage:
         {r: frozenset(names) for r, names in queues.items()},
         frozenset(kept),
     )
+
+
+def takes(state: State, pod: Pod, times: int, other: Pod, *, by_share: bool) -> bool:
+    """Return whether a pod that asks takes the room that another one was promised.
+
+    A guarantee takes what none of the other queues keeps within its own. Else priorities decide, but not against a pod
+    that a queue may guarantee, nor between queues where shares decide.
+
+    Args:
+        state: without the unit that asks.
+        pod: of that unit.
+        times: how many pods of the unit need room, so that each asks for as much as all of them.
+        other: was promised room.
+        by_share: whether there is a `reclaim fair`.
+    """
+    asks, wanted = Unit((pod,) * times), Unit((other,))
+
+    def is_within(queue: str, unit: Unit, more: int) -> bool:
+        lead = state.lead(queue, unit)
+        return lead is not None and state.will(queue, lead) + more * unit.wants(lead) <= state.minimum(queue, lead)
+
+    if not pod.queue or not other.queue:
+        return pod.priority > other.priority and not any(is_within(each, wanted, 0) for each in state.path(other.queue))
+    ours, theirs, _ = divide(state, pod.queue, other.queue)
+    if ours and is_within(ours[-1], asks, 1):
+        return not any(is_within(each, wanted, 0) for each in theirs)
+    if pod.priority <= other.priority or (by_share and pod.queue != other.queue):
+        return False
+    leads = ((each, state.lead(each, wanted)) for each in state.path(other.queue))
+    return not any(lead is not None and wanted.wants(lead) <= state.minimum(each, lead) for each, lead in leads)
+
+
+def shortage_beside(state: State, unit: Unit, places: Mapping[str, str], *, by_share: bool) -> Shortage:
+    """Return what is short for a pending unit where others were promised room, some of which lose it to the unit.
+
+    On a node, they lose it to any member that is to run there; quota, to the member of the highest priority.
+
+    Args:
+        state: as for `shortage`, without the unit.
+        unit: that asks.
+        places: the nodes of its pods.
+        by_share: see `takes`.
+    """
+    promised, times = [pod for pod in state.pods.values() if pod.promised and not pod.holds], len(unit.pods)
+    first = max(unit.pods, key=lambda pod: pod.priority)
+
+    def lose(pods: Iterable[Pod], others: Iterable[Pod]) -> list[str]:
+        asking = list(pods)
+        return [each.name for each in others if any(takes(state, p, times, each, by_share=by_share) for p in asking)]
+
+    there = {node: [pod for pod in unit.pods if places.get(pod.name) == node] for node in places.values()}
+    on_nodes = [
+        name for node, pods in there.items() for name in lose(pods, [p for p in promised if p.promised == node])
+    ]
+    of_nodes = shortage(state.evicted(on_nodes), unit, places)
+    of_queues = shortage(state.evicted(lose([first], promised)), unit, places)
+    return Shortage(of_nodes.nodes, of_queues.queues, of_queues.kept)
 
 
 def over_max(state: State, unit: Unit, queue: str, resource: str) -> bool:

@@ -16,6 +16,7 @@ from tests.quotas.evictions import (
     entitled,
     rule_for,
     shortage,
+    shortage_beside,
     victim_units,
     why_illegal,
 )
@@ -160,12 +161,13 @@ def _of_eviction(case: Case, step: Evicted) -> Iterator[Finding]:
     unit = asking_unit(step.before, step.after, step.by)
     before = _nobody_promised(step.before, "" if unit.surplus else unit.gang, step.by)
     places = {p.name: step.after.pods[p.name].promised or step.after.pods[p.name].node for p in unit.pods}
-    known, settled = all(places.values()), before.settled()
+    known, settled, by_share = all(places.values()), before.settled(), case.reclaim is Reclaim.FAIR
     askers = list[Asker]()
     for each in [places] if known else islice(placements(before, unit), MOST_PLACES_SEARCHED):
-        askers.append(Asker(unit, shortage(settled, unit, each), case.reclaim))
+        askers.append(Asker(unit, shortage_beside(settled, unit, each, by_share=by_share), case.reclaim))
         if any(pod.leaving for pod in before.pods.values()):
-            askers.append(Asker(unit, shortage(before, unit, each), case.reclaim, by_priority=True))
+            now_short = shortage_beside(before, unit, each, by_share=by_share)
+            askers.append(Asker(unit, now_short, case.reclaim, by_priority=True))
     who = f"{sorted(unit.names)} of {unit.queue or 'no queue'} evicts {list(step.victims)}"
     yield from _parts_of_gangs(step)
     illegal = [why_illegal(before, asker, step.victims) for asker in askers]
@@ -256,8 +258,10 @@ def _sufficient_and_minimal(
 def _is_legal_anywhere(before: State, asker: Asker, victims: frozenset[str]) -> bool:
     """Return whether a unit, which may have been meant for any nodes, finds some for which these victims may go."""
     found = place(before.settled().evicted(victims), asker.unit)
-    short = shortage(before.settled(), asker.unit, found) if found is not None else None
-    return short is not None and not why_illegal(before, replace(asker, short=short), sorted(victims))
+    if found is None:
+        return False
+    short = shortage_beside(before.settled(), asker.unit, found, by_share=asker.reclaim is Reclaim.FAIR)
+    return not why_illegal(before, replace(asker, short=short), sorted(victims))
 
 
 def _of_budgets(before: State, asker: Asker, step: Evicted, places: Mapping[str, str]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -10,12 +11,12 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaUsage
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, Queue, State, Unit
-from tests.quotas.evictions import Asker, Reclaim, Shortage, shortage, why_illegal
+from tests.quotas.evictions import Asker, Reclaim, Shortage, shortage_beside, why_illegal
 from tests.quotas.invariants import facts
 from tests.quotas.model import placements
 
 MOST_PLACES = 30
-"""Ways to place a gang where pods go that are looked at: the decision does not say where its other members go."""
+"""Ways to place a gang where pods go that are looked at, if nobody says where its other members go."""
 
 
 def seen(cluster: Cluster, usage: QuotaUsage, now: Steady) -> State:
@@ -69,39 +70,61 @@ def _nodes(cluster: Cluster) -> list[Node]:
     ]
 
 
-def _has_mixed_gangs(cluster: Cluster, usage: QuotaUsage) -> bool:
-    """Return whether the pods of a gang that runs, or that room is kept for, are of several queues."""
+def _has_mixed_gangs(cluster: Cluster, usage: QuotaUsage, asking: Iterable[PodInfo]) -> bool:
+    """Return whether the pods of a gang that runs, that asks, or that room is kept for, are of several queues."""
     queues: dict[str, str] = {}
     nominated = (info for there in cluster.nominated.values() for info in there.values())
-    for each in (_pending(usage, info) for info in (*cluster.pods.values(), *nominated)):
+    for each in (_pending(usage, info) for info in (*cluster.pods.values(), *nominated, *asking)):
         if each.gang and queues.setdefault(each.gang, each.queue) != each.queue:
             return True
     return False
 
 
-def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: str, now: Steady) -> str:
-    """Return whom a pod must not evict, and why; "" where it may, under some `reclaim`, or nobody can say."""
+def why_not(
+    cluster: Cluster,
+    pod: PodInfo,
+    victims: tuple[PodInfo, ...],
+    node: str,
+    now: Steady,
+    *,
+    members: Sequence[tuple[PodInfo, str]] = (),
+) -> str:
+    """Return whom a pod must not evict, and why; "" where it may, under some `reclaim`, or nobody can say.
+
+    Args:
+        cluster: as the decision saw it.
+        pod: for which they go.
+        victims: who goes.
+        node: where the pod is to run.
+        now: when that is.
+        members: others of its gang that get room with it, with their nodes.
+    """
     usage = cluster.quota_usage
     if usage is None or any("solo" in each.labels for each in (pod, *victims)):
         return ""  # room is not all that it needs
-    if _has_mixed_gangs(cluster, usage):
+    if _has_mixed_gangs(cluster, usage, (pod, *(member for member, _ in members))):
         return ""  # the model has no gangs of several queues
     state, kind = seen(cluster, usage, now), _pending(usage, pod)
     ours = [p for p in state.pods.values() if kind.gang and p.gang == kind.gang]
     lacks = kind.size - sum(p.holds and not p.leaving for p in ours) if kind.gang else 0
     asking = {pod.uid, *(p.name for p in ours if not p.holds and lacks > 0)}  # beyond its size each is on its own
-    state = state.evicted(asking & state.pods.keys())
-    missing = max(1, lacks)
-    others = [p for p in ours if not p.holds and p.name != pod.uid][: missing - 1]
+    state, missing = state.evicted(asking & state.pods.keys()), max(1, lacks)
+    known = {pod.uid, *(member.uid for member, _ in members)}
+    others = [_pending(usage, member, promised=there) for member, there in members]
+    others = [*others, *(p for p in ours if not p.holds and p.name not in known)][: missing - 1]
     alike = [replace(kind, name=f"{pod.uid} and {number}") for number in range(1, missing - len(others))]
-    members = [replace(each, promised="") for each in (kind, *others, *alike)]  # the rest is taken to be as this one
-    unit = Unit(tuple(members), surplus=bool(kind.gang) and missing == 1)
+    unit = Unit(  # the rest is taken to be as this one
+        tuple(replace(each, promised="") for each in (kind, *others, *alike)),
+        surplus=bool(kind.gang) and missing == 1,
+    )
     evicted = [victim.uid for victim in victims if not state.pods[victim.uid].leaving]
     closest, why = evicted, ""
     freed = {state.pods[uid].node for uid in evicted}
     there = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
-    for places in [{pod.uid: node}] if missing == 1 else islice(placements(there, unit), MOST_PLACES):
-        short, now_short = shortage(state.settled(), unit, places), shortage(state, unit, places)
+    chosen, by_share = {pod.uid: node} | {each.name: each.promised for each in others}, usage.tree.shares_decide
+    for places in islice(placements(there, unit), MOST_PLACES) if alike else [chosen]:
+        short = shortage_beside(state.settled(), unit, places, by_share=by_share)
+        now_short = shortage_beside(state, unit, places, by_share=by_share)
         if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict
             now_short = Shortage({"pods": frozenset(places.values())})
         askers = [Asker(unit, short, reclaim) for reclaim in Reclaim]
@@ -114,4 +137,4 @@ def why_not(cluster: Cluster, pod: PodInfo, victims: tuple[PodInfo, ...], node: 
     if not why:
         return ""
     names = [each.name for each in victims if each.uid in closest]
-    return f"evicts {names} for a unit of {len(members)} of {kind.queue or 'no queue'}: {why}"
+    return f"evicts {names} for a unit of {len(unit.pods)} of {kind.queue or 'no queue'}: {why}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
+from kube_policy_scheduler.framework.quota import comes_before
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, State, Unit
-from tests.quotas.evictions import shortage
+from tests.quotas.evictions import shortage, takes
 from tests.quotas.product import node_object, pod_object, policies
 from tests.simulation.quota_view import seen, why_not
 
@@ -111,3 +116,73 @@ def test_members_beyond_the_size_of_a_gang_ask_for_room_beside_each_other() -> N
     asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", gang="g", size=2)))
     (victim,) = (pod for pod in cluster.pods.values() if pod.name == "runs")
     assert why_not(cluster, asks, (victim,), "n", Steady(0.0)) == ""
+
+
+def test_nobody_says_whom_a_gang_of_several_queues_may_evict() -> None:
+    """Nor where the other members have no room yet: the one that asks is of another queue than they are."""
+    text = 'queue one for pods where pod.namespace == "one" and not pod.label.other min pods 1\n'
+    text += 'queue other for pods where pod.label.other min cpu 1\nqueue two for pods where pod.namespace == "two"\n'
+    text += "gang by pod.label.job size number(pod.label.size) within 5min if pod label job\nreclaim\n"
+    runs = Pod("runs", {"cpu": 2_000, "pods": 1}, "two", priority=3, node="n")
+    member = Pod("member", {"cpu": 1_000, "pods": 1}, "one", gang="g", size=2)
+    for promised in (True, False):
+        cluster, _ = cluster_of(text, Node("n", {"cpu": 2_000, "pods": 9}), runs)
+        of_other = cluster.templates.pod(pod_object(replace(member, name="of-other"), {"other": "yes"}))
+        if promised:
+            cluster.nominate(of_other, "n")
+        asks, (victim,) = cluster.templates.pod(pod_object(member)), cluster.pods.values()
+        others = () if promised else ((of_other, "n"),)
+        assert why_not(cluster, asks, (victim,), "n", Steady(0.0), members=others) == ""
+
+
+@pytest.mark.parametrize(("guaranteed", "may"), [("", True), (" min cpu 1", False)])
+def test_what_a_nominated_pod_loses_to_the_one_that_asks_is_not_short(guaranteed: str, may: bool) -> None:
+    """If places for pods were short, too, the queue would not be guaranteed one more."""
+    text = 'queue one for pods where pod.namespace == "one" min cpu 2, pods 1\n'
+    text += 'queue two for pods where pod.namespace == "two"\n'
+    text += f'queue three for pods where pod.namespace == "three"{guaranteed}\nreclaim\n'
+    own = Pod("own", {"cpu": 500, "pods": 1}, "one", node="n")
+    runs = Pod("runs", {"cpu": 3_000, "pods": 1}, "two", node="n")
+    promised = Pod("promised", {"cpu": 500, "pods": 1}, "three", promised="n")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 4_000, "pods": 3}), own, runs, promised)
+    asks = cluster.templates.pod(pod_object(Pod("asks", {"cpu": 1_000, "pods": 1}, "one")))
+    (victim,) = (pod for pod in cluster.pods.values() if pod.name == "runs")
+    assert (why_not(cluster, asks, (victim,), "n", Steady(0.0)) == "") is may
+
+
+_QUEUES = ("", "top", "left", "right", "beside")
+_amounts = st.sampled_from(("", " min cpu 1", " min cpu 2", " min pods 1", " min cpu 1, pods 2"))
+_pods = st.builds(
+    Pod,
+    st.just(""),
+    st.sampled_from(({"cpu": 500, "pods": 1}, {"cpu": 1_000, "pods": 1}, {"cpu": 2_000, "pods": 1})),
+    st.sampled_from(_QUEUES),
+    st.integers(0, 1),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    mins=st.lists(_amounts, min_size=3, max_size=3),
+    above=st.sampled_from(("", " min cpu 4, pods 4")),
+    running=st.lists(_pods, max_size=3),
+    promised=_pods,
+    asks=_pods,
+    times=st.integers(1, 2),
+    fair=st.booleans(),
+)
+def test_the_judge_and_the_scheduler_agree_on_who_loses_the_room_that_it_was_promised(
+    mins: list[str], above: str, running: list[Pod], promised: Pod, asks: Pod, times: int, fair: bool
+) -> None:
+    own = [f'pod.namespace == "{name}"' for name in _QUEUES]
+    text = f"queue top for pods where {' or '.join(own[1:4])}{above}\n"
+    text += f"queue left of top for pods where {own[2]}{mins[0]}\nqueue right of top for pods where {own[3]}{mins[1]}\n"
+    text += f"queue beside for pods where {own[4]}{mins[2]}\nreclaim{' fair' if fair else ''}\n"
+    there = [replace(pod, name=f"runs-{number}", node="n") for number, pod in enumerate(running)]
+    other = replace(promised, name="promised", promised="n")
+    cluster, usage = cluster_of(text, Node("n", {"cpu": 9_000, "pods": 9}), *there, other)
+    pod = cluster.templates.pod(pod_object(replace(asks, name="asks")))
+    (nominated,) = cluster.nominated["n"].values()
+    state = seen(cluster, usage, Steady(0.0))
+    loses = takes(state, replace(asks, name="asks"), times, state.pods["promised"], by_share=fair)
+    assert comes_before(cluster, nominated, pod, together=times) is not loses

@@ -110,6 +110,7 @@ def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
     [
         (530028, 140),  # a gang was short of what a nominated pod lost to one member of it, and kept from the other
         (530035, 400),  # one member is left of a gang, and others of it are nominated
+        (550009, 400),  # a member asks that is of another queue than the others, and has no room yet
     ],
 )
 def test_gangs_evict_and_are_evicted_by_the_rules_of_queues_beside_nominated_pods(seed: int, steps: int) -> None:
