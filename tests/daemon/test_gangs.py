@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.steps import UNFINISHED, in_turn
+from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.daemon.scheduling import schedule_one
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.frame import Frame
@@ -759,6 +760,36 @@ def test_nobody_goes_for_members_that_a_gang_can_do_without_before_it_starts(lim
         assert [name for name in calm.on_nodes() if name.startswith("g")] == ["g0", "g1", "g2", "g3"]
 
     story(f"{GANG}{queues}reclaim\n", tell, cpus=(8,) if limit else (6,))
+
+
+def test_observers_see_the_nominations_that_the_decision_about_a_gang_saw() -> None:
+    """Also those of pods that lose their room to its members."""
+    queues = "queue a for pods where pod.label.job min cpu 2\nqueue b for pods where not pod.label.job\n"
+    seen = list[tuple[set[str], set[str]]]()
+
+    class Looks(Observer):
+        def on_decided(self, decided: Decided) -> None:
+            made = [decided.decision, *decided.others]
+            if decided.decision.pod.labels.get("job") and any(
+                each.preemption and each.preemption.victims for each in made
+            ):
+                nominated = decided.frame.cluster.nominated.get("n0", {})
+                seen.append(({pod.name for pod in nominated.values()}, {each.pod.name for each in made}))
+
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"b{number}")
+            calm.server.stuck.add(f"b{number}")
+        await calm.after(5)
+        calm.pod("high", priority=5)
+        await calm.after(5)
+        calm.process.observers.add(Looks())
+        gang(calm, "g", 2)
+        await calm.after(5)
+        assert seen[0] == ({"high"}, {"g0", "g1"})
+        assert {pod.name for pod in calm.process.scheduler.cluster.nominated["n0"].values()} >= {"g0", "g1"}
+
+    story(f"{GANG}{queues}reclaim\n", tell, cpus=(4,))
 
 
 @pytest.mark.parametrize("comes_first", [True, False])

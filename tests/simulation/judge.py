@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.framework.decide.cycle import Decision
-from kube_policy_scheduler.times import Steady
+from kube_policy_scheduler.framework.frame import Frame
 from tests.simulation.quota_view import why_not
 
 
@@ -25,13 +25,17 @@ class Judge(Observer):
     def on_decided(self, decided: Decided) -> None:
         """Judge one decision."""
         decision, cluster = decided.decision, decided.frame.cluster
-        victims = decision.preemption.victims if decision.preemption is not None else ()
-        if victims:  # those that end already count as victims, and are not evicted again
-            evicted = tuple(each for each in victims if not each.terminating)
-            node = decision.preemption.nominated_node or "" if decision.preemption is not None else ""
-            self._judge_victims(decision.pod, evicted, node, cluster, decided.frame.steady)
-        elif decision.host is not None:
+        if decision.host is not None:
             self._judge_host(decision, cluster)
+        together = [
+            (each.pod, each.preemption, each.preemption.nominated_node)
+            for each in (decision, *decided.others)
+            if each.preemption is not None and each.preemption.nominated_node is not None
+        ]
+        for pod, found, node in together:
+            if found.victims:
+                members = [(other, there) for other, _, there in together if other is not pod]
+                self._judge_victims(pod, found.victims, node, decided.frame, members)
 
     def _say(self, pod: PodInfo, what: str) -> None:
         self.found.append(f"{pod.name}: {what}")
@@ -39,8 +43,15 @@ class Judge(Observer):
     # --- evictions ------------------------------------------------------------------------------------
 
     def _judge_victims(
-        self, pod: PodInfo, victims: tuple[PodInfo, ...], node: str, cluster: Cluster, now: Steady
+        self,
+        pod: PodInfo,
+        found: tuple[PodInfo, ...],
+        node: str,
+        frame: Frame,
+        members: Sequence[tuple[PodInfo, str]],
     ) -> None:
+        cluster, now = frame.cluster, frame.steady
+        victims = tuple(each for each in found if not each.terminating)  # those that end already are not evicted again
         going = {victim.uid for victim in victims}
         if len(going) < len(victims):
             self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
@@ -59,7 +70,7 @@ class Judge(Observer):
         if cluster.quota_usage is None or not self._has_queues():
             return
         self.met["eviction judged by the rules of queues"] += 1
-        if why := why_not(cluster, pod, victims, node, now):
+        if why := why_not(cluster, pod, victims, node, now, members=members):
             self._say(pod, why)
 
     # --- nodes ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -33,18 +34,24 @@ class _Evictions(Observer):
         self._going = story.going
 
     def on_decided(self, decided: Decided) -> None:
-        """Note a decision."""
-        found = decided.decision.preemption
-        if found is None or not found.victims:
+        """Note a decision, with those about other members of its gang."""
+        places = {
+            _base(each.pod.name): each.preemption.nominated_node
+            for each in (decided.decision, *decided.others)
+            if each.preemption is not None and each.preemption.nominated_node is not None
+        }
+        found = [p for each in (decided.decision, *decided.others) if (p := each.preemption) is not None and p.victims]
+        if not found:
             return
-        by = _base(decided.decision.pod.name)
         story, before = self._story, self._story.state()
-        victims = tuple(_base(victim.name) for victim in found.victims if victim.uid not in self._going)
-        self._going.update(victim.uid for victim in found.victims)
+        going = {victim.uid: _base(victim.name) for each in found for victim in each.victims}
+        victims = tuple(name for uid, name in going.items() if uid not in self._going)
+        self._going.update(going)
         if victims:
-            node = found.nominated_node or ""
-            step = Evicted(story.now(), by, victims, node, before, before.evicted(victims), story.changes)
-            story.trace.steps.append(step)
+            by, node = next(iter(places.items()))
+            gone = before.evicted(victims)
+            after = gone.changed(replace(gone.pods[name], promised=there) for name, there in places.items())
+            story.trace.steps.append(Evicted(story.now(), by, victims, node, before, after, story.changes))
         story.evictions += 1
 
 

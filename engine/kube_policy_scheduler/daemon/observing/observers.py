@@ -7,7 +7,7 @@ the other observers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -46,6 +46,8 @@ class Decided(msgspec.Struct, frozen=True, eq=False):
     """What the decision saw. True only until `on_decided` returns: the cluster changes with the next decision."""
     entered: float = 0.0
     """Unix seconds at which the attempt before ended, or the pod came; 0 where that is not known."""
+    others: Sequence[Decision] = ()
+    """Of the same moment, about members of its gang for which pods are evicted with it; each is told later, too."""
 
 
 class PodBound(msgspec.Struct, frozen=True, eq=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -165,7 +165,16 @@ class LiveAlgorithm(ScheduleAlgorithm):
         )
         return msgspec.structs.replace(decision, new_nodes=found)
 
-    def record(self, queued: QueuedPod, decision: Decision, *, now: Steady, seconds: float, waits: str = "") -> Decided:
+    def record(
+        self,
+        queued: QueuedPod,
+        decision: Decision,
+        *,
+        now: Steady,
+        seconds: float,
+        waits: str = "",
+        others: Sequence[Decision] = (),
+    ) -> Decided:
         """Return a decision as observers receive it."""
         profile, ahead = self.profile(queued.pod), self._cluster.ahead
         return Decided(
@@ -178,4 +187,5 @@ class LiveAlgorithm(ScheduleAlgorithm):
             waits=waits,
             frame=queued.frame(self._cluster, now, signals=self.signals, ahead=ahead),
             entered=queued.timestamp + ahead,
+            others=others,
         )

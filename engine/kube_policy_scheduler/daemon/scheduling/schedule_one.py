@@ -479,9 +479,8 @@ class Scheduler:
             self._end_with_error(queued, decision, began)
         elif decision.host is None:
             for member, rejection in others:
-                self._nominate_preemptor(member, rejection.preemption)
                 self._rejections[member.pod.uid] = _RejectedMember(member, requirements, rejection, began)
-            self.handle_failure(queued, requirements, decision, began)
+            self.handle_failure(queued, requirements, decision, began, others)
         elif self.hand_over.is_for_another(decision.host):
             self._report_decided(
                 queued, decision, began, waits="its node belongs to another replica, which will bind it"
@@ -640,10 +639,19 @@ class Scheduler:
     def _frame_on(self, queued: QueuedPod, host: str) -> Frame:
         return self.algorithm.frame(queued).at(np.array([self.cluster.nodes.rows[host]]))
 
-    def _report_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> Steady:
-        """Tell observers of a decision; return when it was made."""
+    def _report_decided(
+        self,
+        queued: QueuedPod,
+        decision: Decision,
+        began: float,
+        *,
+        waits: str = "",
+        others: Sequence[Decision] = (),
+    ) -> Steady:
+        """Tell observers of a decision; return when it was made. others: see `Decided.others`."""
         now, seconds = self._clock(), self._stopwatch() - began
-        self.context.observer.on_decided(self.algorithm.record(queued, decision, now=now, seconds=seconds, waits=waits))
+        decided = self.algorithm.record(queued, decision, now=now, seconds=seconds, waits=waits, others=others)
+        self.context.observer.on_decided(decided)
         return now
 
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
@@ -944,13 +952,23 @@ class Scheduler:
             self.cluster.forget_evictions(victim.uid for victim in found.victims)
 
     def handle_failure(
-        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, began: float
+        self,
+        queued: QueuedPod,
+        requirements: tuple[GangRequirement, ...],
+        decision: Decision,
+        began: float,
+        others: Sequence[tuple[QueuedPod, Decision]] = (),
     ) -> None:
-        """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps."""
+        """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps.
+
+        others: members of its gang that were rejected with it. They are nominated, and their rejections handled later.
+        """
         if requirements and (far := "; ".join(map(str, requirements))) not in decision.message:
             decision = msgspec.structs.replace(decision, message=f"{decision.message} {far}.")
         decision = self.algorithm.with_new_nodes(queued, decision, requirements)
-        self._report_decided(queued, decision, began)
+        self._report_decided(queued, decision, began, others=[rejection for _, rejection in others])
+        for member, rejection in others:  # not before: observers look at what the decision saw
+            self._nominate_preemptor(member, rejection.preemption)
         # a pod that waits for long is retried many times and fails for the same reason
         level = logging.INFO if decision.message != queued.rejected_for else logging.DEBUG
         fields = {"pod": queued.pod.key, "why": decision.message}
