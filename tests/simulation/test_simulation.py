@@ -88,7 +88,7 @@ def test_a_node_that_is_removed_while_a_move_is_searched_ends_nothing() -> None:
 
 def test_a_workload_moves_on_when_it_has_rested_from_a_replacement_that_came_too_late() -> None:
     """It rests for an hour, so it moves long after everything else is calm; and then there is peace."""
-    met = MovingSimulation(510035, steps=400).run()
+    met = MovingSimulation(510055, steps=400).run()
     assert {"move pending", "move in the calm"} - met.keys() == set(), "never happened"
 
 
