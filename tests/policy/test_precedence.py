@@ -12,7 +12,7 @@ from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.preempt.reclaim import unit_that_asks
 from kube_policy_scheduler.framework.preempt.units import QueueUnits
 from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
-from kube_policy_scheduler.framework.quota import has_precedence
+from kube_policy_scheduler.framework.quota import has_precedence, parts_of
 from kube_policy_scheduler.times import Steady
 from kube_policy_scheduler.tooling.simulation.run import Rules, SimulatedAlgorithm
 from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
@@ -52,7 +52,8 @@ def test_what_is_promised_to_a_pod_counts_once(is_nominated: bool) -> None:
 @pytest.mark.parametrize(("together", "loses"), [(1, True), (2, False)])
 def test_who_is_nominated_takes_room_as_what_its_gang_is_as_a_whole(together: int, loses: bool) -> None:
     made, borrows = world()
-    losers = nominate(made.cluster, queued(made.pod("a")), "n0", together=together)
+    members = [made.pod("a") for _ in range(together)]
+    losers = nominate(made.cluster, queued(members[0]), "n0", together=parts_of(made.usage, members))
     assert losers == ([borrows] if loses else [])
     assert made.cluster.is_nominated(borrows.uid) is not loses
 
@@ -68,7 +69,8 @@ def test_members_that_were_promised_room_do_not_need_it_again(nominated: int) ->
         made.cluster.nominate(made.pod("a", priority=1), "n0")
     member = queued(made.pod("a", priority=1))
     member.groups = tuple(each.group for each in rules.gang_requirements(member, algorithm.frame))
-    assert algorithm.frame_with_gang(member).together == 3 - nominated
+    lacking = [member.pod] * (3 - nominated)
+    assert algorithm.frame_with_gang(member).together == parts_of(made.usage, lacking)
 
 
 def test_the_fair_order_counts_what_is_promised_to_a_pod_once() -> None:

@@ -57,6 +57,18 @@ CASES: dict[str, Case] = {
         Reclaim.FAIR,
         by_share=True,
     ),
+    "a gang whose first members are small does not take room as if all were small": Case(
+        (node(1.5, 1), node(1.9, name="n1"), few_pods(node(12, name="n2"), 4)),
+        (queue("a"), queue("b", cpus=2)),
+        (
+            pods("others", 4, "a", 2, priority=5),
+            pods("small", 3, "b", 0.5, size=4, gang="job", priority=3),
+            pods("large", 1, "b", 1.9, size=4, gang="job"),
+            pods("first", 1, "a", 1.2, 1, at=10, priority=10),
+        ),
+        Reclaim.GUARANTEES,
+        by_share=True,
+    ),
     "a gang of GPUs is not short of cpu because a cordoned node has the GPUs that it lacks": Case(
         (node(2, 3, usable=False), node(8, 2, name="n1")),
         (queue("a", gpus=4, cpus=4), queue("c")),

@@ -11,6 +11,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.extremes import Extremes
 from kube_policy_scheduler.times import Steady
@@ -63,8 +64,9 @@ class Frame(msgspec.Struct, frozen=True):
     """The extremes of all feasible nodes, to find or to use; None: the rows are all feasible nodes."""
     ahead: float = 0.0
     """By how many seconds the wall clock is ahead of the steady one, because it was set."""
-    together: int = 1
-    """How many pods like it need room at once, itself included: of a gang, those without a place that it needs."""
+    together: Parts = ()
+    """What the pods count for, by queue, that need room at once, itself among them: of a gang, those without a place
+    that it needs. Empty: it is alone, or nobody asks."""
 
     @property
     def steady(self) -> Steady:

@@ -5,7 +5,7 @@ What is used stands in `cluster.quotas.quota_usage`. Here are the filter, its wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.quotas.guarantees import lead
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts, lead, within
 from kube_policy_scheduler.cluster.quotas.quota_usage import (
     CLUSTER_QUEUE,
     Amounts,
@@ -149,7 +149,7 @@ def rejection(
     amounts: Amounts,
     *,
     gang: frozenset[str] = frozenset(),
-    together: int = 1,
+    together: Parts = (),
 ) -> QuotaRejection | None:
     """Return why a request of a queue is not admitted; None: it is.
 
@@ -162,16 +162,16 @@ def rejection(
         pod: that asks, or a member of the gang that does.
         amounts: what is asked for.
         gang: the uids of all members, whose nominations do not count.
-        together: how many requests like this one are made at once, which have precedence together or not at all.
+        together: what pods ask for at once, which have precedence together or not at all; empty: this one is alone.
     """
     if not cluster.nominated:
         return usage.rejection(queue, amounts)
-    with usage.counting(nominated_before(cluster, usage, queue, pod, _times(amounts, together), gang=gang)):
+    with usage.counting(nominated_before(cluster, usage, queue, pod, together or ((queue, amounts),), gang=gang)):
         return usage.rejection(queue, amounts)
 
 
 def nominated_before(
-    cluster: Cluster, usage: QuotaUsage, queue: Quota, pod: PodInfo, amounts: Amounts, *, gang: frozenset[str]
+    cluster: Cluster, usage: QuotaUsage, queue: Quota, pod: PodInfo, parts: Parts, *, gang: frozenset[str]
 ) -> list[tuple[Quota, Amounts]]:
     """Return what nominated pods need that have precedence over a request; arguments as for `rejection`."""
     with usage.without_promises((pod.uid, *gang)):
@@ -181,23 +181,20 @@ def nominated_before(
             if uid != pod.uid
             and uid not in cluster.pods
             and uid not in gang
-            and not _takes(usage, (pod, queue, amounts), (other, theirs, wanted))
+            and not _takes(usage, (pod, queue, parts), (other, theirs, wanted))
         ]
 
 
-_Asks = tuple[PodInfo, Quota, Amounts]
-"""A pod with its queue, and what it counts for."""
-
-
-def _takes(usage: QuotaUsage, one: _Asks, nominated: _Asks) -> bool:
+def _takes(usage: QuotaUsage, one: tuple[PodInfo, Quota, Parts], nominated: tuple[PodInfo, Quota, Amounts]) -> bool:
     """Return whether a pod takes the room of a nominated one, instead of waiting or evicting elsewhere.
 
     A nominated pod that its queues may guarantee loses its room to no priority: it may become guaranteed, and a
     member of a gang that borrows as a whole looks like a pod that is guaranteed.
     """
-    pod, queue, amounts = one
+    pod, queue, parts = one
     other, theirs, wanted = nominated
     mine, branch = usage.branch(queue, theirs)
+    amounts = within(parts, mine[0]) if mine else ()
     if mine and _is_within(usage, mine[0], () if usage.is_promised(pod.uid) else amounts, of=amounts):
         return not any(_is_within(usage, each, (), of=wanted) for each in branch)
     if pod.priority <= other.priority or (queue is not theirs and usage.tree.shares_decide):
@@ -222,15 +219,21 @@ def _is_within(usage: QuotaUsage, queue: Quota, more: Amounts, *, of: Amounts | 
     return queue.will(leads) + dict(more).get(leads, 0) <= queue.minimum[leads]
 
 
-def _times(amounts: Amounts, number: int) -> Amounts:
-    return amounts if number == 1 else tuple((resource, number * amount) for resource, amount in amounts)
+def parts_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Parts:
+    """Return what pods count for together, by queue; a claim that they share counts once in each."""
+    by_queue: dict[Quota, list[PodInfo]] = {}
+    for pod in pods:
+        queue = usage.quota_of(pod.template)
+        if queue is not None:
+            by_queue.setdefault(queue, []).append(pod)
+    return tuple((queue, usage.request(there)) for queue, there in by_queue.items())
 
 
-def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: int = 1) -> bool | None:
+def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: Parts = ()) -> bool | None:
     """Return whether a nominated pod keeps its node from another one, by their queues; None: their priorities say.
 
-    together: how many pods like the other one need room at once. A gang takes room as what it is as a whole: each of
-    its members alone may be within a guarantee that all of them exceed.
+    together: what pods need at once, the other one among them; empty: it is alone. A gang takes room as what it is as a
+    whole: each of its members alone may be within a guarantee that all of them exceed.
     """
     usage = cluster.quota_usage
     if usage is None:
@@ -243,10 +246,10 @@ def has_precedence(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: 
     if queue is None:  # pods of no queue take what is borrowed alone
         is_guaranteed = any(_is_within(usage, each, (), of=wanted) for each in theirs.path())
         return other.priority >= pod.priority or is_guaranteed
-    return not _takes(usage, (pod, queue, _times(usage.amounts(pod), together)), (other, theirs, wanted))
+    return not _takes(usage, (pod, queue, together or ((queue, usage.amounts(pod)),)), (other, theirs, wanted))
 
 
-def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: int = 1) -> bool:
+def comes_before(cluster: Cluster, other: PodInfo, pod: PodInfo, *, together: Parts = ()) -> bool:
     """Return whether a nominated pod keeps what it is to get from another one: as one with a node of its own would.
 
     together: as in `has_precedence`.

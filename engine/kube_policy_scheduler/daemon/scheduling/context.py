@@ -19,6 +19,7 @@ from kube_policy_scheduler.cluster.ledger import Ledger
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.extenders import Extenders
@@ -302,7 +303,7 @@ class SchedulerContext(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return Unix seconds by the wall clock: for people, for what policies ask, and beside the times of objects."""
         return self.clock() + self.cluster.ahead
 
-    def nominate(self, queued: QueuedPod, node_name: str, *, together: int = 1) -> None:
+    def nominate(self, queued: QueuedPod, node_name: str, *, together: Parts = ()) -> None:
         """Nominate a pod to a node in the cache, before anything is sent; "" clears the nomination.
 
         together: see `Frame.together`.

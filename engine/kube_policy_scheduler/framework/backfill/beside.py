@@ -17,8 +17,8 @@ from kube_policy_scheduler.framework.events import BACKFILL
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Reads, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
-from kube_policy_scheduler.framework.preempt.units import parts_of
 from kube_policy_scheduler.framework.queue.backfill_rule import BackfillRule
+from kube_policy_scheduler.framework.quota import parts_of
 from kube_policy_scheduler.framework.status import Status
 
 
@@ -121,20 +121,20 @@ def _not_admitted(usage: QuotaUsage, more: Mapping[Quota | None, Counter[int]], 
     return None
 
 
-def goes_first(usage: QuotaUsage, pod: PodInfo, first: Parts, *, together: int = 1) -> bool:
+def goes_first(usage: QuotaUsage, pod: PodInfo, first: Parts, *, together: Parts = ()) -> bool:
     """Return whether a pod need not wait for a unit, because it would be guaranteed and the unit would borrow.
 
     Args:
         usage: of the queues.
         pod: that is pending.
         first: what the unit counts for.
-        together: how many pods like it need room at once: a gang is guaranteed as a whole.
+        together: what pods need at once, it among them: a gang is guaranteed as a whole; empty: it is alone.
     """
     queue = usage.quota_of(pod.template)
     if queue is None:
         return False
-    amounts = tuple((resource, together * amount) for resource, amount in usage.amounts(pod))
-    if not any(_is_within(usage, each, amounts) for each in queue.path()):
+    parts = together or ((queue, usage.amounts(pod)),)
+    if not any(_is_within(usage, each, within(parts, each)) for each in queue.path()):
         return False
     return not any(_is_within(usage, each, within(first, each)) for theirs, _ in first for each in theirs.path())
 

@@ -32,6 +32,7 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope
 from kube_policy_scheduler.framework.preempt.trials import VERDICT_WORK
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod
+from kube_policy_scheduler.framework.quota import parts_of
 from kube_policy_scheduler.kubernetes_rules import Feature
 from kube_policy_scheduler.times import Steady
 
@@ -69,6 +70,8 @@ class ScheduleAlgorithm(ABC):
         """Pods that were placed or displaced, so far, where that is only tried out."""
         self.beside: Callable[[QueuedPod], FilterPlugin | None] = lambda queued: None
         """What keeps a pod from delaying one that room is reserved for; None: nothing."""
+        self.differing_members: Callable[[QueuedPod, Group], Sequence[PodInfo]] = lambda queued, group: ()
+        """The pending pods of a group of a pod, as the queue serves them; nobody where they are alike."""
         self.gangs = GangTable()
         """Where and how members of gangs are decided, and what came of it."""
         self._confined: KeptView[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = KeptView(
@@ -167,7 +170,7 @@ class ScheduleAlgorithm(ABC):
         return queued.frame(self._cluster, self._clock(), signals=self.signals, ahead=self._cluster.ahead)
 
     def frame_with_gang(self, queued: QueuedPod) -> Frame:
-        """Return the frame of a pod with how many of its gang need room with it, where that may have a say.
+        """Return the frame of a pod with what of its gang needs room with it, where that may have a say.
 
         What was promised to a gang as a whole counts already.
         """
@@ -185,7 +188,17 @@ class ScheduleAlgorithm(ABC):
             return size_of(group_of, group) + nominated
 
         needs = needs_of(self.gang_requirements(queued), number_of)
-        return msgspec.structs.replace(frame, together=needs.together)
+        queue = cluster.quota_usage.quota_of(frame.template)
+        if needs.gang is None or queue is None:
+            return frame
+        others = [
+            other
+            for other in self.differing_members(queued, needs.gang)
+            if other.uid != queued.pod.uid and other.uid not in cluster.pods and not cluster.is_nominated(other.uid)
+        ][: needs.together - 1]
+        alike = needs.together - len(others)  # and members that are not there yet
+        own = tuple((resource, alike * amount) for resource, amount in cluster.quota_usage.amounts(queued.pod))
+        return msgspec.structs.replace(frame, together=((queue, own), *parts_of(cluster.quota_usage, others)))
 
     @property
     def state(self) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import Parts
 from kube_policy_scheduler.framework.evaluate.diagnosis import SUCCESS, status_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
@@ -65,7 +66,7 @@ def _before(frame: Frame, others: Iterable[PodInfo]) -> list[PodInfo]:
     ]
 
 
-def nominate(cluster: Cluster, queued: QueuedPod, node_name: str, *, together: int = 1) -> list[PodInfo]:
+def nominate(cluster: Cluster, queued: QueuedPod, node_name: str, *, together: Parts = ()) -> list[PodInfo]:
     """Nominate a pod to a node; "" clears the nomination. Return the pods that lose theirs to the same node.
 
     They do not have precedence over it, and the resources are no longer free.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, QuotaUsage
 from kube_policy_scheduler.cluster.tallies import GroupOf
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
@@ -32,6 +32,8 @@ class GangMembers:
         self._cluster, self._queue, self._algorithm = cluster, queue, algorithm
         self.attempt: Attempt | None = None
         """What is tried out at this moment."""
+        self._differing: tuple[tuple[Group, int] | None, Sequence[PodInfo]] = None, ()
+        algorithm.differing_members = self._that_differ
 
     # --- with a place ----------------------------------------------------------------------------------
 
@@ -72,6 +74,16 @@ class GangMembers:
         return self._cluster.counters.group_size(group_of, group) + noted
 
     # --- without a place -------------------------------------------------------------------------------
+
+    def _that_differ(self, queued: QueuedPod, group: Group) -> Sequence[PodInfo]:
+        """Return the pending members of a group; nobody where they are alike. Each member's decision asks."""
+        asked = group, self._queue.group_version(group)
+        if self._differing[0] != asked:
+            of_group = (each for each in self._algorithm.gang_requirements(queued) if each.group == group)
+            found = [other.pod for other in self.pending(queued, of_group)]
+            are_alike = all(pod.template is queued.pod.template for pod in found)
+            self._differing = asked, () if are_alike else found
+        return self._differing[1]
 
     def siblings(self, requirements: Iterable[GangRequirement]) -> list[QueuedPod]:
         """Return the pods of the same groups that are not decided yet, as the queue would serve them."""

@@ -32,10 +32,10 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.preempt.departures import Departures
 from kube_policy_scheduler.framework.preempt.rights import Rights, holds_counted
-from kube_policy_scheduler.framework.preempt.units import QueueUnits, parts_of, priority_of
+from kube_policy_scheduler.framework.preempt.units import QueueUnits, priority_of
 from kube_policy_scheduler.framework.preempt.victims import Budgets, Disrupted, Disruptions
 from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
-from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule, nominated_before
+from kube_policy_scheduler.framework.quota import QuotaRules, ReclaimRule, nominated_before, parts_of
 from kube_policy_scheduler.framework.reserve.claim_reservation import has_claims
 
 MOST_DISPLACED = 4096
@@ -178,7 +178,7 @@ def reclaim(
             evicts = gains
         if not evicts and not any(frame.cluster.is_nominated(pod.uid) for pod in pods):
             return otherwise
-        frame = msgspec.structs.replace(frame, together=len(pods))
+        frame = msgspec.structs.replace(frame, together=asks.parts)
         attempt = _Attempt(frame, rules, rule, usage, asks, places, own, alone)
         with frame.cluster.ledger.silent(), search_work(frame.cluster.store).at_once():
             try:
@@ -356,7 +356,7 @@ class _Attempt:
         gang = frozenset(pod.uid for pod in self.asks.pods)
         first = max(self.asks.pods, key=lambda pod: pod.priority)  # what others lose to it, they lose to all
         for queue, amounts in self.asks.parts:
-            before = nominated_before(self.cluster, self.usage, queue, first, amounts, gang=gang)
+            before = nominated_before(self.cluster, self.usage, queue, first, self.asks.parts, gang=gang)
             with self.usage.counting([*before, *earlier]):
                 found += self.usage.short(queue, amounts)
             earlier.append((queue, amounts))

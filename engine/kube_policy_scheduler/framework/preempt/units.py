@@ -15,17 +15,7 @@ from kube_policy_scheduler.cluster.steps import now as at_once
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt.gang_units import Bundle, Gangs
 from kube_policy_scheduler.framework.preempt.whole_groups import in_group_that_stays
-from kube_policy_scheduler.framework.quota import AboveMaxRule, QuotaRules, ReclaimRule
-
-
-def parts_of(usage: QuotaUsage, pods: Iterable[PodInfo]) -> Parts:
-    """Return what pods count for together, by queue; a claim that they share counts once in each."""
-    by_queue: dict[Quota, list[PodInfo]] = {}
-    for pod in pods:
-        queue = usage.quota_of(pod.template)
-        if queue is not None:
-            by_queue.setdefault(queue, []).append(pod)
-    return tuple((queue, usage.request(there)) for queue, there in by_queue.items())
+from kube_policy_scheduler.framework.quota import AboveMaxRule, QuotaRules, ReclaimRule, parts_of
 
 
 def priority_of(pods: Iterable[PodInfo]) -> int:
