@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.guarantees import within
 from kube_policy_scheduler.cluster.steps import Unfinished, in_turn
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Cycle
@@ -22,6 +23,7 @@ from kube_policy_scheduler.framework.decide.gang_domains import Shortfall
 from kube_policy_scheduler.framework.evaluate.nominations import nominate
 from kube_policy_scheduler.framework.gangs import GangRequirement
 from kube_policy_scheduler.framework.groups import attempt as attempts
+from kube_policy_scheduler.framework.groups import members as in_gangs
 from kube_policy_scheduler.framework.groups import seating as seats
 from kube_policy_scheduler.framework.groups.attempt import Attempt
 from kube_policy_scheduler.framework.groups.plan import Plan, Planner
@@ -857,3 +859,21 @@ def test_a_turn_ends_after_few_members_if_all_of_them_differ(monkeypatch: pytest
     assert turns(differ) == turns(alike) == 0
     monkeypatch.setattr("kube_policy_scheduler.framework.groups.attempt.NODES_A_UNIT", 1 / 250)  # 1,000 units a kind
     assert (turns(differ), turns(alike)) == (5, 1)
+
+
+@pytest.mark.parametrize(("most", "cores"), [(3, 5), (2, 3)])
+def test_members_that_differ_need_what_all_of_them_request_unless_very_many_wait(
+    monkeypatch: pytest.MonkeyPatch, most: int, cores: int
+) -> None:
+    """Each decision looks at all of them, so beyond a limit each counts the others as pods like itself."""
+    monkeypatch.setattr(in_gangs, "MOST_DIFFERING", most)
+    stage = Stage({"n0": 4, "n1": 4}, [], text=GANG + RECLAIM)
+    first = stage.gang([1, 1, 3], size=3)
+    profile = stage.algorithm.profile(first.pod)
+    assert profile is not None
+    assert profile.queues is not None
+    usage = stage.cluster.track_usage(profile.queues.tree)
+    stage.cluster.nominate(pod(stage.cluster, "other", cpu="1"), "n0")
+    cpu, queue = usage.tree.resources.index("cpu"), usage.named("a")
+    assert queue is not None
+    assert dict(within(stage.algorithm.frame_with_gang(first).together, queue))[cpu] == cores * 1000
