@@ -14,7 +14,7 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from tests.lang.clusters import NOW, policy_set
-from tests.simulation.quota_view import why_not
+from tests.simulation.quota_view import reclaim_of, why_not
 
 GPU = "example.com/gpu"
 MOST_ROUNDS = 200
@@ -144,7 +144,10 @@ class World:
         """Check that the model of quotas allows each eviction, and that each is needed."""
         policy = self.rules.governing(pod)
         assert policy is not None
-        assert why_not(self.cluster, pod, victims, node, self.now) == ""
+        assert self.rules.queues is not None
+        frame = self.frame(pod)
+        reclaim = reclaim_of(self.rules.queues, frame)
+        assert why_not(self.cluster, pod, victims, node, frame.steady, reclaim=reclaim) == ""
         gone: list[tuple[PodInfo, str]] = []
         try:
             for victim in victims:

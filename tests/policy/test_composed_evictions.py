@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import combinations
 
 import msgspec
-from hypothesis import Phase, event, given, settings
+from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
@@ -20,8 +20,9 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.times import Steady
 from tests.policy.worlds import node, pod, policy
-from tests.simulation.quota_view import why_not
+from tests.simulation.quota_view import reclaim_of, why_not
 
 KEYS = ("job", "slice")
 NOW = 1e9
@@ -195,8 +196,36 @@ class Scene:
 
     def why_not(self, victims: Sequence[PodInfo], node: str) -> str:
         """Return why the rules of queues forbid an eviction, by the model of quotas."""
-        return why_not(self.cluster, self.incoming, tuple(victims), node, NOW)
+        rules = self.profile.queues
+        assert rules is not None
+        reclaim = reclaim_of(rules, self.frame)
+        return why_not(self.cluster, self.incoming, tuple(victims), node, Steady(NOW), reclaim=reclaim)
 
+
+def small(queue: str, cpu: int, priority: int, node: str = "n0") -> Draft:
+    """Return a pod with no other label."""
+    return Draft(queue=queue, cpu=cpu, priority=priority, labels=(), node=node)
+
+
+NO_RECLAIM = (
+    "queue all for pods where pod.label.q\n"
+    'queue a of all for pods where pod.label.q == "a" min cpu 3\n'
+    'queue b of all for pods where pod.label.q == "b" min cpu 0\n'
+    'queue c of all for pods where pod.label.q == "c" min cpu 1\n'
+)
+FOR_A_GUARANTEE_ALONE = Scene(
+    NO_RECLAIM,
+    [
+        small("b", 1, 0, "n1"),
+        small("b", 2, 1, "n1"),
+        small("a", 1, 0, "n0"),
+        small("a", 1, 0, "n1"),
+        small("b", 1, 1, "n0"),
+        small("b", 2, 1, "n0"),
+    ],
+    small("a", 2, 1),
+)
+"""`all` guarantees the first pod and would not guarantee the one that asks: only a `reclaim` could evict it."""
 
 scenes = st.builds(Scene, texts(), st.lists(drafts(running=True), min_size=5, max_size=9), drafts(running=False))
 
@@ -241,6 +270,7 @@ def test_a_running_member_of_its_own_gang_is_not_reclaimed() -> None:
 
 
 @settings(phases=PHASES)
+@example(scene=FOR_A_GUARANTEE_ALONE)
 @given(scene=scenes)
 def test_preemption_finds_what_there_is_and_spares_budgets_where_that_is_possible(scene: Scene) -> None:
     """Every set of pods on one node that may go is tried."""

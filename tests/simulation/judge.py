@@ -11,15 +11,16 @@ from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
-from tests.simulation.quota_view import why_not
+from kube_policy_scheduler.framework.quota import QuotaRules
+from tests.simulation.quota_view import reclaim_of, why_not
 
 
 class Judge(Observer):
     """Looks at decisions of one replica; what is wrong goes to `found`."""
 
-    def __init__(self, met: Counter[str], *, has_queues: Callable[[], bool]) -> None:
-        """has_queues: whether the policies in force have; the cluster goes on counting those of earlier policies."""
-        self.met, self._has_queues = met, has_queues
+    def __init__(self, met: Counter[str], *, queues: Callable[[], QuotaRules | None]) -> None:
+        """queues: of the policies in force; the cluster goes on counting those of earlier policies."""
+        self.met, self._queues = met, queues
         self.found: list[str] = []
 
     def on_decided(self, decided: Decided) -> None:
@@ -50,7 +51,7 @@ class Judge(Observer):
         frame: Frame,
         members: Sequence[tuple[PodInfo, str]],
     ) -> None:
-        cluster, now = frame.cluster, frame.steady
+        cluster, now, rules = frame.cluster, frame.steady, self._queues()
         victims = tuple(each for each in found if not each.terminating)  # those that end already are not evicted again
         going = {victim.uid for victim in victims}
         if len(going) < len(victims):
@@ -67,10 +68,11 @@ class Judge(Observer):
             self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
             if 0 < len(stay) < needs:
                 self._say(pod, f"evicts a part of gang {job} of {needs}: {stay} stay")
-        if cluster.quota_usage is None or not self._has_queues():
+        if cluster.quota_usage is None or rules is None:
             return
         self.met["eviction judged by the rules of queues"] += 1
-        if why := why_not(cluster, pod, victims, node, now, members=members):
+        reclaim = reclaim_of(rules, frame)
+        if why := why_not(cluster, pod, victims, node, now, reclaim=reclaim, members=members):
             self._say(pod, why)
 
     # --- nodes ----------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ class Judge(Observer):
         offered = int(cluster.nodes.allocatable("cpu")[row])
         if used > offered or len(others) + 1 > int(cluster.nodes.allocatable("pods")[row]):
             self._say(pod, f"gets {name}, which then has {len(others) + 1} pods and {used} of {offered} cpu")
-        if (known := cluster.quota_usage) is None or not self._has_queues():
+        if (known := cluster.quota_usage) is None or self._queues() is None:
             return
         placed = [other for other in cluster.pods.values() if other.uid != pod.uid]
         usage = QuotaUsage(known.tree, cluster.nodes, placed)  # counted again from all pods

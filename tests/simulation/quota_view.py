@@ -9,6 +9,8 @@ from itertools import islice
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import NO_LIMIT, QuotaUsage
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, Queue, State, Unit
 from tests.quotas.evictions import Asker, Reclaim, Shortage, shortage_beside, why_illegal
@@ -80,6 +82,14 @@ def _has_mixed_gangs(cluster: Cluster, usage: QuotaUsage, asking: Iterable[PodIn
     return False
 
 
+def reclaim_of(rules: QuotaRules, frame: Frame) -> Reclaim:
+    """Return what the policies say about `reclaim` for a pod."""
+    rule = rules.reclaim_of(frame)
+    if rule is None:
+        return Reclaim.NO
+    return Reclaim.FAIR if rule.fair else Reclaim.GUARANTEES
+
+
 def why_not(
     cluster: Cluster,
     pod: PodInfo,
@@ -87,9 +97,10 @@ def why_not(
     node: str,
     now: Steady,
     *,
+    reclaim: Reclaim,
     members: Sequence[tuple[PodInfo, str]] = (),
 ) -> str:
-    """Return whom a pod must not evict, and why; "" where it may, under some `reclaim`, or nobody can say.
+    """Return whom a pod must not evict, and why; "" where it may, or nobody can say.
 
     Args:
         cluster: as the decision saw it.
@@ -97,6 +108,7 @@ def why_not(
         victims: who goes.
         node: where the pod is to run.
         now: when that is.
+        reclaim: what applies to the pod, see `reclaim_of`.
         members: others of its gang that get room with it, with their nodes.
     """
     usage = cluster.quota_usage
@@ -127,8 +139,7 @@ def why_not(
         now_short = shortage_beside(state, unit, places, by_share=by_share)
         if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict
             now_short = Shortage({"pods": frozenset(places.values())})
-        askers = [Asker(unit, short, reclaim) for reclaim in Reclaim]
-        for asker in (*askers, Asker(unit, now_short, Reclaim.NO, by_priority=True)):
+        for asker in (Asker(unit, short, reclaim), Asker(unit, now_short, reclaim, by_priority=True)):
             illegal = why_illegal(state, asker, evicted)
             if not illegal:
                 return ""

@@ -38,6 +38,7 @@ from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue.scheduling_queue import Place
+from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.framework.reserve.volume_reservation import VolumeReservation
 from kube_policy_scheduler.kubernetes_rules import DEFAULT_RULES, KubernetesRules
 from kube_policy_scheduler.times import Steady
@@ -275,7 +276,7 @@ class Replica:
         view = self.freshness = Freshness(
             self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
         )
-        self.judge = Judge(server.met, has_queues=self._has_queues)
+        self.judge = Judge(server.met, queues=self._queues)
         self.observers = Observers([self.told, self.judge])
         self.scheduler = WorldScheduler(
             context_of(
@@ -361,9 +362,10 @@ class Replica:
         """Find out what happened to a binding."""
         return await self._binder.settle(**given)
 
-    def _has_queues(self) -> bool:
+    def _queues(self) -> QuotaRules | None:
         policies = self.scheduler.algorithm.policies
-        return policies is not None and any(profile.queues is not None for profile in policies.profiles)
+        profiles = policies.profiles if policies is not None else ()
+        return next((profile.queues for profile in profiles if profile.queues is not None), None)
 
     def _judge_gang(self, name: str, uid: str) -> None:
         cluster = self.scheduler.cluster

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.quota import comes_before
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, State, Unit
-from tests.quotas.evictions import shortage, takes
+from tests.quotas.evictions import Reclaim, shortage, takes
 from tests.quotas.product import node_object, pod_object, policies
-from tests.simulation.quota_view import seen, why_not
+from tests.simulation.quota_view import reclaim_of, seen, why_not
 
 
 def cluster_of(text: str, node: Node, *pods: Pod) -> tuple[Cluster, QuotaUsage]:
@@ -85,7 +86,7 @@ def test_what_is_left_of_a_gang_may_go_though_others_of_it_were_promised_room() 
     (victim,) = cluster.pods.values()
     for priority, may in ((10, True), (0, False)):
         asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", priority=priority)))
-        assert (why_not(cluster, asks, (victim,), "n", Steady(0.0)) == "") is may
+        assert (why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.NO) == "") is may
 
 
 @pytest.mark.parametrize(("guaranteed", "may"), [(3, True), (2, False)])
@@ -99,7 +100,7 @@ def test_a_gang_asks_for_what_each_of_its_members_requests(guaranteed: int, may:
     cluster, _ = cluster_of(text, Node("n", {"cpu": 3_000, "pods": 9}), runs, small)
     large = cluster.templates.pod(pod_object(Pod("large", {"cpu": 2_000, "pods": 1}, "one", gang="g", size=2)))
     (victim,) = cluster.pods.values()
-    assert (why_not(cluster, large, (victim,), "n", Steady(0.0)) == "") is may
+    assert (why_not(cluster, large, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES) == "") is may
 
 
 def test_members_beyond_the_size_of_a_gang_ask_for_room_beside_each_other() -> None:
@@ -115,7 +116,7 @@ def test_members_beyond_the_size_of_a_gang_ask_for_room_beside_each_other() -> N
     )
     asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", gang="g", size=2)))
     (victim,) = (pod for pod in cluster.pods.values() if pod.name == "runs")
-    assert why_not(cluster, asks, (victim,), "n", Steady(0.0)) == ""
+    assert why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES) == ""
 
 
 def test_nobody_says_whom_a_gang_of_several_queues_may_evict() -> None:
@@ -132,7 +133,7 @@ def test_nobody_says_whom_a_gang_of_several_queues_may_evict() -> None:
             cluster.nominate(of_other, "n")
         asks, (victim,) = cluster.templates.pod(pod_object(member)), cluster.pods.values()
         others = () if promised else ((of_other, "n"),)
-        assert why_not(cluster, asks, (victim,), "n", Steady(0.0), members=others) == ""
+        assert why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES, members=others) == ""
 
 
 @pytest.mark.parametrize(("guaranteed", "may"), [("", True), (" min cpu 1", False)])
@@ -147,7 +148,7 @@ def test_what_a_nominated_pod_loses_to_the_one_that_asks_is_not_short(guaranteed
     cluster, _ = cluster_of(text, Node("n", {"cpu": 4_000, "pods": 3}), own, runs, promised)
     asks = cluster.templates.pod(pod_object(Pod("asks", {"cpu": 1_000, "pods": 1}, "one")))
     (victim,) = (pod for pod in cluster.pods.values() if pod.name == "runs")
-    assert (why_not(cluster, asks, (victim,), "n", Steady(0.0)) == "") is may
+    assert (why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES) == "") is may
 
 
 _QUEUES = ("", "top", "left", "right", "beside")
@@ -186,3 +187,44 @@ def test_the_judge_and_the_scheduler_agree_on_who_loses_the_room_that_it_was_pro
     state = seen(cluster, usage, Steady(0.0))
     loses = takes(state, replace(asks, name="asks"), times, state.pods["promised"], by_share=fair)
     assert comes_before(cluster, nominated, pod, together=times) is not loses
+
+
+@pytest.mark.parametrize(
+    ("reclaim", "borrows", "priority", "may"),
+    [
+        (Reclaim.NO, False, 0, False),
+        (Reclaim.GUARANTEES, False, 0, True),
+        (Reclaim.FAIR, False, 0, True),
+        (Reclaim.NO, True, 0, False),
+        (Reclaim.GUARANTEES, True, 0, False),
+        (Reclaim.FAIR, True, 0, True),
+        (Reclaim.NO, True, 1, True),
+        (Reclaim.GUARANTEES, True, 1, True),
+        (Reclaim.FAIR, True, 1, True),
+    ],
+)
+def test_a_pod_evicts_by_the_reclaim_that_its_policies_have(
+    reclaim: Reclaim, borrows: bool, priority: int, may: bool
+) -> None:
+    text = f'queue one for pods where pod.namespace == "one" min cpu {0 if borrows else 1}\n'
+    text += f'queue two for pods where pod.namespace == "two"\n{reclaim}\n'
+    each = {"cpu": 1_000, "pods": 1}
+    runs = [Pod(f"runs-{number}", each, "two", node="n") for number in range(2)]
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 2_000, "pods": 9}), *runs)
+    asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", priority=priority)))
+    rules = policies(text).queues
+    assert rules is not None
+    assert reclaim_of(rules, Frame(asks, cluster, 0.0)) is reclaim
+    victim = next(iter(cluster.pods.values()))
+    assert (why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=reclaim) == "") is may
+
+
+def test_where_shares_decide_no_priority_does_between_queues() -> None:
+    text = 'queue one for pods where pod.namespace == "one"\nqueue two for pods where pod.namespace == "two"\n'
+    runs = Pod("runs", {"cpu": 1_000, "pods": 1}, "two", node="n")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 2_000, "pods": 9}), runs)
+    asks = cluster.templates.pod(pod_object(Pod("asks", {"cpu": 2_000, "pods": 1}, "one", priority=1)))
+    (victim,) = cluster.pods.values()
+    for reclaim in Reclaim:
+        may = why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=reclaim) == ""
+        assert may is (reclaim is not Reclaim.FAIR)
