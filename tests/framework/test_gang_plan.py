@@ -313,7 +313,8 @@ def test_a_gang_evicts_nobody_by_priority_while_those_end_that_it_evicted_by_rec
     assert isinstance(plan, Plan)
     by_uid = {queued.pod.uid: queued for queued in stage.queue}
     for uid, found in plan.nominations.items():
-        nominate(stage.cluster, by_uid[uid], found.nominated_node or "", together=2)
+        together = stage.algorithm.frame_with_gang(by_uid[uid]).together
+        nominate(stage.cluster, by_uid[uid], found.nominated_node or "", together=together)
         stage.cluster.note_evictions((victim.uid for victim in found.victims), Steady(NOW))
     stage.cluster.set_node(node("n1", cpu="8"))
     for number in range(2):
@@ -332,7 +333,8 @@ def test_a_gang_that_waits_for_its_victims_goes_on_waiting_though_an_attempt_fou
     assert isinstance(plan, Plan)
     by_uid = {queued.pod.uid: queued for queued in stage.queue}
     for uid, found in plan.nominations.items():
-        nominate(stage.cluster, by_uid[uid], found.nominated_node or "", together=2)
+        together = stage.algorithm.frame_with_gang(by_uid[uid]).together
+        nominate(stage.cluster, by_uid[uid], found.nominated_node or "", together=together)
         stage.cluster.note_evictions((victim.uid for victim in found.victims), Steady(NOW))
     stage.run("other", "n0", cores=2, priority=20)
     short = stage.planned(by_uid["g0"])
