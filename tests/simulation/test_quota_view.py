@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.quotas.quota_usage import QuotaUsage
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.quota import comes_before
+from kube_policy_scheduler.framework.quota import comes_before, parts_of
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, State, Unit
 from tests.quotas.evictions import Reclaim, shortage, takes
@@ -186,7 +186,8 @@ def test_the_judge_and_the_scheduler_agree_on_who_loses_the_room_that_it_was_pro
     (nominated,) = cluster.nominated["n"].values()
     state = seen(cluster, usage, Steady(0.0))
     loses = takes(state, replace(asks, name="asks"), times, state.pods["promised"], by_share=fair)
-    assert comes_before(cluster, nominated, pod, together=times) is not loses
+    together = parts_of(usage, [pod] * times)
+    assert comes_before(cluster, nominated, pod, together=together) is not loses
 
 
 @pytest.mark.parametrize(
