@@ -452,8 +452,10 @@ class Replica:
         """Yield the pods that wait for an event, though a scheduler without any memory would find a node for them now.
 
         Left out are gangs, which wait for more than an event, what waits for time to pass, pods that we give back to
-        the replica that passed them on and whose update we do not see yet, the moments in which a pod is assumed: it
-        wakes others when the watch shows it, and those before the scheduler looks at what it has reserved.
+        the replica that passed them on and whose update we do not see yet, room that queues keep for nominated pods:
+        that one of them borrows since others of its queue started wakes nobody, as `policies/QUEUES.md` says. And the
+        moments in which a pod is assumed: it wakes others when the watch shows it, and those before the scheduler looks
+        at what it has reserved.
         """
         scheduler, policies = self.scheduler, self.scheduler.algorithm.policies
         waiting = [queued for queued in scheduler.queue if queued.place is Place.UNSCHEDULABLE and not queued.groups]
@@ -473,9 +475,16 @@ class Replica:
                 self.server.met["pod that is given back looked at"] += 1
             elif wakes is not None and ClusterEvent.CLOCK not in wakes:
                 host = afresh.decide(queued, preempts=False).host
-                if host is not None:
+                if host is not None and self._is_promised(host, but_for=queued.pod.uid):
+                    self.server.met["room of a nominated pod looked at"] += 1
+                elif host is not None:
                     yield f"{queued.pod.key} waits for {sorted(event.name for event in wakes)}, and {host} is free"
                 self.server.met["pod that waits looked at"] += 1
+
+    def _is_promised(self, host: str, *, but_for: str) -> bool:
+        """Return whether queues say who gets room that is kept on a node for other pods than one."""
+        cluster = self.scheduler.cluster
+        return cluster.quota_usage is not None and bool(cluster.nominated.get(host, {}).keys() - {but_for})
 
     # --- the end --------------------------------------------------------------------------------------
 
