@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -33,10 +33,11 @@ class Judge(Observer):
             for each in (decision, *decided.others)
             if each.preemption is not None and each.preemption.nominated_node is not None
         ]
+        leaving = {victim.uid for _, found, _ in together for victim in found.victims}
         for pod, found, node in together:
             if found.victims:
                 members = [(other, there) for other, _, there in together if other is not pod]
-                self._judge_victims(pod, found.victims, node, decided.frame, members)
+                self._judge_victims(pod, found.victims, node, decided.frame, members, leaving)
 
     def _say(self, pod: PodInfo, what: str) -> None:
         self.found.append(f"{pod.name}: {what}")
@@ -50,7 +51,9 @@ class Judge(Observer):
         node: str,
         frame: Frame,
         members: Sequence[tuple[PodInfo, str]],
+        leaving: Set[str],
     ) -> None:
+        """leaving: the uids of the victims of all these members; those of a gang may go for several of them."""
         cluster, now, rules = frame.cluster, frame.steady, self._queues()
         victims = tuple(each for each in found if not each.terminating)  # those that end already are not evicted again
         going = {victim.uid for victim in victims}
@@ -63,7 +66,7 @@ class Judge(Observer):
         }
         for namespace, job in jobs:
             there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
-            stay = [p.name for p in there if p.uid not in going and not cluster.is_going(p, now)]
+            stay = [p.name for p in there if p.uid not in leaving and not cluster.is_going(p, now)]
             needs = max(int(p.labels["size"]) for p in there)
             self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
             if 0 < len(stay) < needs:
