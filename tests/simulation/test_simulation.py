@@ -126,7 +126,7 @@ def test_in_strict_orders_pods_that_are_backfilled_delay_nobody_and_none_is_lost
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [Simulation, QueueSimulation, BackfillSimulation, MovingSimulation])
 def test_a_long_run_finds_nothing(kind: type[Simulation]) -> None:
-    """Some faults need long lives, many of them, and gangs that have been torn apart: runs of 400 steps met none of them."""
+    """Some faults need long lives and gangs that have been torn apart: runs of 400 steps met none of them."""
     met = kind(20, steps=2000).run()
     assert met["bound"] > 50
 
