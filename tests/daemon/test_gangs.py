@@ -295,7 +295,7 @@ def take_a_node(stage: GangStage) -> None:
 
 def fill_a_node(stage: GangStage) -> None:
     free = next(name for name in stage.scheduler.cluster.nodes.rows if not stage.scheduler.cluster.pods_on(name))
-    stage.pod("other", node=free)
+    stage.pod(f"other-on-{free}", node=free)
 
 
 def reload(stage: GangStage) -> None:
@@ -330,6 +330,29 @@ def test_no_member_gets_a_node_that_another_pod_took_since_the_gang_was_planned(
         await asyncio.sleep(0.5)
         assert (len(stage.scheduler.waiting_pods.waiting), stage.told.times["bound"]) == (0, 0)
         stage.delete("other")
+        await asyncio.sleep(60)
+        assert stage.told.times["bound"] == 32
+
+    run(tell())
+
+
+@pytest.mark.parametrize("rejections", [0, 5], ids=["all alike", "the others back off for longer"])
+def test_a_gang_that_loses_a_node_backs_off_though_it_would_fit_elsewhere(rejections: int) -> None:
+    """Planned again at once, it could lose a node again and again, and no other pod would be decided."""
+
+    async def tell() -> None:
+        stage = await some_are_assumed(32)
+        waiting = stage.scheduler.waiting_pods.waiting
+        _, *others = [queued for queued in stage.scheduler.queue if queued.pod.uid not in waiting]
+        for queued in (*others, *(assumed.queued for assumed in waiting.values())):
+            queued.rejections = rejections
+        for number in range(32 - len(waiting)):
+            fill_a_node(stage)
+            stage.add_node(f"new-{number}", cpus=1)
+        await asyncio.sleep(0.1)
+        stage.scheduler.context.wakeups.requested.set()  # nothing is active, so a pod in backoff may be next
+        await asyncio.sleep(0.4)
+        assert (len(waiting), stage.told.times["bound"]) == (0, 0)
         await asyncio.sleep(60)
         assert stage.told.times["bound"] == 32
 

@@ -196,6 +196,27 @@ def test_a_pod_removed_in_flight_does_not_come_back() -> None:
     assert queue.pop(100.0) is None
 
 
+def test_a_pod_comes_back_as_it_was_shown_last_while_it_was_assumed_or_after() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.assumed(queued)
+    queue.show(make_pod("a", priority=1))
+    newest = make_pod("a", priority=2)
+    queue.add(newest, 1.0)  # its place was given back, and its attempt has not ended yet
+    queue.failed(queued, 2.0)
+    assert queued.pod is newest
+
+    assert queue.pop(10.0) is queued
+    queue.assumed(queued)
+    shown = make_pod("a", priority=3)
+    queue.show(shown)
+    assert queued.pod is newest, "until then it counts on its node as it was"
+    queue.failed(queued, 11.0)
+    assert queued.pod is shown
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["add", "remove", "pop", "reject", "fail", "event", "flush"]), st.integers(0, 4))

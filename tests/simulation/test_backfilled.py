@@ -1,4 +1,4 @@
-"""The judge of backfill: whoever waits for a reservation waits rightly, whatever the scheduler's clock shows."""
+"""The judge of backfill accepts that a pod waits for a reservation, whatever the clock of the scheduler shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOURS = 3 * 3600.0
 
 
 class _OneWaits(BackfillSimulation):
-    """One node, on which `long` would fit if it did not delay `big`, and nothing happens but that a clock is set."""
+    """One node, on which `long` would fit, but would delay `big`. The only event is that somebody sets the clock."""
 
     clock_ahead = 0.0
 

@@ -115,7 +115,7 @@ def test_pods_on_their_way_take_room() -> None:
 
 
 def test_where_changes_are_silent_no_rejection_is_remembered() -> None:
-    """Nothing tells then that there is room again: whoever was rejected before would stay so."""
+    """While the ledger is silent, it does not tell of new room, so a kept rejection would stay."""
     there = seats([node("n", 4)])
     large, small = a_pod(there, cpu=4), a_pod(there)
     with there.cluster.ledger.silent(), there.trying():

@@ -163,7 +163,7 @@ class Answers:
             seed: breaks ties.
             cycle: one with columns that are kept already, in place of a new one with this seed.
             remembers: whether rejections are kept while nothing changes in the cluster: for callers whose rules,
-                metrics and clock stay the same. Where changes are silent, nothing tells of them, and none is kept.
+                metrics and clock stay the same. While the ledger is silent, none is kept: it does not tell of changes.
         """
         self._cycle = cycle or Cycle(seed=seed)
         self._rejected = RejectionMemo() if remembers else None

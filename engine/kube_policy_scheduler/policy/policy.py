@@ -134,7 +134,7 @@ class Policy(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def may_govern(self) -> Callable[[PodTemplate], bool]:
-        """Return the test whether it may govern some pod of the namespace of a template. As `governs` otherwise."""
+        """Return the test of templates whether it may govern some pod in the namespace of the template."""
         return namespace_test(self.compiled.checked.governs, environment())
 
     @cached_property

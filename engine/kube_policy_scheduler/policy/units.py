@@ -35,9 +35,8 @@ class PodUnits:
         where the pod belongs to a queue: queues lend to each other, so what one may use depends on all of them.
 
         A gang starts as a whole, so all its members are of one unit. They have the namespace and the scheduler in
-        common, and may differ in all else: in the queue, and those of a PodGroup in the policy, too. One alone does not
-        tell of the others, and not all of them need be there yet. So a member is COUNTED where any pod of its
-        namespace may be.
+        common. They may be of different queues, and members of a PodGroup under different policies, too. One member
+        does not tell of the others, which may not exist yet. So a member is COUNTED if any pod of its namespace may be.
 
         by_pod: whether pods that no rule relates to others may be units of their own.
         """

@@ -61,7 +61,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, eq=False):
     takes: Callable[[PodTemplate], bool] | None
     """Whether it takes pods of a template that its parent takes; None: all of them."""
     may_take: Callable[[PodTemplate], bool]
-    """Whether it may take some pod of the namespace of a template, whose parent takes it."""
+    """Whether it may take some pod in the namespace of a template, if its parent takes that pod."""
     key: Callable[[PodTemplate], str | None] | None
     """There is one queue for each value; pods without a value are not taken."""
     minimum: tuple[int, ...]
@@ -138,7 +138,7 @@ class QuotaTree(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.asked(template).at
 
     def may_find(self, template: PodTemplate) -> bool:
-        """Return whether some pod of the namespace of a template may belong to a queue."""
+        """Return whether some pod in the namespace of a template may belong to a queue."""
         return any(spec.parent is None and spec.may_take(template) for spec in self.queues)
 
     def asked(self, template: PodTemplate) -> Asked:

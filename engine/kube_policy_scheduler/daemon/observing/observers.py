@@ -47,7 +47,7 @@ class Decided(msgspec.Struct, frozen=True, eq=False):
     entered: float = 0.0
     """Unix seconds at which the attempt before ended, or the pod came; 0 where that is not known."""
     others: Sequence[Decision] = ()
-    """Of the same moment, about members of its gang for which pods are evicted with it; each is told later, too."""
+    """Decided with it: about other members of its gang for which pods are evicted. Each is also reported later."""
 
 
 class PodBound(msgspec.Struct, frozen=True, eq=False):

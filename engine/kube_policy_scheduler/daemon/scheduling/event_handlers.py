@@ -283,7 +283,7 @@ class EventHandlers:
         else:
             known = self._queue.get(info.uid)
             if known is not None:
-                info = known.take(info)
+                info = known.update(info)
             self._cluster.nominate(info, info.nominated_node)
             self.claimants.add(info)
             self._queue.add(info, self._clock())

@@ -1,8 +1,8 @@
 """Moves pods continuously, where policies say `rebalance`: plans in steps, evicts, reserves room, and judges itself.
 
 The planner is that of `policyctl rebalance`. It tries pods on the scheduler's own cluster, and undoes all of it before
-the event loop runs again. Pods that wait hear nothing of that, as none of them gets room. Each move is proved once more
-right before its eviction.
+the event loop runs again. Waiting pods are not woken by that, because none of them gets room. Each move is proved once
+more right before its eviction.
 """
 
 from __future__ import annotations

@@ -961,7 +961,8 @@ class Scheduler:
     ) -> None:
         """Handle an unschedulable pod: put it back, report the reason, and preempt if that helps.
 
-        others: members of its gang that were rejected with it. They are nominated, and their rejections handled later.
+        others: members of its gang that were rejected with it. They are nominated here; their rejections are handled
+            later.
         """
         if requirements and (far := "; ".join(map(str, requirements))) not in decision.message:
             decision = msgspec.structs.replace(decision, message=f"{decision.message} {far}.")

@@ -48,14 +48,14 @@ class _Kept(msgspec.Struct, frozen=True):
     look_at: float
     """When it has to be found again, though nothing happened, Unix seconds."""
     wake_at: float
-    """When those that wait are tried again, Unix seconds: they may have met what was found before this."""
+    """When the pods that wait are tried again, Unix seconds; some may wait for an earlier reservation of the order."""
 
 
 class Backfill:
-    """The reservations of the orders of a queue. One is kept until something happens that could make it another one.
+    """The reservations of the orders of a queue. Each is kept until an event may have changed it.
 
-    That may be anything: whoever takes room may take that of the first pod, which then starts elsewhere. Those that
-    wait hear of it by `look`, which finds what is kept again even if no pod asks.
+    Almost any event may: if another pod takes the room of the first pod, the first pod will start elsewhere. `look`
+    finds the reservations again even if no pod asks for them, and wakes the pods that wait for them.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Backfill:
         return kept.beside
 
     def _find(self, line: str, first: QueuedPod, rule: BackfillRule, frame: Frame) -> _Kept:
-        """Find what is reserved, and keep it; see when to try those again that waited for what was kept before."""
+        """Find what is reserved, and keep it, with the time at which pods that wait are tried again."""
         before, found = self._kept.get(line), self._found(first, rule, frame)
         if before is not None:
             wake_at = frame.now if self._lets_more_pass(found.beside, before.beside) else before.wake_at
@@ -103,7 +103,7 @@ class Backfill:
         return found
 
     def _lets_more_pass(self, beside: BesideReservation | None, before: BesideReservation | None) -> bool:
-        """Return whether a pod that must not pass the pod that room was reserved for may pass now."""
+        """Return whether a pod that had to wait for the reservation before may not have to wait for this one."""
         if before is None:
             return False
         return beside is None or beside.reservation.leaves_more(self._cluster, before.reservation)
@@ -136,7 +136,10 @@ class Backfill:
     # --- time ----------------------------------------------------------------------------------------
 
     def look(self, now: Steady) -> None:
-        """Wake those that wait for reservations that are others now, or have begun: of late pods, the next is later."""
+        """Wake the pods that wait for a reservation that has changed or begun.
+
+        A reservation that has begun is found again, later, if the pods that it waits for still run.
+        """
         if not self._kept:
             return
         ended = [line for line, kept in self._kept.items() if self._has_ended(line, kept, now)]
@@ -146,7 +149,7 @@ class Backfill:
             self._cluster.ledger.note(ClusterEvent.RESERVATION)
 
     def _has_ended(self, line: str, kept: _Kept, now: Steady) -> bool:
-        """Return whether those that wait for what is kept are to be tried again; find what may be another one."""
+        """Return whether the pods that wait for a reservation are tried again; find it again if it may have changed."""
         if not self._may_be_another(line, kept, now):
             return False
         found = self._queue.first_of(line)
@@ -168,7 +171,7 @@ class Backfill:
         return any(self._may_be_another(line, kept, now) for line, kept in self._kept.items())
 
     def next_due(self) -> float | None:
-        """Return when `look` has something to do even if nothing happens, on the steady clock."""
+        """Return when `look` has work even if nothing happens until then, on the steady clock; None: never."""
         if not self._kept:
             return None
         times = (kept.wake_at - self._cluster.ahead for kept in self._kept.values())

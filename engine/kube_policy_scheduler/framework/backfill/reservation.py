@@ -92,10 +92,10 @@ class StartReservation(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def leaves_more(self, cluster: Cluster, before: StartReservation) -> bool:
-        """Return whether a pod that would delay what was reserved before might not delay this.
+        """Return whether a pod that would delay the earlier reservation might not delay this one.
 
-        That is so if this is elsewhere, or for other pods, or if more of those are expected to be gone by then that
-        leave something to others beside it: room on its nodes, or quota of queues. When it begins does not count.
+        It might not if this one is on other nodes or for other pods. Or if more pods are expected to be gone when it
+        begins, which leave room on its nodes, or quota. The time at which it begins does not matter.
         """
         if self._taken() != before._taken():
             return True

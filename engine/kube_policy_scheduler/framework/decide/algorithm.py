@@ -71,7 +71,7 @@ class ScheduleAlgorithm(ABC):
         self.beside: Callable[[QueuedPod], FilterPlugin | None] = lambda queued: None
         """What keeps a pod from delaying one that room is reserved for; None: nothing."""
         self.differing_members: Callable[[QueuedPod, Group], Sequence[PodInfo]] = lambda queued, group: ()
-        """The pending pods of a group of a pod, as the queue serves them; nobody where all count as pods like it."""
+        """The pending members of a group of a pod, in queue order; empty if all of them count as pods like it."""
         self.gangs = GangTable()
         """Where and how members of gangs are decided, and what came of it."""
         self._confined: KeptView[tuple[Profile, tuple[Domain, ...], DeviceOrder | None], Profile] = KeptView(
@@ -172,11 +172,10 @@ class ScheduleAlgorithm(ABC):
     def frame_with_gang(self, queued: QueuedPod) -> Frame:
         """Return the frame of a pod with what of its gang needs room with it, where that may have a say.
 
-        What was promised to a gang as a whole counts already. It is an estimate where members differ and
+        What was promised to a gang as a whole counts already. If members differ, it is an estimate in two cases:
 
-        - more of them wait than the gang needs: the first in queue order count, whatever their roles are, though others
-          may get the places.
-        - some are not there yet, or very many wait: those count as pods like this one.
+        - More of them are pending than the gang needs: the first in queue order count, whatever their roles are.
+        - Some are not there yet, or very many are pending: these count as pods like this one.
         """
         frame, cluster = self.frame(queued), self._cluster
         if not queued.groups or cluster.quota_usage is None:

@@ -224,7 +224,7 @@ class Cycle:
         )
 
     def _passing(self, frame: Frame, profile: Profile, cache: TemplateCache) -> BoolArray | None:
-        """Return `bool[nodes]`, as `_passes`; that nominated pods are tried is no change, see `_beside_searches`."""
+        """Return `bool[nodes]`, as `_passes`. For searches, nominated pods that are tried change nothing."""
         if not (frame.cluster.nominated and self._victims.are_searched):
             return _passes(frame, profile, cache)
         self.take_in_changes(frame.cluster)
@@ -236,9 +236,10 @@ class Cycle:
     def _beside_searches(
         self, cluster: Cluster, steps: Generator[int, None, Decision]
     ) -> Generator[int, None, Decision]:
-        """Try something for a pod: it is undone, so for searches for victims that are under way nothing has changed.
+        """Carry out steps that try something for a pod and undo it, without a change for searches that are under way.
 
-        Else two pods that search in turns would set each other back for ever, and pods that are nominated all of them.
+        Otherwise two pods that search for victims in turns would set each other back for ever, and nominated pods that
+        are tried would set back all of them.
         """
         if not self._victims.are_searched:
             return (yield from steps)

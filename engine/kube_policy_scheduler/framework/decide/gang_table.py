@@ -61,7 +61,7 @@ class Plans(msgspec.Struct, eq=False):
     reclaims_again_at: float = 0.0
     """Until then no pods of other queues are evicted for it, because an attempt found nobody."""
     reclaim_waits: Hashable = None
-    """Of everything, when it was seen last that pods that end will make the room that `reclaim` asks for."""
+    """The state in which `reclaim` last found that terminating pods will make enough room; None: it found otherwise."""
     wanted_at: float | None = None
     """When it is to be planned again though no event says so; None: never."""
 

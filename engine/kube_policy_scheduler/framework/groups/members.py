@@ -24,8 +24,8 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import Place, Queued
 MOST_KINDS = 32
 """Of so many kinds of members, it is looked on which nodes they may be; the others count as if they may be on any."""
 MOST_DIFFERING = 256
-"""In a group of more pending members, each counts the others as pods like itself: each member's decision looks at them,
-so all decisions of a gang would take as the square of its members. A gang of 256 takes 0.1 s longer for it."""
+"""If more members of a group are pending, each counts the others as pods like itself. The decision of each member looks
+at all others, so the work for a gang grows as the square of its members: 0.1 s for 256."""
 
 
 class GangMembers:
@@ -79,10 +79,10 @@ class GangMembers:
     # --- without a place -------------------------------------------------------------------------------
 
     def _that_differ(self, queued: QueuedPod, group: Group) -> Sequence[PodInfo]:
-        """Return the pending members of a group; nobody where they are alike, or too many to look at for each member.
+        """Return the pending members of a group; empty if they are alike, or more than `MOST_DIFFERING`.
 
-        The list is kept until other pods are in the group, or one has changed: until then it has those that were not in
-        flight when it was made. Whoever asks leaves out those that have got a place since.
+        The list is kept until the pods of the group change. It contains the members that were not in flight when it was
+        made; the caller leaves out those that have got a place since.
         """
         if len(self._queue.group(group)) > MOST_DIFFERING:
             return ()

@@ -291,8 +291,8 @@ class Planner:
     ) -> list[list[QueuedPod]]:
         """Return members that complete a group: those that come first, and if others ask for less, these.
 
-        Those that are nominated come first, and `evicting` before them, which fill a place and are not in the answer:
-        once pods go for as many as a group needs, none go for others instead of these.
+        Nominated members come first. Before them come `evicting`, which count, but are not in the answer. So once pods
+        are evicted for as many members as a group needs, none are evicted for other members in their place.
         """
         places, pending = range(len(usage.tree.resources)), self.members.pending(queued, (requirement,))
         members = sorted(pending, key=lambda member: not self.cluster.is_nominated(member.pod.uid))

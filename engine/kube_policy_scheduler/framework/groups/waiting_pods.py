@@ -148,8 +148,8 @@ class WaitingPods(Generic[AssumedT]):
     def _beside(self, queued: QueuedPod) -> FilterPlugin | None:
         """Return the filter of a pod that must not delay another one, as `Backfill.beside`.
 
-        None for one with a node by a plan: the plan took reservations into account as they were. Once the first of its
-        gang is assumed, there may be another one, for a pod that comes after the gang.
+        None for a member of a plan that is being carried out: the plan respects the reservations of its time. Once the
+        first member is assumed, room may be reserved for a pod that comes after the gang.
         """
         return self.backfill.beside(queued) if queued.pod.uid not in self._start_of else None
 
@@ -291,9 +291,9 @@ class WaitingPods(Generic[AssumedT]):
         return ""
 
     def still_fits(self, assumed: AssumedT) -> bool:
-        """Return whether a pod that counts on a node would still be placed there: where the others of its gangs are.
+        """Return whether an assumed pod would still be placed on its node, and near the other members of its gangs.
 
-        Where these are is looked at again: a reload forgets it, and others may have placed members elsewhere.
+        The domains of its gangs are found again: a reload forgets them, and others may have placed members elsewhere.
         """
         pod, host, cluster = assumed.queued.pod, assumed.host, self._cluster
         confined = [each for each in assumed.requirements if each.levels]
@@ -392,19 +392,21 @@ class WaitingPods(Generic[AssumedT]):
         if start.epoch == self._algorithm.state:
             start.epoch += 1  # once it is assumed, and nothing else has changed
             return decision
-        # from then on each member is asked about: what changed may be the node of any of them
+        # from then on the node of each member is checked: any of them may have changed
         if not self._algorithm.passes(queued, decision.host):
             return self._lose(start, queued)
         return self._algorithm.on_row(queued, self._cluster.nodes.rows[decision.host])
 
     def _lose(self, start: _Start, queued: QueuedPod) -> Decision | None:
-        """Give up a plan of which one node is taken; return the rejection of its member, None if it may plan anew.
+        """Give up a plan because the node of a member is taken.
 
-        Once members have given places back, it backs off with them: a plan that is made and broken again and again
-        would keep all other pods from being decided.
+        Return the rejection of the member if others of its gang give places back: it backs off with them. Otherwise the
+        same plan could be made and given up for ever, and no other pod would be decided. Return None if none does: then
+        the gang is planned again at once.
         """
         why, gives_back = "a node that was found for one of its pods is taken", start.left != start.decisions.keys()
         self._break(start, why)
+        queued.serves_time = gives_back  # as its siblings do, even if there is nothing else to decide
         return self._reject(queued, f"{queued.groups[0]}; {why}") if gives_back else None
 
     @property
@@ -430,8 +432,9 @@ class WaitingPods(Generic[AssumedT]):
             self._break(start, "another of its pods lost the node that was found for it")
 
     def _break(self, start: _Start, why: str) -> None:
-        """Give up a plan: members that are assumed give their places back."""
+        """Give up a plan: members that are assumed give their places back, and the others have no precedence any more."""
         self._end(start)
+        self._next = deque(uid for uid in self._next if uid not in start.decisions)
         self._return_places([uid for uid in start.decisions if uid in self._waiting], why)
 
     def _end(self, start: _Start) -> None:

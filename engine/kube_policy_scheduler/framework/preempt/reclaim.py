@@ -354,7 +354,7 @@ class _Attempt:
         found: list[tuple[int, Quota]] = []
         earlier: list[tuple[Quota, Amounts]] = []
         gang = frozenset(pod.uid for pod in self.asks.pods)
-        first = max(self.asks.pods, key=lambda pod: pod.priority)  # what others lose to it, they lose to all
+        first = max(self.asks.pods, key=lambda pod: pod.priority)  # who loses room to one of them loses it to the gang
         for queue, amounts in self.asks.parts:
             before = nominated_before(self.cluster, self.usage, queue, first, self.asks.parts, gang=gang)
             with self.usage.counting([*before, *earlier]):
@@ -375,7 +375,7 @@ class _Attempt:
     def _free(self, name: str, rows: IntArray, pods: Sequence[PodInfo] | None = None) -> IntArray:
         """Return `int64[rows]`: what is free of a resource beside what nominated pods keep.
 
-        pods: of those that ask, those that are to be there; None: maybe all.
+        pods: those that ask, and are to be on the node; None: any of those that ask.
         """
         nodes = self.cluster.nodes
         if name == "pods":
@@ -391,7 +391,7 @@ class _Attempt:
         return free
 
     def _kept_from(self, pods: Sequence[PodInfo], node_name: str) -> Iterable[PodInfo]:
-        """Return the pods nominated to a node that lose it to none of those that ask: who loses it to one, loses it."""
+        """Return the pods nominated to a node that keep their room from all of these pods."""
         kept = {pod.uid: pod for pod in self.cluster.nominated[node_name].values()}
         for pod in {pod.template: pod for pod in pods}.values():
             known = nominated_for(msgspec.structs.replace(self.frame, pod=pod), node_name)

@@ -340,7 +340,7 @@ class Search:
             self._columns.forget(rows)
 
     def begin_turn(self, nominated: Collection[int]) -> None:
-        """Forget what was found on rows with nominated pods, in the last turn or now: these may be others by now.
+        """Forget what was found on rows that have nominated pods, or had some in the last turn: these may have changed.
 
         nominated: the rows with nominated pods now.
         """

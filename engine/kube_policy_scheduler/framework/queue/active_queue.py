@@ -161,7 +161,7 @@ class ActiveQueue:
         return found
 
     def first_of(self, line: str) -> QueuedPod | None:
-        """Return the first pod that waits of a strict line; None: there is none."""
+        """Return the first waiting pod of a strict line; None: no pod waits."""
         first = self._ordered.firsts(self._now).get((line, True)) if self._ordered is not None else None
         return first.item if first is not None else None
 

@@ -112,7 +112,7 @@ class QueuedPod(msgspec.Struct, eq=False):
     is_nomination_shown: bool = False
     """Whether the API server shows the nomination of the pod, so that a pod without one has lost it."""
     shown: PodInfo | None = None
-    """How the API server shows the pod since it is assumed; if it does not stay on its node, it is decided as that."""
+    """The pod as the API server shows it since it is assumed; if its binding fails, it is decided again as this."""
     entitled_since: Steady | None = None
     """Since when its queue could guarantee it, and it was rejected; None: that has not been."""
     groups: tuple[Group, ...] = ()
@@ -134,8 +134,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     history: list[PodState] | None = None
     """Its last states, the newest last; None: they are not kept."""
 
-    def take(self, pod: PodInfo) -> PodInfo:
-        """Return the pod as the API server shows it, with our own nomination if it does not show that yet."""
+    def update(self, pod: PodInfo) -> PodInfo:
+        """Return a new state of the pod, with our own nomination if the API server does not show that yet."""
         is_shown = bool(pod.nominated_node)
         if not is_shown and not self.is_nomination_shown:
             pod = msgspec.structs.replace(pod, nominated_node=self.pod.nominated_node)

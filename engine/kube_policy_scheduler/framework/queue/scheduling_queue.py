@@ -208,7 +208,7 @@ class SchedulingQueue:
         return position.line, first, position.backfill
 
     def first_of(self, line: str) -> tuple[QueuedPod, BackfillRule] | None:
-        """Return the first pod that waits of a line, with what lets others pass it; None: nobody waits, or nothing."""
+        """Return the first waiting pod of a line, with its `backfill`; None: no pod waits, or it has no `backfill`."""
         first = self._active.first_of(line) if self._active.backfills else None
         rule = self._position(first).backfill if first is not None else None
         return (first, rule) if first is not None and rule is not None else None
@@ -289,7 +289,7 @@ class SchedulingQueue:
             self._enqueue(queued)
             self._let_in(queued)
             return
-        before, known.pod = known.pod, pod
+        before, known.pod, known.shown = known.pod, pod, None
         self._templates.hold(pod.template)
         self._templates.release(before.template)
         changed = (
@@ -310,7 +310,7 @@ class SchedulingQueue:
             self._let_in(known)
 
     def show(self, pod: PodInfo) -> None:
-        """Note how the API server shows a pod that is assumed: `_land` puts it back as that."""
+        """Note the state of an assumed pod in the API server: if its binding fails, the queue gets it back as this."""
         if (known := self._pods.get(pod.uid)) is not None:
             known.shown = pod
 
@@ -776,9 +776,8 @@ class SchedulingQueue:
         """End an attempt; return whether the pod is still pending."""
         if self._pods.get(queued.pod.uid) is not queued:
             return False
-        if (shown := queued.shown) is not None:
-            queued.shown = None
-            self.add(queued.take(shown), now)
+        if queued.shown is not None:
+            self.add(queued.update(queued.shown), now)
         self._leave(queued)
         self._groups.set_place(queued, False)
         queued.timestamp = now

@@ -217,9 +217,9 @@ def template_test(value: typed.Typed, environment: Environment) -> Callable[[Any
 
 
 def namespace_test(value: typed.Typed | None, environment: Environment) -> Callable[[Any], bool]:
-    """Return the test, by a pod's template, whether a truth about pods may hold for some pod of its namespace.
+    """Return a test of templates: whether a condition may be true of some pod in the namespace of the template.
 
-    What else it says besides the namespace holds for some pod, as far as this knows.
+    Parts of the condition that read anything but the namespace count as true.
     """
     joined = typed.conjuncts(value) if value is not None else ()
     tests = [template_test(part, environment) for part in joined if typed.reads_only(part, "pod.namespace")]
