@@ -432,7 +432,7 @@ class WaitingPods(Generic[AssumedT]):
             self._break(start, "another of its pods lost the node that was found for it")
 
     def _break(self, start: _Start, why: str) -> None:
-        """Give up a plan: members that are assumed give their places back, and the others have no precedence any more."""
+        """Give up a plan: assumed members give their places back, and the others are not decided first any more."""
         self._end(start)
         self._next = deque(uid for uid in self._next if uid not in start.decisions)
         self._return_places([uid for uid in start.decisions if uid in self._waiting], why)
