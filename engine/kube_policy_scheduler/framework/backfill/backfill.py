@@ -27,7 +27,8 @@ from kube_policy_scheduler.framework.queue.scheduling_queue import SchedulingQue
 from kube_policy_scheduler.times import Steady
 
 LOOK_SECONDS = 5.0
-"""How long after a look the next one is at the earliest: pods that are late end at any moment."""
+"""How long after a reservation was found it is found again at the earliest, if no pod asks: pods that are late end at
+any moment, and events come all the time. Each time takes 0.2 s with 5,000 nodes and 45,000 pods."""
 LOOK_PART = 0.01
 """The same, as a part of the time that the first pod has waited: beside pods that are late by days, looks get rare."""
 FrameOf = Callable[[QueuedPod], Frame]
@@ -47,6 +48,8 @@ class _Kept(msgspec.Struct, frozen=True):
     """None: nothing is reserved."""
     look_at: float
     """When it has to be found again, though nothing happened, Unix seconds."""
+    again_at: float
+    """When `look` finds it again at the earliest if something happened, on the steady clock."""
     wake_at: float
     """When the pods that wait are tried again, Unix seconds; some may wait for an earlier reservation of the order."""
 
@@ -131,7 +134,7 @@ class Backfill:
         pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
         look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
         beside = BesideReservation(rule, reservation, self._filters(first)) if reservation is not None else None
-        return _Kept(first, first.pod, rule, epoch, beside, look_at, wake_at=look_at)
+        return _Kept(first, first.pod, rule, epoch, beside, look_at, again_at=frame.steady + pause, wake_at=look_at)
 
     # --- time ----------------------------------------------------------------------------------------
 
@@ -155,6 +158,8 @@ class Backfill:
         found = self._queue.first_of(line)
         if found is None or kept.wake_at <= now + self._cluster.ahead:
             return True
+        if now < kept.again_at:
+            return False
         first, rule = found
         frame = self._frame(first)
         return self._find(line, first, rule, frame).wake_at <= frame.now
@@ -167,7 +172,7 @@ class Backfill:
         return found is None or not self._still_holds(kept, *found, at)
 
     def has_to_look(self, now: Steady) -> bool:
-        """Return whether `look` has work."""
+        """Return whether `look` has work, now or as soon as it may find a reservation again."""
         return any(self._may_be_another(line, kept, now) for line, kept in self._kept.items())
 
     def next_due(self) -> float | None:
