@@ -356,9 +356,12 @@ class Chaos(ABC):
     def _others_fill(self) -> None:
         """Cut one replica that decides off, and let another scheduler fill the room meanwhile that it decides about.
 
-        One that would not have heard of that anyway, and cannot know, is spared.
+        A replica that would not have heard of that anyway, and cannot know, is spared. So is one whose first lists are
+        still on their way: it believes the watches after them soon, and the server may be late (`Reflector`).
         """
-        deciding = [each for each in self.replicas if each.fence.allows() and not each.machine.is_stopped]
+        deciding = [
+            each for each in self.replicas if each.has_begun and each.fence.allows() and not each.machine.is_stopped
+        ]
         found = [each for each in deciding if each.connection.hears_all]
         if found:
             replica = self.random.choice(found)

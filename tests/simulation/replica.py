@@ -325,6 +325,11 @@ class Replica:
         self._tasks += [self._deciding, asyncio.create_task(self.rebalancer.run())]
         await self.coordinator.run()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether its first lists are here, and it decides."""
+        return all(reflector.synced.is_set() for reflector in self.reflectors)
+
     # --- what a process does and must not do ----------------------------------------------------------
 
     async def bind(self, *, name: str, uid: str, **given: Any) -> Outcome:
