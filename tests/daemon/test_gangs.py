@@ -293,9 +293,12 @@ def take_a_node(stage: GangStage) -> None:
     stage.scheduler.event_handlers.node_deleted(nodes.infos[nodes.rows[name]].node)
 
 
-def fill_a_node(stage: GangStage) -> None:
+def fill_a_node(stage: GangStage) -> str:
+    """Let the watch show another pod on a free node, and return its name."""
     free = next(name for name in stage.scheduler.cluster.nodes.rows if not stage.scheduler.cluster.pods_on(name))
-    stage.pod(f"other-on-{free}", node=free)
+    other = f"other-on-{free}"
+    stage.pod(other, node=free)
+    return other
 
 
 def reload(stage: GangStage) -> None:
@@ -309,7 +312,7 @@ def replace_a_member(stage: GangStage) -> None:
 
 @pytest.mark.parametrize("change", [take_a_node, fill_a_node, reload, replace_a_member])
 def test_what_changes_while_members_are_assumed_has_the_gang_planned_again(
-    change: Callable[[GangStage], None],
+    change: Callable[[GangStage], object],
 ) -> None:
     async def tell() -> None:
         stage = await some_are_assumed(32, nodes=34)
@@ -326,10 +329,10 @@ def test_what_changes_while_members_are_assumed_has_the_gang_planned_again(
 def test_no_member_gets_a_node_that_another_pod_took_since_the_gang_was_planned() -> None:
     async def tell() -> None:
         stage = await some_are_assumed(32)
-        fill_a_node(stage)
+        other = fill_a_node(stage)
         await asyncio.sleep(0.5)
         assert (len(stage.scheduler.waiting_pods.waiting), stage.told.times["bound"]) == (0, 0)
-        stage.delete("other")
+        stage.delete(other)
         await asyncio.sleep(60)
         assert stage.told.times["bound"] == 32
 
