@@ -118,12 +118,13 @@ def why_not(
         return ""  # the model has no gangs of several queues
     state, kind = seen(cluster, usage, now), _pending(usage, pod)
     ours = [p for p in state.pods.values() if kind.gang and p.gang == kind.gang]
-    lacks = kind.size - sum(p.holds and not p.leaving for p in ours) if kind.gang else 0
-    asking = {pod.uid, *(p.name for p in ours if not p.holds and lacks > 0)}  # beyond its size each is on its own
-    state, missing = state.evicted(asking & state.pods.keys()), max(1, lacks)
-    known = {pod.uid, *(member.uid for member, _ in members)}
-    others = [_pending(usage, member, promised=there) for member, there in members]
+    nodes = {each.name for each in state.nodes}  # a member whose node is gone is one that the gang has lost
+    lacks = kind.size - sum(p.node in nodes and not p.leaving for p in ours) if kind.gang else 0
+    missing, known = max(1, lacks), {pod.uid, *(member.uid for member, _ in members)}
+    others = [_pending(usage, member, promised=host) for member, host in members]
     others = [*others, *(p for p in ours if not p.holds and p.name not in known)][: missing - 1]
+    asking = {pod.uid, *(each.name for each in others)}  # beyond its size each is on its own, with what it was promised
+    state = state.evicted(asking & state.pods.keys())
     alike = [replace(kind, name=f"{pod.uid} and {number}") for number in range(1, missing - len(others))]
     unit = Unit(  # the rest is taken to be as this one
         tuple(replace(each, promised="") for each in (kind, *others, *alike)),
@@ -132,9 +133,9 @@ def why_not(
     evicted = [victim.uid for victim in victims if not state.pods[victim.uid].leaving]
     closest, why = evicted, ""
     freed = {state.pods[uid].node for uid in evicted}
-    there = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
+    cleared = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
     chosen, by_share = {pod.uid: node} | {each.name: each.promised for each in others}, usage.tree.shares_decide
-    for places in islice(placements(there, unit), MOST_PLACES) if alike else [chosen]:
+    for places in islice(placements(cleared, unit), MOST_PLACES) if alike else [chosen]:
         short = shortage_beside(state.settled(), unit, places, by_share=by_share)
         now_short = shortage_beside(state, unit, places, by_share=by_share)
         if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict

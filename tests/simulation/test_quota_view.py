@@ -119,6 +119,36 @@ def test_members_beyond_the_size_of_a_gang_ask_for_room_beside_each_other() -> N
     assert why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES) == ""
 
 
+def test_a_gang_needs_a_member_more_if_the_node_of_one_is_gone() -> None:
+    """Both that ask are needed then, and are guaranteed as a whole."""
+    text = 'queue one for pods where pod.namespace == "one" min cpu 4\n'
+    text += 'queue two for pods where pod.namespace == "two"\n'
+    text += "gang by pod.label.job size number(pod.label.size) within 5min if pod label job\nreclaim\n"
+    each = {"cpu": 1_000, "pods": 1}
+    runs = Pod("runs", {"cpu": 3_000, "pods": 1}, "two", priority=3, node="n")
+    there = Pod("there", {"pods": 1}, "one", gang="g", size=2, node="gone")
+    beside = Pod("beside", each, "one", gang="g", size=2, promised="n")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 4_000, "pods": 9}), runs, there, beside)
+    asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", gang="g", size=2)))
+    (victim,) = (pod for pod in cluster.pods.values() if pod.name == "runs")
+    members = [(cluster.templates.pod(pod_object(beside)), "n")]
+    why = why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES, members=members)
+    assert why == ""
+
+
+def test_what_a_member_beyond_the_size_of_a_gang_was_promised_counts_beside_those_that_ask() -> None:
+    text = 'queue one for pods where pod.namespace == "one" max pods 3\n'
+    text += "gang by pod.label.job size number(pod.label.size) within 5min if pod label job\n"
+    each = {"cpu": 1_000, "pods": 1}
+    runs = Pod("runs", each, "one", node="other")
+    beside, beyond = (Pod(name, each, "one", 9, "g", 2, promised="n") for name in ("beside", "beyond"))
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 9_000, "pods": 9}), runs, beside, beyond)
+    asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", 9, "g", 2)))
+    (victim,) = cluster.pods.values()
+    members = [(cluster.templates.pod(pod_object(beside)), "n")]
+    assert why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.NO, members=members) == ""
+
+
 def test_nobody_says_whom_a_gang_of_several_queues_may_evict() -> None:
     """Nor where the other members have no room yet: the one that asks is of another queue than they are."""
     text = 'queue one for pods where pod.namespace == "one" and not pod.label.other min pods 1\n'
