@@ -120,14 +120,20 @@ def test_a_pod_that_ends_in_time_keeps_no_other_one_from_the_room_that_is_left()
     story(POLICY, tell, cpus=(2,))
 
 
-def test_a_reservation_is_found_again_every_few_seconds_however_much_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search looks at all pods that run: 0.2 s for 45,000 of them."""
-    reserve, searches = backfill.reserve, list[float]()
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return when reservations were searched for. A search looks at all pods that run: 0.2 s for 45,000 of them."""
+    reserve, found = backfill.reserve, list[float]()
 
     def counted(*arguments: Any, **more: Any) -> Any:
-        searches.append(more["now"])
+        found.append(more["now"])
         return reserve(*arguments, **more)
 
+    monkeypatch.setattr(backfill, "reserve", counted)
+    return found
+
+
+def test_a_reservation_is_found_again_every_few_seconds_however_much_happens(searches: list[float]) -> None:
     async def tell(calm: Calm) -> None:
         calm.server.set_node("full", cpu=0, labels={})
         calm.pod("runs", millis=1000, priority=9, runtime="1h")
@@ -135,7 +141,7 @@ def test_a_reservation_is_found_again_every_few_seconds_however_much_happens(mon
         calm.pod("big", millis=2000, priority=8)
         calm.pod("long", millis=500, runtime="30m")
         await calm.after(10)
-        monkeypatch.setattr(backfill, "reserve", counted)
+        searches.clear()
         for number in range(200):
             calm.server.place(f"of-others-{number}", "full", millis=0)
             calm.process.scheduler.context.wakeups.requested.set()  # as pods do that are decided meanwhile
@@ -143,6 +149,24 @@ def test_a_reservation_is_found_again_every_few_seconds_however_much_happens(mon
         assert 2 <= len(searches) <= 10
 
     story(POLICY, tell, cpus=(2,))
+
+
+def test_pods_that_start_and_end_beside_a_reservation_cost_no_search_each(searches: list[float]) -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("runs", millis=1000, priority=9, runtime="1h")
+        await calm.after(2)
+        calm.pod("big", millis=2000, priority=8)
+        await calm.after(10)
+        searches.clear()
+        for number in range(50):
+            calm.pod(f"short-{number}", millis=10, runtime="1m")
+            await calm.after(1)
+            if number > 0:
+                calm.server.delete_pod(f"short-{number - 1}")
+        assert calm.told.told["bound"] == 51
+        assert 5 <= len(searches) <= 15
+
+    story('filter pod.priority > 0 or node.name != "n0"\n' + POLICY, tell, cpus=(2, 1))
 
 
 def test_a_gang_that_starts_is_not_stopped_by_room_that_is_reserved_meanwhile() -> None:

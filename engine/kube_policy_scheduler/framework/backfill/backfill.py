@@ -28,12 +28,17 @@ from kube_policy_scheduler.times import Steady
 
 LOOK_SECONDS = 5.0
 """How long after a reservation was found it is found again at the earliest, if no pod asks: pods that are late end at
-any moment, and events come all the time. Each time takes 0.2 s with 5,000 nodes and 45,000 pods."""
+any moment, and events come all the time. Each time takes 0.2 s with 5,000 nodes and 45,000 pods. If a pod asks, it is
+found again at once, but for this long not because pods started or ended: see `_holds_for_now`."""
 LOOK_PART = 0.01
 """The same, as a part of the time that the first pod has waited: beside pods that are late by days, looks get rare."""
 FrameOf = Callable[[QueuedPod], Frame]
 FiltersOf = Callable[[QueuedPod], Sequence[FilterPlugin]]
 SeatsOf = Callable[[QueuedPod], Sequence[Seat] | None]
+
+_TAKEN = frozenset({ClusterEvent.TAKEN})
+_PODS = _TAKEN | {ClusterEvent.POD_ADD, ClusterEvent.POD_UPDATE, ClusterEvent.POD_DELETE, ClusterEvent.CLOCK}
+"""Pods start and end, and time passes: that takes no room from a reservation without it being seen."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -48,6 +53,7 @@ class _Kept(msgspec.Struct, frozen=True):
     """None: nothing is reserved."""
     look_at: float
     """When it has to be found again, though nothing happened, Unix seconds."""
+    found_at: Steady
     again_at: float
     """When `look` finds it again at the earliest if something happened, on the steady clock."""
     wake_at: float
@@ -92,9 +98,19 @@ class Backfill:
         kept, frame = self._kept.get(line), self._frame(first)
         if self._cluster.ledger.is_silent:  # something is tried out, which is no news
             return kept.beside if kept is not None and kept.first is first else None
-        if kept is None or not self._still_holds(kept, first, rule, frame.now):
+        if kept is None or not self._holds_for_now(kept, first, rule, frame):
             kept = self._find(line, first, rule, frame)
         return kept.beside
+
+    def _holds_for_now(self, kept: _Kept, first: QueuedPod, rule: BackfillRule, frame: Frame) -> bool:
+        """Return whether a pod that asks is decided by what was found before.
+
+        Where pods start and end all the time, each pod that asks would cost a search. If they only have started and
+        ended since, the first pod may fit earlier than was found, but not later. A pod that has to wait for
+        more than is needed is tried again once `look` has found that out.
+        """
+        recent = frame.steady - kept.found_at < LOOK_SECONDS
+        return self._still_holds(kept, first, rule, frame.now, harmless=_PODS if recent else _TAKEN)
 
     def _find(self, line: str, first: QueuedPod, rule: BackfillRule, frame: Frame) -> _Kept:
         """Find what is reserved, and keep it, with the time at which pods that wait are tried again."""
@@ -111,11 +127,20 @@ class Backfill:
             return False
         return beside is None or beside.reservation.leaves_more(self._cluster, before.reservation)
 
-    def _still_holds(self, kept: _Kept, first: QueuedPod, rule: BackfillRule, now: float) -> bool:
+    def _still_holds(
+        self,
+        kept: _Kept,
+        first: QueuedPod,
+        rule: BackfillRule,
+        now: float,
+        *,
+        harmless: frozenset[ClusterEvent] = _TAKEN,
+    ) -> bool:
+        """Return whether a reservation still has its room, and nothing but harmless events came since it was found."""
         if kept.first is not first or kept.pod is not first.pod or kept.rule is not rule or now >= kept.look_at:
             return False
         since = self._cluster.ledger.since(kept.epoch)
-        if since is None or any(event is not ClusterEvent.TAKEN for event in since):
+        if since is None or not harmless.issuperset(since):
             return False
         return not since or kept.beside is None or kept.beside.reservation.holds(self._cluster)
 
@@ -134,7 +159,7 @@ class Backfill:
         pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
         look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
         beside = BesideReservation(rule, reservation, self._filters(first)) if reservation is not None else None
-        return _Kept(first, first.pod, rule, epoch, beside, look_at, again_at=frame.steady + pause, wake_at=look_at)
+        return _Kept(first, first.pod, rule, epoch, beside, look_at, frame.steady, frame.steady + pause, wake_at=look_at)
 
     # --- time ----------------------------------------------------------------------------------------
 
