@@ -145,7 +145,7 @@ class Backfill:
         return not since or kept.beside is None or kept.beside.reservation.holds(self._cluster)
 
     def _found(self, first: QueuedPod, rule: BackfillRule, frame: Frame) -> _Kept:
-        epoch, now = self._cluster.ledger.epoch, frame.now
+        epoch, now, steady = self._cluster.ledger.epoch, frame.now, frame.steady
         found = reserve(
             self._cluster,
             expected_ends(rule, frame),
@@ -159,7 +159,7 @@ class Backfill:
         pause = max(LOOK_SECONDS, LOOK_PART * (now - frame.queued))
         look_at = max(reservation.at, now + pause) if reservation is not None else math.inf
         beside = BesideReservation(rule, reservation, self._filters(first)) if reservation is not None else None
-        return _Kept(first, first.pod, rule, epoch, beside, look_at, frame.steady, frame.steady + pause, wake_at=look_at)
+        return _Kept(first, first.pod, rule, epoch, beside, look_at, steady, again_at=steady + pause, wake_at=look_at)
 
     # --- time ----------------------------------------------------------------------------------------
 
