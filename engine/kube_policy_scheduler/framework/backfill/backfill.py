@@ -105,9 +105,9 @@ class Backfill:
     def _holds_for_now(self, kept: _Kept, first: QueuedPod, rule: BackfillRule, frame: Frame) -> bool:
         """Return whether a pod that asks is decided by what was found before.
 
-        Where pods start and end all the time, each pod that asks would cost a search. If they only have started and
-        ended since, the first pod may fit earlier than was found, but not later. A pod that has to wait for
-        more than is needed is tried again once `look` has found that out.
+        Where pods start and end all the time, each pod that asks would cost a search. If pods have only started and
+        ended since, the first pod may fit earlier than was found, but not later. A pod that has to wait for more than
+        is needed is tried again once `look` has found that out.
         """
         recent = frame.steady - kept.found_at < LOOK_SECONDS
         return self._still_holds(kept, first, rule, frame.now, harmless=_PODS if recent else _TAKEN)
