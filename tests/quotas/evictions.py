@@ -128,20 +128,45 @@ def shortage_beside(state: State, unit: Unit, places: Mapping[str, str], *, by_s
         places: the nodes of its pods.
         by_share: see `takes`.
     """
-    promised, times = [pod for pod in state.pods.values() if pod.promised and not pod.holds], len(unit.pods)
     first = max(unit.pods, key=lambda pod: pod.priority)
-
-    def lose(pods: Iterable[Pod], others: Iterable[Pod]) -> list[str]:
-        asking = list(pods)
-        return [each.name for each in others if any(takes(state, p, times, each, by_share=by_share) for p in asking)]
-
-    there = {node: [pod for pod in unit.pods if places.get(pod.name) == node] for node in places.values()}
-    on_nodes = [
-        name for node, pods in there.items() for name in lose(pods, [p for p in promised if p.promised == node])
-    ]
-    of_nodes = shortage(state.evicted(on_nodes), unit, places)
-    of_queues = shortage(state.evicted(lose([first], promised)), unit, places)
+    of_nodes = shortage(state.evicted(lose_their_nodes(state, unit, places, by_share=by_share)), unit, places)
+    of_queues = shortage(state.evicted(_lose(state, unit, [first], _promised(state), by_share=by_share)), unit, places)
     return Shortage(of_nodes.nodes, of_queues.queues, of_queues.kept)
+
+
+def lose_their_nodes(state: State, unit: Unit, places: Mapping[str, str], *, by_share: bool) -> list[str]:
+    """Return the pods whose promised room on its nodes goes to a pending unit; for the arguments see above."""
+    there = {node: [pod for pod in unit.pods if places.get(pod.name) == node] for node in places.values()}
+    promised = _promised(state)
+    return [
+        name
+        for node, pods in there.items()
+        for name in _lose(state, unit, pods, [p for p in promised if p.promised == node], by_share=by_share)
+    ]
+
+
+def _lose(state: State, unit: Unit, pods: Sequence[Pod], others: Iterable[Pod], *, by_share: bool) -> list[str]:
+    times = len(unit.pods)
+    return [each.name for each in others if any(takes(state, p, times, each, by_share=by_share) for p in pods)]
+
+
+def _promised(state: State) -> list[Pod]:
+    return [pod for pod in state.pods.values() if pod.promised and not pod.holds]
+
+
+def short_of_its_guarantee(
+    state: State, unit: Unit, places: Mapping[str, str], evicted: Sequence[str], *, by_share: bool
+) -> Mapping[str, frozenset[str]]:
+    """Return the queues, by resource, where pods of the unit's own queue hold what guarantees it room on its nodes.
+
+    With them gone it is guaranteed, and gets the nodes that others were promised, who borrow.
+    """
+    if not unit.queue:
+        return {}
+    before = lose_their_nodes(state, unit, places, by_share=by_share)
+    after = lose_their_nodes(state.evicted(evicted), unit, places, by_share=by_share)
+    leads = {state.lead(queue, unit) for queue in state.path(unit.queue)} - {None}
+    return {lead: frozenset((unit.queue,)) for lead in leads if lead} if set(after) > set(before) else {}
 
 
 def over_max(state: State, unit: Unit, queue: str, resource: str) -> bool:
@@ -204,7 +229,8 @@ def keeps_guarantees(state: State, after: State, unit: Unit, victim: Unit) -> bo
     for queue in common:
         theirs = state.rank(victim, (queue,))
         if theirs is not None:
-            ours = after.guaranteed(queue).get(frozenset(unit.names))
+            # a gang that it completes is guaranteed as a whole
+            ours = next((rank for names, rank in after.guaranteed(queue).items() if unit.names <= names), None)
             if ours is None or after.strength(ours) > after.strength(theirs):
                 return False
     return True

@@ -13,7 +13,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, Queue, State, Unit
-from tests.quotas.evictions import Asker, Reclaim, Shortage, shortage_beside, why_illegal
+from tests.quotas.evictions import Asker, Reclaim, Shortage, short_of_its_guarantee, shortage_beside, why_illegal
 from tests.quotas.invariants import facts
 from tests.quotas.model import placements
 
@@ -140,7 +140,9 @@ def why_not(
         now_short = shortage_beside(state, unit, places, by_share=by_share)
         if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict
             now_short = Shortage({"pods": frozenset(places.values())})
-        for asker in (Asker(unit, short, reclaim), Asker(unit, now_short, reclaim, by_priority=True)):
+        own = short_of_its_guarantee(state, unit, places, evicted, by_share=by_share)
+        guaranteed = replace(now_short, queues={**now_short.queues, **own})
+        for asker in (Asker(unit, short, reclaim), Asker(unit, guaranteed, reclaim, by_priority=True)):
             illegal = why_illegal(state, asker, evicted)
             if not illegal:
                 return ""

@@ -149,6 +149,21 @@ def test_what_a_member_beyond_the_size_of_a_gang_was_promised_counts_beside_thos
     assert why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.NO, members=members) == ""
 
 
+@pytest.mark.parametrize(("priority", "may"), [(10, True), (0, False)])
+def test_what_is_guaranteed_without_pods_of_its_own_queue_gets_a_node_that_others_were_promised(
+    priority: int, may: bool
+) -> None:
+    """Then these pods may go though they run on another node: they hold the guarantee."""
+    text = 'queue one for pods where pod.namespace == "one" min cpu 2\n'
+    text += 'queue two for pods where pod.namespace == "two"\nreclaim\n'
+    each = {"cpu": 2_000, "pods": 1}
+    runs, other = Pod("runs", each, "one", node="other"), Pod("other", each, "two", priority=9, promised="n")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 3_000, "pods": 9}), runs, other)
+    asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", priority)))
+    (victim,) = cluster.pods.values()
+    assert (why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES) == "") is may
+
+
 def test_nobody_says_whom_a_gang_of_several_queues_may_evict() -> None:
     """Nor where the other members have no room yet: the one that asks is of another queue than they are."""
     text = 'queue one for pods where pod.namespace == "one" and not pod.label.other min pods 1\n'
