@@ -615,6 +615,21 @@ async def test_a_first_watch_that_failed_to_open_is_believed_as_one_that_did_not
         assert not reflector.is_current, "a caller that needs certainty is not content with silence"
 
 
+async def test_a_first_watch_is_not_believed_if_a_connection_was_cut_since_the_list() -> None:
+    """During the outage others may have placed pods, and the server may be late to say so."""
+    api = Api()
+
+    def opens(peer: Peer) -> None:
+        api.latest = api.version = "11"  # a watch from 10 says nothing of that, or late
+        reflector.doubt()
+        peer.begin_stream()
+
+    api.watches = [opens]
+    async with mirrored(api) as (_, reflector, __):
+        await until(lambda: reflector.is_current)
+        assert api.lists == 2
+
+
 async def test_where_no_bookmark_comes_a_list_shows_what_there_is() -> None:
     api = Api()
     api.latest = "99"

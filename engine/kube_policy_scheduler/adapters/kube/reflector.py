@@ -212,6 +212,7 @@ class Reflector(Generic[T]):
         """Set while it is CATCHING_UP."""
         self._list_seconds = 0.0  # that the last list took
         self._short_watches = 0  # in a row, the next one included, that are to bring the view forward
+        self._follows_first_list = False  # the next watch is the first one, and no connection was cut since the list
 
     @property
     def status(self) -> Status:
@@ -277,6 +278,7 @@ class Reflector(Generic[T]):
         A watch that was open then says nothing, whether it goes on or not.
         """
         now = _now()
+        self._follows_first_list = False
         self._state.require(now, now)
         self._proof_wanted.set()
 
@@ -365,6 +367,7 @@ class Reflector(Generic[T]):
         if self._is_unavailable and self._on_unavailable is not None:
             self._on_unavailable("")
         self._is_unavailable, self._tried_since = False, None
+        self._follows_first_list = self.counts.watches == 0
         self._take_step(Step.LISTED, known=asked)
         self.synced.set()
 
@@ -460,7 +463,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> float:
         loop = asyncio.get_running_loop()
         self._take_step(Step.CONNECT)
-        is_short, is_first = self._short_watches > 0, self.counts.watches == 0
+        is_short = self._short_watches > 0
         seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._patience.watch_seconds)
         query = {
             "watch": "1",
@@ -483,7 +486,8 @@ class Reflector(Generic[T]):
         self._refused_at = None
         self._state.require(began - GAP_SECONDS, began)
         # also after failures to open it: nothing was heard, so nothing was missed unseen
-        believed = self._recency.required if is_first else NEVER
+        believed = self._recency.required if self._follows_first_list else NEVER
+        self._follows_first_list = False
         self._take_step(Step.OPEN)
         catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short, believed=believed))
         catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
@@ -542,6 +546,7 @@ class Reflector(Generic[T]):
 
         A first list that took long is too old when its watch opens. Other schedulers begin all the same. Here the
         watch must have said nothing for a moment after the answer to a question, and nobody must need more certainty.
+        Nor must a connection have been cut since the list: what others do during an outage is to be seen.
 
         believed: event loop's time; as long as the view need not be newer, and `prove` was not called, such a moment is
         enough.
