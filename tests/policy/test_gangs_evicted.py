@@ -17,6 +17,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.preempt import trials
 from kube_policy_scheduler.policy.extension import may_evict
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.times import Steady
 from tests.policy.test_preempt import ANTI_AFFINITY
 from tests.policy.worlds import node, pod, policy
 
@@ -127,6 +128,22 @@ def test_members_beyond_the_size_go_alone_if_that_is_enough(spec: dict[str, Any]
     assert victims(decide(cluster, **spec)) == ["a2"], "the least important one"
     whole = GANG.replace("size 2", "size 2 evict whole")
     assert victims(decide(cluster, whole, **spec)) == ["a0", "a1", "a2"]
+
+
+@RULES
+@pytest.mark.parametrize(("is_evicted", "go"), [(True, ["a0", "a1"]), (False, ["a0", "a1", "a2"])])
+def test_where_a_gang_has_lost_a_member_none_is_beyond_its_size(
+    is_evicted: bool, go: list[str], spec: dict[str, Any]
+) -> None:
+    """One that is being evicted, which no watch has shown yet, or one whose node is gone; that one goes with the gang."""
+    cluster = cluster_of("n0", "n1", "n2")
+    lost = [place(cluster, f"a{number}", f"n{number}", job="a", priority=number) for number in range(3)][2]
+    place(cluster, "important", "n2", priority=99)
+    if is_evicted:
+        cluster.note_evictions([lost.uid], Steady(1e9))
+    else:
+        cluster.remove_node("n2")
+    assert victims(decide(cluster, **spec)) == go
 
 
 @RULES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -33,11 +33,11 @@ class Judge(Observer):
             for each in (decision, *decided.others)
             if each.preemption is not None and each.preemption.nominated_node is not None
         ]
-        leaving = {victim.uid for _, found, _ in together for victim in found.victims}
         for pod, found, node in together:
             if found.victims:
                 members = [(other, there) for other, _, there in together if other is not pod]
-                self._judge_victims(pod, found.victims, node, decided.frame, members, leaving)
+                beside = [victim for other, its, _ in together if other is not pod for victim in its.victims]
+                self._judge_victims(pod, found.victims, node, decided.frame, members, beside)
 
     def _say(self, pod: PodInfo, what: str) -> None:
         self.found.append(f"{pod.name}: {what}")
@@ -51,12 +51,13 @@ class Judge(Observer):
         node: str,
         frame: Frame,
         members: Sequence[tuple[PodInfo, str]],
-        leaving: Set[str],
+        beside: Sequence[PodInfo],
     ) -> None:
-        """leaving: the uids of the victims of all these members; those of a gang may go for several of them."""
+        """beside: the victims of these members; the pods of a gang may go for several of them."""
         cluster, now, rules = frame.cluster, frame.steady, self._queues()
         victims = tuple(each for each in found if not each.terminating)  # those that end already are not evicted again
         going = {victim.uid for victim in victims}
+        leaving = going.union(victim.uid for victim in (*found, *beside))
         if len(going) < len(victims):
             self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
         jobs = {  # a single pod is no gang, and may go without the others of its job
@@ -65,9 +66,10 @@ class Judge(Observer):
             if "job" in victim.labels and victim.labels.get("size") != "1"
         }
         for namespace, job in jobs:
-            there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
+            of_job = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
+            there = [p for p in of_job if cluster.node_of(p.uid) in cluster.nodes.rows]  # else it is lost
             stay = [p.name for p in there if p.uid not in leaving and not cluster.is_going(p, now)]
-            needs = max(int(p.labels["size"]) for p in there)
+            needs = max(int(p.labels["size"]) for p in of_job)
             self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
             if 0 < len(stay) < needs:
                 self._say(pod, f"evicts a part of gang {job} of {needs}: {stay} stay")
@@ -75,7 +77,7 @@ class Judge(Observer):
             return
         self.met["eviction judged by the rules of queues"] += 1
         reclaim = reclaim_of(rules, frame)
-        if why := why_not(cluster, pod, victims, node, now, reclaim=reclaim, members=members):
+        if why := why_not(cluster, pod, victims, node, now, reclaim=reclaim, members=members, beside=beside):
             self._say(pod, why)
 
     # --- nodes ----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -99,6 +99,7 @@ def why_not(
     *,
     reclaim: Reclaim,
     members: Sequence[tuple[PodInfo, str]] = (),
+    beside: Sequence[PodInfo] = (),
 ) -> str:
     """Return whom a pod must not evict, and why; "" where it may, or nobody can say.
 
@@ -110,6 +111,7 @@ def why_not(
         now: when that is.
         reclaim: what applies to the pod, see `reclaim_of`.
         members: others of its gang that get room with it, with their nodes.
+        beside: who goes for these; a gang that is in the way may go for several of them.
     """
     usage = cluster.quota_usage
     if usage is None or any("solo" in each.labels for each in (pod, *victims)):
@@ -135,19 +137,21 @@ def why_not(
     freed = {state.pods[uid].node for uid in evicted}
     cleared = replace(state, nodes=tuple(each for each in state.nodes if each.name in freed))
     chosen, by_share = {pod.uid: node} | {each.name: each.promised for each in others}, usage.tree.shares_decide
-    for places in islice(placements(cleared, unit), MOST_PLACES) if alike else [chosen]:
-        short = shortage_beside(state.settled(), unit, places, by_share=by_share)
-        now_short = shortage_beside(state, unit, places, by_share=by_share)
+    seated = list(islice(placements(cleared, unit), MOST_PLACES) if alike else [chosen])
+    gone = [victim.uid for victim in beside if victim.uid not in evicted]
+    for view, places in product((state, state.evicted(gone)) if gone else (state,), seated):
+        short = shortage_beside(view.settled(), unit, places, by_share=by_share)
+        now_short = shortage_beside(view, unit, places, by_share=by_share)
         if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict
             now_short = Shortage({"pods": frozenset(places.values())})
-        own = short_of_its_guarantee(state, unit, places, evicted, by_share=by_share)
+        own = short_of_its_guarantee(view, unit, places, evicted, by_share=by_share)
         guaranteed = replace(now_short, queues={**now_short.queues, **own})
         for asker in (Asker(unit, short, reclaim), Asker(unit, guaranteed, reclaim, by_priority=True)):
-            illegal = why_illegal(state, asker, evicted)
+            illegal = why_illegal(view, asker, evicted)
             if not illegal:
                 return ""
             if not why or len(illegal) < len(closest):
-                closest, why = illegal, facts(state, asker, illegal[0])
+                closest, why = illegal, facts(view, asker, illegal[0])
     if not why:
         return ""
     names = [each.name for each in victims if each.uid in closest]

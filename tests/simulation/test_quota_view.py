@@ -157,7 +157,7 @@ def test_what_is_guaranteed_without_pods_of_its_own_queue_gets_a_node_that_other
     text = 'queue one for pods where pod.namespace == "one" min cpu 2\n'
     text += 'queue two for pods where pod.namespace == "two"\nreclaim\n'
     each = {"cpu": 2_000, "pods": 1}
-    runs, other = Pod("runs", each, "one", node="other"), Pod("other", each, "two", priority=9, promised="n")
+    runs, other = Pod("runs", each, "one", node="other"), Pod("other", each, "two", priority=20, promised="n")
     cluster, _ = cluster_of(text, Node("n", {"cpu": 3_000, "pods": 9}), runs, other)
     asks = cluster.templates.pod(pod_object(Pod("asks", each, "one", priority)))
     (victim,) = cluster.pods.values()
