@@ -135,7 +135,7 @@ def test_members_beyond_the_size_go_alone_if_that_is_enough(spec: dict[str, Any]
 def test_where_a_gang_has_lost_a_member_none_is_beyond_its_size(
     is_evicted: bool, go: list[str], spec: dict[str, Any]
 ) -> None:
-    """One that is being evicted, which no watch has shown yet, or one whose node is gone; that one goes with the gang."""
+    """It is being evicted, which no watch has shown yet; or its node is gone, and then it goes with the gang."""
     cluster = cluster_of("n0", "n1", "n2")
     lost = [place(cluster, f"a{number}", f"n{number}", job="a", priority=number) for number in range(3)][2]
     place(cluster, "important", "n2", priority=99)
