@@ -139,7 +139,9 @@ def why_not(
     chosen, by_share = {pod.uid: node} | {each.name: each.promised for each in others}, usage.tree.shares_decide
     seated = list(islice(placements(cleared, unit), MOST_PLACES) if alike else [chosen])
     gone = [victim.uid for victim in beside if victim.uid not in evicted]
-    for view, places in product((state, state.evicted(gone)) if gone else (state,), seated):
+    views = [state, state.settled()]  # what is leaving a node that takes no more pods counts for what queues share
+    views += [state.evicted(gone)] if gone else []
+    for view, places in product(views, seated):
         short = shortage_beside(view.settled(), unit, places, by_share=by_share)
         now_short = shortage_beside(view, unit, places, by_share=by_share)
         if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict

@@ -939,6 +939,8 @@ class _Pool:
             further: returns those that may go once some have gone, but for known ones.
         """
         self._attempt, self._rights, self._candidates, self._further = attempt, rights, candidates, further
+        self._at_first = candidates
+        """Those that may go before any other has gone; the others are no candidates of a pool that begins anew."""
         self._looked_at = 0
         """How many had gone when it was looked for further ones."""
         self._is_extended = False
@@ -1023,7 +1025,7 @@ class _Pool:
         """Return those with pods on a row."""
         if self._by_row is None:
             self._by_row = {}
-            for unit, each in self._candidates.items():
+            for unit, each in self._at_first.items():
                 for there in each.rows:
                     self._by_row.setdefault(there, {})[unit] = each
         return self._some(lambda each: row in each.rows, self._by_row.get(row, {}))
@@ -1054,7 +1056,7 @@ class _Pool:
         def of(candidates: Mapping[Unit, _Candidate]) -> dict[Unit, _Candidate]:
             return {unit: each for unit, each in candidates.items() if chosen(each)}
 
-        some = of(self._candidates) if some is None else some
+        some = of(self._at_first) if some is None else some
         return _Pool(self._attempt, self._rights, some, lambda known: of(self._further(known)))
 
     def _lines(self, candidates: Mapping[Unit, _Candidate]) -> list[tuple[_Standing, _Place, _Line]]:
@@ -1107,8 +1109,8 @@ class _Pool:
     def _take_first(self, unit: Unit) -> list[Unit]:
         """Take the one that is to go before all others; the next one if it may not."""
         self._first = None
-        candidate, surplus = self._candidates[unit], self._surplus_of(unit)
-        if not self._fairer(candidate, surplus):
+        candidate, surplus = self._candidates.get(unit), self._surplus_of(unit)
+        if candidate is None or not self._fairer(candidate, surplus):
             return self.take()
         self._is_extended = True
         return self._go([*surplus, unit])
