@@ -7,12 +7,15 @@ from random import Random
 
 import pytest
 
-from tests.quotas.accounts import Budget, Queue
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.decide.cycle import Cycle
+from kube_policy_scheduler.framework.frame import Frame
+from tests.quotas.accounts import Budget, Node, Pod, Queue
 from tests.quotas.evictions import Reclaim
 from tests.quotas.examples import GPU, few_pods, node, pods, queue
 from tests.quotas.invariants import at_rest, violations
 from tests.quotas.model import Case, Model
-from tests.quotas.product import run
+from tests.quotas.product import node_object, pod_object, policies, run
 from tests.quotas.random_cases import random_case
 from tests.quotas.trace import Trace
 from tests.quotas.variations import differences
@@ -270,3 +273,33 @@ def test_two_queues_that_are_short_of_different_resources_do_not_exchange_pods_f
     trace = decides(case)
     assert violations(case, trace) == []
     assert 0 < trace.evicted.total() <= 8
+
+
+def test_who_was_entitled_only_without_others_that_stay_evicts_no_guaranteed_pod() -> None:
+    """Where the search begins anew, with another one first, it is not entitled any more (queues 155, 2,000 steps)."""
+    text = """
+queue a for pods where pod.namespace == "a" min pods 2
+queue shared min cpu 6
+queue one of shared for pods where pod.namespace == "one" min cpu 2 lend cpu 1
+queue rest of shared by pod.namespace weight 2
+reclaim fair
+"""
+    running = (  # queue, node, millis, priority
+        ("a", "n5", 500, 10), ("two", "n6", 500, 3), ("two", "n2", 900, 3), ("three", "n6", 900, 3),
+        ("one", "n5", 500, 0), ("one", "n5", 500, 0), ("default", "n5", 900, 3), ("default", "n5", 500, 0),
+        ("a", "n5", 1500, 3),
+    )  # fmt: skip
+    cluster, rules = Cluster(), policies(text)
+    for name, millis in (("n5", 5000), ("n6", 2000), ("n2", 2000)):
+        cluster.set_node(node_object(Node(name, {"cpu": millis, "pods": 8})))
+    for number, (its_queue, host, millis, priority) in enumerate(running):
+        pod = Pod(f"p{number}", {"cpu": millis, "pods": 1}, its_queue, priority)
+        cluster.place(cluster.templates.pod(pod_object(pod)), host)
+    promised = Pod("promised", {"cpu": 100, "pods": 1}, "default", 3, promised="n6")
+    cluster.nominate(cluster.templates.pod(pod_object(promised)), "n6")
+    asks = cluster.templates.pod(pod_object(Pod("asks", {"cpu": 1500, "pods": 1}, "one", 10)))
+    profile = rules.profile_of(asks)
+    assert profile is not None
+    decision = Cycle().decide(Frame(asks, cluster, 1.9e9, queued=1.8e9), profile)
+    assert decision.preemption is not None
+    assert {victim.namespace for victim in decision.preemption.victims} == {"one"}, "by priority, of its own queue"
