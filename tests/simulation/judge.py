@@ -18,9 +18,17 @@ from tests.simulation.quota_view import reclaim_of, why_not
 class Judge(Observer):
     """Looks at decisions of one replica; what is wrong goes to `found`."""
 
-    def __init__(self, met: Counter[str], *, queues: Callable[[], QuotaRules | None]) -> None:
-        """queues: of the policies in force; the cluster goes on counting those of earlier policies."""
-        self.met, self._queues = met, queues
+    def __init__(
+        self, met: Counter[str], *, queues: Callable[[], QuotaRules | None], reserves: Callable[[], bool]
+    ) -> None:
+        """Make one.
+
+        Args:
+            met: counts what has happened.
+            queues: of the policies in force; the cluster goes on counting those of earlier policies.
+            reserves: whether room is reserved by `backfill`.
+        """
+        self.met, self._queues, self._reserves = met, queues, reserves
         self.found: list[str] = []
 
     def on_decided(self, decided: Decided) -> None:
@@ -76,8 +84,18 @@ class Judge(Observer):
         if cluster.quota_usage is None or rules is None:
             return
         self.met["eviction judged by the rules of queues"] += 1
-        reclaim = reclaim_of(rules, frame)
-        if why := why_not(cluster, pod, victims, node, now, reclaim=reclaim, members=members, beside=beside):
+        why = why_not(
+            cluster,
+            pod,
+            victims,
+            node,
+            now,
+            reclaim=reclaim_of(rules, frame),
+            members=members,
+            beside=beside,
+            reserves=self._reserves(),
+        )
+        if why:
             self._say(pod, why)
 
     # --- nodes ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.quota import QuotaRules
 from kube_policy_scheduler.times import Steady
 from tests.quotas.accounts import Node, Pod, Queue, State, Unit
-from tests.quotas.evictions import Asker, Reclaim, Shortage, short_of_its_guarantee, shortage_beside, why_illegal
+from tests.quotas.evictions import Asker, Reclaim, short_of_its_guarantee, shortage_beside, why_illegal
 from tests.quotas.invariants import facts
 from tests.quotas.model import placements
 
@@ -100,6 +100,7 @@ def why_not(
     reclaim: Reclaim,
     members: Sequence[tuple[PodInfo, str]] = (),
     beside: Sequence[PodInfo] = (),
+    reserves: bool = False,
 ) -> str:
     """Return whom a pod must not evict, and why; "" where it may, or nobody can say.
 
@@ -112,6 +113,7 @@ def why_not(
         reclaim: what applies to the pod, see `reclaim_of`.
         members: others of its gang that get room with it, with their nodes.
         beside: who goes for these; a gang that is in the way may go for several of them.
+        reserves: whether room is reserved for another pod, by `backfill`: then a node may have too little besides.
     """
     usage = cluster.quota_usage
     if usage is None or any("solo" in each.labels for each in (pod, *victims)):
@@ -144,8 +146,8 @@ def why_not(
     for view, places in product(views, seated):
         short = shortage_beside(view.settled(), unit, places, by_share=by_share)
         now_short = shortage_beside(view, unit, places, by_share=by_share)
-        if not now_short.resources:  # ports, volumes or others are in the way, for which priorities alone evict
-            now_short = Shortage({"pods": frozenset(places.values())})
+        if reserves or not now_short.resources:  # ports, volumes or others are in the way: priorities alone evict
+            now_short = replace(now_short, nodes={**now_short.nodes, "pods": frozenset(places.values())})
         own = short_of_its_guarantee(view, unit, places, evicted, by_share=by_share)
         guaranteed = replace(now_short, queues={**now_short.queues, **own})
         for asker in (Asker(unit, short, reclaim), Asker(unit, guaranteed, reclaim, by_priority=True)):

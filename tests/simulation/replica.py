@@ -276,7 +276,7 @@ class Replica:
         view = self.freshness = Freshness(
             self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
         )
-        self.judge = Judge(server.met, queues=self._queues)
+        self.judge = Judge(server.met, queues=self._queues, reserves=self._reserves)
         self.observers = Observers([self.told, self.judge])
         self.scheduler = WorldScheduler(
             context_of(
@@ -371,6 +371,9 @@ class Replica:
         policies = self.scheduler.algorithm.policies
         profiles = policies.profiles if policies is not None else ()
         return next((profile.queues for profile in profiles if profile.queues is not None), None)
+
+    def _reserves(self) -> bool:
+        return self.scheduler.waiting_pods.backfill.next_due() is not None
 
     def _judge_gang(self, name: str, uid: str) -> None:
         cluster = self.scheduler.cluster
