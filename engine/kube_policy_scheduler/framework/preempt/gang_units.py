@@ -126,11 +126,13 @@ class Gangs:
         """Return the members beyond what their gangs need, by uid, the first to be evicted first."""
         if any(each.evicts_whole or each.tree is not None for each in requirements.values()):
             return {}
-        found: dict[str, PodInfo] = {}
+        if len(members) <= min(each.size for each in requirements.values()):
+            return {}  # also without a look at roles
         there = self._on_nodes(members.values())
-        if len(there) <= min(each.size for each in requirements.values()):
-            return found  # also without a look at roles
         left = Number(there)
+        if any(each.filled(left) < each.size for each in requirements.values()):
+            return {}
+        found = {uid: pod for uid, pod in members.items() if uid in self._cluster.on_unknown_nodes}
         for pod in reversed(by_importance(there, self._now)):
             theirs = [requirements[each.group] for each in self.of(pod)]
             left.remove(pod)
@@ -154,7 +156,7 @@ class Gangs:
         """Return the members of a gang that have a node and do not end, by uid."""
         group, group_of = requirement.group, requirement.group_of
         found = {pod.uid: pod for pod in members_of(self._cluster, requirement)}
-        for pod in self._cluster.on_unknown_nodes.values():  # they go with the others
+        for pod in self._cluster.on_unknown_nodes.values():  # if the gang goes, they go with it
             if group_of(pod.template) == group:
                 found[pod.uid] = pod
         return {uid: pod for uid, pod in found.items() if not self._leaves(pod)}
