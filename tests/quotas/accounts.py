@@ -303,7 +303,6 @@ class State:
 
     def _divided(self, members: list[Pod]) -> tuple[list[Pod], list[Pod]]:
         """Return the members that a gang needs, and its surplus, which goes in this order."""
-
         known = {node.name for node in self.nodes}
 
         def place(pod: Pod) -> tuple[object, ...]:
