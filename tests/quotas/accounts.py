@@ -303,17 +303,9 @@ class State:
 
     def _divided(self, members: list[Pod]) -> tuple[list[Pod], list[Pod]]:
         """Return the members that a gang needs, and its surplus, which goes in this order."""
-        known = {node.name for node in self.nodes}
 
         def place(pod: Pod) -> tuple[object, ...]:
-            return (
-                not pod.holds,
-                pod.holds and pod.node not in known,
-                pod.name in self.surplus_first,
-                -pod.priority,
-                pod.started,
-                pod.name,
-            )
+            return not pod.holds, pod.name in self.surplus_first, -pod.priority, pod.started, pod.name
 
         line = sorted(members, key=place)
         needed: list[Pod] = []

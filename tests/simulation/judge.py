@@ -63,7 +63,7 @@ class Judge(Observer):
     ) -> None:
         """beside: the victims of these members; the pods of a gang may go for several of them."""
         cluster, now, rules = frame.cluster, frame.steady, self._queues()
-        victims = tuple(each for each in found if not each.terminating)  # those that end already are not evicted again
+        victims = tuple(each for each in found if not cluster.is_going(each, now))  # others end already
         going = {victim.uid for victim in victims}
         leaving = going.union(victim.uid for victim in (*found, *beside))
         if len(going) < len(victims):
@@ -74,10 +74,9 @@ class Judge(Observer):
             if "job" in victim.labels and victim.labels.get("size") != "1"
         }
         for namespace, job in jobs:
-            of_job = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
-            there = [p for p in of_job if cluster.node_of(p.uid) in cluster.nodes.rows]  # else it is lost
+            there = [p for p in cluster.pods.values() if (p.namespace, p.labels.get("job")) == (namespace, job)]
             stay = [p.name for p in there if p.uid not in leaving and not cluster.is_going(p, now)]
-            needs = max(int(p.labels["size"]) for p in of_job)
+            needs = max(int(p.labels["size"]) for p in there)
             self.met["surplus of a gang evicted" if stay else "gang evicted"] += 1
             if 0 < len(stay) < needs:
                 self._say(pod, f"evicts a part of gang {job} of {needs}: {stay} stay")

@@ -126,14 +126,11 @@ class Gangs:
         """Return the members beyond what their gangs need, by uid, the first to be evicted first."""
         if any(each.evicts_whole or each.tree is not None for each in requirements.values()):
             return {}
+        found: dict[str, PodInfo] = {}
         if len(members) <= min(each.size for each in requirements.values()):
-            return {}  # also without a look at roles
-        there = self._on_nodes(members.values())
-        left = Number(there)
-        if any(each.filled(left) < each.size for each in requirements.values()):
-            return {}
-        found = {uid: pod for uid, pod in members.items() if uid in self._cluster.on_unknown_nodes}
-        for pod in reversed(by_importance(there, self._now)):
+            return found  # also without a look at roles
+        left = Number(members.values())
+        for pod in reversed(by_importance(members.values(), self._now)):
             theirs = [requirements[each.group] for each in self.of(pod)]
             left.remove(pod)
             if all(each.filled(left) >= each.size for each in theirs):
@@ -147,24 +144,19 @@ class Gangs:
         if all(pod.uid in victims for pod in bundle.all):
             return True
         if any(pod.uid in victims for pod in bundle.core):
-            left = Number(pod for pod in self._on_nodes(bundle.all) if pod.uid not in victims)
+            left = Number(pod for pod in bundle.all if pod.uid not in victims)
             movable = bool(bundle.surplus)  # none is with `evict whole`
             return movable and all(each.filled(left) >= each.size for each in bundle.needs.values())
         return True
 
     def _members_of(self, requirement: GangRequirement) -> dict[str, PodInfo]:
-        """Return the members of a gang that have a node and do not end, by uid."""
+        """Return the members of a gang that are on nodes and do not end, by uid."""
         group, group_of = requirement.group, requirement.group_of
         found = {pod.uid: pod for pod in members_of(self._cluster, requirement)}
-        for pod in self._cluster.on_unknown_nodes.values():  # if the gang goes, they go with it
+        for pod in self._cluster.on_unknown_nodes.values():  # their Node is gone, or has not come yet
             if group_of(pod.template) == group:
                 found[pod.uid] = pod
         return {uid: pod for uid, pod in found.items() if not self._leaves(pod)}
-
-    def _on_nodes(self, members: Iterable[PodInfo]) -> list[PodInfo]:
-        """Return the members that a gang can count on: without those whose Node is gone, or has not come yet."""
-        unknown = self._cluster.on_unknown_nodes
-        return [pod for pod in members if pod.uid not in unknown]
 
     def _leaves(self, pod: PodInfo) -> bool:
         return pod.terminating or self._is_leaving(pod.uid)
