@@ -160,6 +160,7 @@ def fleet_text(others: str) -> str:
 def test_a_comparison_shows_what_each_cluster_gets_by_both(view: View) -> None:
     view.run(lambda page: page.locator("#compare-button").click())
     view.run(lambda page: write(page, "for workloads where true\nfilter cluster.ready\ndivide evenly"))
+    shows(view, "#verdict", "berlin 4")  # of A: B shows the same before and after
     shows(view, "#verdict", "B: Policy fleet: berlin 10, iowa 2.")
     assert view.texts("#cluster-rows tr:first-child td.number")[:2] == ["4", "10"]
 
